@@ -1,0 +1,62 @@
+# make repro   environment, then the whole graph: images -> report, on the built-in data set
+# make test    environment, then everything that can fail: lint, types, import walls, all tests
+# make check   the two-minute part of `make test`
+# make data    DATASET=cub: the published files of a data set, with resume and hash check, into data/raw/cub
+# make bench   measured against the floors, as ratios
+
+PYTHON ?= python3
+VENV ?= .venv
+# The two builds of FAISS exclude each other; an NVIDIA GPU gets the GPU build.
+FAISS := $(shell if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU; then echo gpu; else echo cpu; fi)
+# OpenMP threads that spin while they wait make every library crawl as soon as another process is busy.
+export OMP_WAIT_POLICY := passive
+APART := OMP_NUM_THREADS=1# one test process per core, one thread each
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+
+.PHONY: repro test check lint data named bench help
+help:
+	@sed -n '1,5s/^# //p' Makefile
+
+repro: $(VENV)/.runtime-$(FAISS)
+	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
+	dvc repro
+	@echo "== open data/report/index.html"
+
+test: lint
+	@echo "== tests without a cluster"
+	$(APART) pytest -q -n auto -m "not ray and not graph"
+	@echo "== tests of the cluster and of the graph"
+	pytest -q -m "ray or graph"
+
+check: lint
+	$(APART) pytest -q -n auto -m "not ray and not graph and not slow"
+
+lint: $(VENV)/.development-$(FAISS)
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+
+data: named $(VENV)/.runtime-$(FAISS)
+	@python -m pipeline.ingest.download '$(DATASET)' 'data/raw/$(DATASET)'
+
+named:
+	@test -n '$(DATASET)' || { echo "Say which: make data DATASET=cub (or sop, cifar10, cifar100, omniglot, sfm120k, roxford5k, rparis6k)"; exit 2; }
+
+bench: $(VENV)/.development-$(FAISS)
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || exit 1; done
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'
+	@echo "== creating the environment in $(VENV) with $(PYTHON)"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime-$(FAISS): pyproject.toml | $(VENV)/bin/python
+	@echo "== installing ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
+	$(VENV)/bin/python -m pip install --quiet -e '.[$(FAISS)]'
+	@touch $@
+
+$(VENV)/.development-$(FAISS): pyproject.toml | $(VENV)/bin/python
+	@echo "== installing with development tools ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
+	$(VENV)/bin/python -m pip install --quiet -e '.[$(FAISS),dev]'
+	@touch $@ $(VENV)/.runtime-$(FAISS)

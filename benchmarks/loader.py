@@ -1,0 +1,157 @@
+"""The training loader against the usual one: a folder of files, Pillow, tensors and normalisation per sample. Per core, at least twice as fast.
+
+Both read the same JPEGs, warm, draw the same crops and end with a normalised float32 batch. The usual loader runs in this process, without worker
+processes: these would add the transport of float samples to its time.
+"""
+
+import functools
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from timing import gemm_gflops, interleave, ratio, save
+
+from pipeline.config.parts import Batch, Input
+from pipeline.data.decode import decode
+from pipeline.data.loader import TrainLoader, normalize
+from pipeline.data.sampler import PKSampler
+from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.transforms import SplitMix64, crop_for_training, random_crop
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+REQUIRED = 2.0
+CASES = {  # width, height, images, input
+    "photos, 500 x 375 to 224": (500, 375, 120, Input(size=224, resize=256)),
+    "thumbnails, 120 x 100 to 64": (120, 100, 480, Input(size=64, resize=72, crop_scale=(0.5, 1.0))),
+}
+BATCH = Batch(classes=12, images_per_class=5)
+ROUNDS = 7
+USUAL, OURS, OURS_2 = "Pillow, per sample", "unseen, 1 thread", "unseen, 2 threads"
+
+
+def photograph(width: int, height: int, seed: int) -> np.ndarray:
+    """uint8 (height, width, 3): noise with the spectrum of natural images, and textured shapes with hard edges. 53 KB as JPEG of 500 x 375."""
+    generator = np.random.default_rng(seed)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
+    frequency[0, 0] = 1
+
+    def noise(slope: float) -> np.ndarray:
+        spectrum = (generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)) / frequency**slope
+        spectrum[0, 0] = 0
+        plane = np.fft.irfft2(spectrum, (height, width))
+        return plane / plane.std()
+
+    tint = generator.normal(1, 0.3, 3)
+    picture = 128 + 40 * noise(1.5)[:, :, None] * tint + 8 * noise(1.0)[:, :, None] * generator.normal(1, 0.5, 3)
+    rows, columns = np.mgrid[:height, :width]
+    for _ in range(6):
+        middle, radius = generator.uniform(0, 1, 2) * (height, width), generator.uniform(0.05, 0.25) * height
+        inside = np.hypot(rows - middle[0], (columns - middle[1]) * generator.uniform(0.5, 2)) < radius
+        picture[inside] = generator.uniform(0, 255, 3) + 25 * np.sin(columns[inside] * generator.uniform(0.1, 1))[:, None]
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def make(directory: Path, width: int, height: int, images: int) -> tuple[list[Path], Shards]:
+    """The same JPEGs (quality 90) as a folder of files and as shards."""
+    (directory / "shards").mkdir()
+    files = []
+    labels = [image * BATCH.classes * 2 // images for image in range(images)]
+    with ShardWriter(directory / "shards", [f"class-{label}" for label in range(BATCH.classes * 2)], 2**28) as writer:
+        for image, label in enumerate(labels):
+            file = directory / "files" / f"class-{label}" / f"{image}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(photograph(width, height, image)).save(file, quality=90)
+            writer.add(file.read_bytes(), label, "train", file.name, width, height)
+            files.append(file)
+        writer.finish({"dataset": "benchmark"})
+    return files, Shards(directory / "shards")
+
+
+def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, input: Input, steps: int) -> None:
+    """ImageFolder, RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize and default_collate, as torchvision does each of them."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
+    for step in range(steps):
+        draw = sampler.draw(step)
+        samples, targets = [], []
+        for position, key in zip(draw.positions.tolist(), draw.keys.tolist(), strict=True):
+            numbers = SplitMix64(key)
+            with open(files[position], "rb") as file:
+                image = Image.open(file).convert("RGB")
+            left, top, width, height = random_crop(*image.size, numbers, input)
+            image = image.crop((left, top, left + width, top + height)).resize((input.size, input.size), Image.Resampling.BILINEAR)
+            if numbers.uniform() < input.flip:
+                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+            tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div(255)
+            samples.append(tensor.clone().sub_(mean).div_(std))
+            targets.append(int(labels[position]))
+        torch.stack(samples), torch.tensor(targets)
+
+
+def our_loader(shards: Shards, sampler: PKSampler, input: Input, steps: int, threads: int) -> None:
+    rows = np.arange(len(shards))
+    for batch in TrainLoader(shards, rows, shards.labels, sampler, input, threads=threads).iterate(0, steps):
+        normalize(batch.images, *IMAGENET)
+
+
+def pixel_difference(shards: Shards, input: Input) -> dict[str, float]:
+    """Of our crops to Pillow's of the same boxes, in grey levels of 255 and in decibels."""
+    ours = np.empty((3, input.size, input.size), np.uint8)
+    differences = []
+    for row in range(48):
+        picture = decode(shards.image(row))
+        left, top, width, height = random_crop(picture.shape[1], picture.shape[0], SplitMix64(row), input)
+        crop_for_training(picture, row, input.model_copy(update={"flip": 0.0}), ours)
+        crop = Image.fromarray(picture[top : top + height, left : left + width])
+        pillow = np.asarray(crop.resize((input.size, input.size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        differences.append(ours.astype(float) - pillow)
+    error = np.stack(differences)
+    mean_square = max(float((error**2).mean()), 1e-12)
+    return {
+        "mean_absolute": float(np.abs(error).mean()),
+        "largest": float(np.abs(error).max()),
+        "psnr_db": float(10 * np.log10(255**2 / mean_square)),
+    }
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    results: dict[str, object] = {"control_gflops": gemm_gflops()}
+    slowest = np.inf
+    print(f"{'us of CPU per image':32}{USUAL:>22}{OURS:>20}{OURS_2:>20}{'ratio':>9}{'2 threads':>11}")
+    for case, (width, height, images, input) in CASES.items():
+        with tempfile.TemporaryDirectory() as temporary:
+            files, shards = make(Path(temporary), width, height, images)
+            sampler = PKSampler(shards.labels, BATCH, seed=0)
+            steps = images // BATCH.size
+            seconds = interleave(
+                {
+                    USUAL: functools.partial(usual_loader, files, shards.labels, sampler, input, steps),
+                    OURS: functools.partial(our_loader, shards, sampler, input, steps, 1),
+                    OURS_2: functools.partial(our_loader, shards, sampler, input, steps, 2),
+                },
+                ROUNDS,
+            )
+            difference = pixel_difference(shards, input)
+        micros = {name: statistics.median(times) / (steps * BATCH.size) * 1e6 for name, times in seconds.items()}
+        one, two = ratio(seconds, USUAL, OURS), ratio(seconds, USUAL, OURS_2)
+        slowest = min(slowest, one)
+        print(f"{case:32}{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}{one:8.2f}x{two:10.2f}x")
+        print("    pixels against Pillow: mean {mean_absolute:.4f}, largest {largest:.0f} grey level(s), {psnr_db:.0f} dB".format(**difference))
+        results[case] = {"microseconds_per_image": micros, "ratio": one, "ratio_2_threads": two, "pixel_difference": difference}
+    results["required_ratio"] = REQUIRED
+    save("loader", results)
+    if slowest < REQUIRED:
+        print(f"the loader is {slowest:.2f} times as fast per core; at least {REQUIRED} is required", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    sys.exit(main())

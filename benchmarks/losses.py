@@ -1,0 +1,219 @@
+"""Losses against pytorch-metric-learning: CPU time of forward and backward on one thread, candidates in turns, and the memory that a call takes.
+
+Both sides get unit vectors as a leaf; pytorch-metric-learning normalises them again, as it does by default. A memory holds 11,000 or 60,000 rows;
+"hot" is one in which about half of the negatives are above the margin, otherwise none is. SNCA has no counterpart there: its time alone.
+What a ratio or a peak must keep to stands in REQUIRED and PEAK; a run that misses one exits with 1. On Linux, where a peak can be reset.
+"""
+
+import ctypes
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from pytorch_metric_learning.distances import CosineSimilarity
+from pytorch_metric_learning.losses import (
+    ContrastiveLoss,
+    MultiSimilarityLoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    TripletMarginLoss,
+)
+from pytorch_metric_learning.miners import MultiSimilarityMiner, TripletMarginMiner
+from pytorch_metric_learning.reducers import SumReducer
+from timing import gemm_gflops, interleave, ratio, save
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipeline.losses.contrastive import Contrastive
+from pipeline.losses.euclidean_contrastive import EuclideanContrastive
+from pipeline.losses.multi_similarity import MultiSimilarity
+from pipeline.losses.normalized_softmax import NormalizedSoftmax
+from pipeline.losses.proxy_anchor import ProxyAnchor
+from pipeline.losses.proxy_nca import ProxyNca
+from pipeline.losses.snca import Snca
+from pipeline.losses.triplet import Triplet
+
+DIM, SMALL, LARGE, CLASSES = 128, 11_000, 60_000, 11_318
+BATCHES = {80: 4, 180: 5, 1024: 4}  # images: of them of one class
+REQUIRED = {
+    "multi-similarity, B 180": 5.0,
+    "proxy-anchor, C 100, B 180": 2.5,
+    "proxy-anchor, C 11318, B 180": 4.0,
+    "contrastive, memory 60000, B 180": 4.0,
+}
+NEVER_SLOWER = 1.0
+PEAK = 120.0  # MiB, of any loss with 1024 images and 60,000 references
+OURS, PEER = "unseen", "pytorch-metric-learning"
+Turn = Callable[[], object]
+Loss = Callable[[Tensor], Tensor]
+Case = tuple[str, Callable[[], dict[str, Turn]], int, int]  # name, what makes the candidates, rounds, calls in a round
+
+
+def batch(size: int) -> tuple[Tensor, Tensor]:
+    """Classes that overlap, so that mining keeps a part of the pairs."""
+    labels = torch.arange(size // BATCHES[size]).repeat_interleave(BATCHES[size])
+    centres = torch.randn(len(labels.unique()), DIM)
+    return normalize(centres[labels] + 2.5 * torch.randn(size, DIM), dim=1), labels
+
+
+def step(loss: Loss, points: Tensor, *parameters: Tensor) -> Turn:
+    leaf = points.clone().requires_grad_()
+
+    def turn() -> None:
+        for tensor in (leaf, *parameters):
+            tensor.grad = None
+        loss(leaf).backward()
+
+    return turn
+
+
+def repeated(turn: Turn, times: int) -> Turn:
+    """Many calls in one measurement, where one is shorter than the clock is fine."""
+    return lambda: [turn() for _ in range(times)]
+
+
+def both(points: Tensor, ours: Loss, theirs: Loss) -> dict[str, Turn]:
+    return {OURS: step(ours, points), PEER: step(theirs, points)}
+
+
+def multi_similarity(size: int) -> dict[str, Turn]:
+    points, labels = batch(size)
+    ours, theirs, miner = MultiSimilarity(2.0, 40.0, 0.5, 0.1), MultiSimilarityLoss(2, 40, 0.5), MultiSimilarityMiner(0.1)
+    return both(points, lambda x: ours(x, labels), lambda x: theirs(x, labels, miner(x, labels)))
+
+
+def euclidean_contrastive(size: int) -> dict[str, Turn]:
+    points, labels = batch(size)
+    ours, theirs = EuclideanContrastive(0.2652, 1.3), ContrastiveLoss(0.2652, 1.3)
+    return both(points, lambda x: ours(x, labels), lambda x: theirs(x, labels))
+
+
+def triplet(size: int, mining: str) -> dict[str, Turn]:
+    points, labels = batch(size)
+    ours, theirs, miner = Triplet(0.1, mining), TripletMarginLoss(0.1), TripletMarginMiner(0.1, mining)
+    return both(points, lambda x: ours(x, labels), lambda x: theirs(x, labels, miner(x, labels) if mining == "semihard" else None))
+
+
+def proxies(size: int, classes: int, name: str) -> dict[str, Turn]:
+    points, _ = batch(size)
+    labels = torch.randint(0, classes, (size // BATCHES[size],)).repeat_interleave(BATCHES[size])
+    pairs = {
+        "proxy-anchor": lambda: (ProxyAnchor(classes, DIM, 32.0, 0.1), ProxyAnchorLoss(classes, DIM, margin=0.1, alpha=32)),
+        "proxy-nca": lambda: (ProxyNca(classes, DIM, 18.0, "normal_over_8"), ProxyNCALoss(classes, DIM, softmax_scale=9)),
+        "normalised softmax": lambda: (NormalizedSoftmax(classes, DIM, 0.05), NormalizedSoftmaxLoss(classes, DIM, temperature=0.05)),
+    }
+    ours, theirs = pairs[name]()
+    return {
+        OURS: step(lambda x: ours(x, labels), points, *ours.parameters()),
+        PEER: step(lambda x: theirs(x, labels), points, *theirs.parameters()),
+    }
+
+
+def memory(size: int, rows: int, hot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Unit vectors and labels of a batch and of a memory, in all directions or (hot) around one, at cosines about 0.5."""
+    pole = torch.zeros(DIM)
+    pole[0] = 1.0 if hot else 0.0
+    points, references = (normalize(normalize(torch.randn(count, DIM), dim=1) + pole, dim=1) for count in (size, rows))
+    return points, torch.arange(size // BATCHES[size]).repeat_interleave(BATCHES[size]), references, torch.randint(0, CLASSES, (rows,))
+
+
+def contrastive(size: int, rows: int, hot: bool) -> dict[str, Turn]:
+    points, labels, *references = memory(size, rows, hot)
+    ours, theirs = Contrastive(0.5), ContrastiveLoss(1, 0.5, distance=CosineSimilarity(), reducer=SumReducer())
+    keywords = dict(zip(("ref_emb", "ref_labels"), references, strict=True))
+    return both(points, lambda x: ours(x, labels, *references), lambda x: theirs(x, labels, **keywords) / size)
+
+
+def ours_alone(size: int, name: str) -> dict[str, Turn]:
+    """Other losses against a hot memory, where the question is what they hold."""
+    points, labels, *references = memory(size, LARGE, hot=True)
+    losses = {
+        "multi-similarity": lambda: MultiSimilarity(2.0, 40.0, 0.5, 0.1),
+        "euclidean contrastive": lambda: EuclideanContrastive(0.2652, 1.0),
+        "triplet": lambda: Triplet(0.1, "all"),
+    }
+    if name in losses:
+        loss = losses[name]()
+        return {OURS: step(lambda x: loss(x, labels, *references), points)}
+    snca, samples = Snca(LARGE, DIM, 0.05, 0.5), torch.arange(size)
+    snca.memory.copy_(references[0])
+    snca.labels.copy_(references[1])
+    return {OURS: step(lambda x: snca(x, labels, samples), points)}
+
+
+def peak(turn: Turn) -> float:
+    """MiB above what was resident before the call."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident
+    before = _status("VmRSS")
+    turn()
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1])
+
+
+def cases() -> list[Case]:
+    rows: list[Case] = []
+    for size in BATCHES:
+        many = (9, 10) if size < 1024 else (5, 1)
+        rows.append((f"multi-similarity, B {size}", lambda size=size: multi_similarity(size), *many))
+        rows.append((f"euclidean contrastive, B {size}", lambda size=size: euclidean_contrastive(size), *many))
+        for mining in ("all", "semihard"):
+            rows.append((f"triplet {mining}, B {size}", lambda size=size, mining=mining: triplet(size, mining), 7 if size < 1024 else 2, 1))
+    for name in ("proxy-anchor", "proxy-nca", "normalised softmax"):
+        for classes in (100, CLASSES):
+            for size in BATCHES:
+                rounds = (9, 10) if classes == 100 else (7 if size < 1024 else 3, 1)
+                rows.append((f"{name}, C {classes}, B {size}", partial(proxies, size, classes, name), *rounds))
+    for count in (SMALL, LARGE):
+        for size in BATCHES:
+            for hot in (False, True):
+                make = partial(contrastive, size, count, hot)
+                rows.append((f"contrastive, memory {count}{', hot' * hot}, B {size}", make, 5 if size < 1024 else 2, 1))
+    for name in ("multi-similarity", "euclidean contrastive", "triplet", "SNCA"):
+        rows.append((f"{name}, memory {LARGE}, hot, B 1024", lambda name=name: ours_alone(1024, name), 1, 1))
+    return rows
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    results: dict[str, object] = {"gemm_gflops": round(gemm_gflops(), 1)}
+    missed = []
+    print(f"{'':48} {'ours ms':>9} {'other ms':>9} {'ratio':>6} {'ours MiB':>9} {'other MiB':>9}")
+    for name, make, rounds, calls in cases():
+        candidates = make()
+        seconds = interleave({key: repeated(turn, calls) for key, turn in candidates.items()}, rounds)
+        times = {key: 1e3 * statistics.median(each) / calls for key, each in seconds.items()}
+        peaks = {key: peak(turn) for key, turn in candidates.items()}
+        row: dict[str, object] = {"ms": round(times[OURS], 3), "peak_mib": round(peaks[OURS], 1)}
+        line = f"{name:48} {times[OURS]:9.2f}"
+        if PEER in candidates:
+            faster, required = ratio(seconds, PEER, OURS), REQUIRED.get(name, NEVER_SLOWER)
+            row |= {"other_ms": round(times[PEER], 3), "other_peak_mib": round(peaks[PEER], 1), "ratio": round(faster, 2), "required": required}
+            line += f" {times[PEER]:9.2f} {faster:5.1f}x {peaks[OURS]:9.1f} {peaks[PEER]:9.1f}" + (
+                f"  (required {required}x)" if name in REQUIRED else ""
+            )
+            if faster < required:
+                missed.append(f"{name}: {faster:.2f}x of {required}x")
+        else:
+            line += f" {'-':>9} {'-':>6} {peaks[OURS]:9.1f} {'-':>9}"
+        if f"memory {LARGE}" in name and peaks[OURS] > PEAK:
+            missed.append(f"{name}: peak {peaks[OURS]:.0f} MiB of {PEAK:.0f}")
+        results[name] = row
+        print(line, flush=True)
+    save("losses", results)
+    if missed:
+        print(f"short of what is required: {'; '.join(missed)}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

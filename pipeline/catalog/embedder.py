@@ -1,0 +1,77 @@
+"""Pictures -> unit vectors by a trained model: decoded, cropped, normalised and embedded exactly as stage `export` does it."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+
+from pipeline.data.loader import EvalLoader
+from pipeline.export.model import device, embed_rows, loader_threads
+from pipeline.methods.artifact import load_method
+from pipeline.runtime.errors import UserError
+
+BATCH = 64  # images
+WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
+Picture = str | Path | bytes  # a file, or the encoded bytes of one
+
+
+class Embedder:
+    """The model of a directory that holds weights.safetensors and recipe.json, as stage `train` leaves it; on the GPU where there is one."""
+
+    def __init__(self, model: str | Path) -> None:
+        self.directory = Path(model)
+        self._loaded = load_method(self.directory)
+        self._device = device()
+
+    @property
+    def dim(self) -> int:
+        """D, the length of its vectors."""
+        return self._loaded.method.dim
+
+    def fingerprint(self) -> str:
+        """sha256 of weights and recipe: vectors of different fingerprints cannot be compared."""
+        digest = hashlib.sha256()
+        for name in (WEIGHTS, RECIPE):
+            digest.update((self.directory / name).read_bytes())
+        return digest.hexdigest()
+
+    def __call__(self, pictures: Sequence[Picture], label: str | None = None) -> Float32[np.ndarray, "N D"]:
+        """Unit vectors of N pictures, in their order. `label` shows progress.
+
+        Raises UserError naming the picture that is missing or cannot be decoded.
+        """
+        rows = np.arange(len(pictures), dtype=np.int64)
+        loader = EvalLoader(_Given(pictures), rows, self._loaded.recipe.input, BATCH, loader_threads())
+        return embed_rows(self._loaded.method, loader, self._device, label).embedding
+
+
+class _Given:
+    """Pictures by their place in a list."""
+
+    def __init__(self, pictures: Sequence[Picture]) -> None:
+        self.pictures = pictures
+
+    def image(self, row: int) -> UInt8[np.ndarray, "size"]:
+        return np.frombuffer(encoded(self.pictures[row]), np.uint8)
+
+    def box(self, row: int) -> tuple[float, float, float, float] | None:
+        return None
+
+    def undecodable(self, row: int, reason: str) -> UserError:
+        return UserError(f"{name_of(self.pictures[row])} is no picture that can be read: {reason}.", "Convert it to JPEG or PNG, or leave it out.")
+
+
+def encoded(picture: Picture) -> bytes:
+    """The bytes of a picture. Raises UserError for a file that cannot be read."""
+    if isinstance(picture, bytes):
+        return picture
+    try:
+        return Path(picture).read_bytes()
+    except OSError as error:
+        raise UserError(f"{picture} cannot be read: {error.strerror}.", "Correct the path.") from None
+
+
+def name_of(picture: Picture) -> str:
+    return f"a picture of {len(picture):,} bytes" if isinstance(picture, bytes) else str(picture)

@@ -1,0 +1,51 @@
+"""What a run may say: frozen models in which an unknown key is an error, and their resolution from params.yaml."""
+
+from pipeline.config.dataset import Dataset, FolderSource, IngestSettings, PartsSource, Source
+from pipeline.config.methods import (
+    BaselineRecipe,
+    CrtRecipe,
+    GspRecipe,
+    IrtRecipe,
+    MultiheadRecipe,
+    Recipe,
+    parse_recipe,
+)
+from pipeline.config.params import Params
+from pipeline.config.resolve import dataset_settings, resolve, settings
+from pipeline.config.stages import (
+    AnalyzeSettings,
+    EnsembleSettings,
+    EvaluateSettings,
+    ExportSettings,
+    ReportSettings,
+    RunSettings,
+    SweepSettings,
+    TrainSettings,
+)
+
+__all__ = [
+    "AnalyzeSettings",
+    "BaselineRecipe",
+    "CrtRecipe",
+    "Dataset",
+    "EnsembleSettings",
+    "EvaluateSettings",
+    "ExportSettings",
+    "FolderSource",
+    "GspRecipe",
+    "IngestSettings",
+    "IrtRecipe",
+    "MultiheadRecipe",
+    "Params",
+    "PartsSource",
+    "Recipe",
+    "ReportSettings",
+    "RunSettings",
+    "Source",
+    "SweepSettings",
+    "TrainSettings",
+    "dataset_settings",
+    "parse_recipe",
+    "resolve",
+    "settings",
+]

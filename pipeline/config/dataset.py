@@ -1,0 +1,182 @@
+"""A data set: where it comes from, how it becomes shards, what it changes in recipes."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from pipeline.config.parts import Count
+from pipeline.config.strict import Strict
+
+
+class PartsSource(Strict):
+    """The built-in set, drawn by a seeded generator."""
+
+    kind: Literal["parts"] = "parts"
+    seed: Annotated[int, Field(ge=0)] = 0
+    train_classes: Annotated[int, Field(ge=2)] = 64
+    test_classes: Annotated[int, Field(ge=2)] = 64
+    images_per_class: Annotated[int, Field(ge=2)] = 16
+    size: tuple[Count, Count] = (88, 128)  # range of the sides, pixels
+
+
+class FolderSource(Strict):
+    """Images of a user: one directory per class, or a CSV of `path,label[,split,is_query,is_gallery]`; a folder or a zip archive."""
+
+    kind: Literal["folder"] = "folder"
+    path: str  # folder or .zip, relative to the project or absolute
+    labels: str | None = None  # CSV inside `path`; None: the directory that holds an image is its class
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the classes, when nothing else names a split
+    order: Literal["random", "name"] = "random"  # which classes become test: drawn by `seed`, or the last ones in name order
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class CubSource(Strict):
+    """CUB-200-2011: `CUB_200_2011.tgz`, or what it holds."""
+
+    kind: Literal["cub"] = "cub"
+    path: str = "data/raw/cub"  # folder that holds the archive or its files, or the archive; relative to the project or absolute
+
+
+class CarsSource(Strict):
+    """Cars-196: `car_ims.tgz` and `cars_annos.mat`; or `cars_train.tgz`, `cars_test.tgz`, `car_devkit.tgz` and `cars_test_annos_withlabels.mat`."""
+
+    kind: Literal["cars"] = "cars"
+    path: str = "data/raw/cars"  # folder that holds these files, packed or unpacked
+
+
+class SopSource(Strict):
+    """Stanford Online Products: `Stanford_Online_Products.zip`, or what it holds."""
+
+    kind: Literal["sop"] = "sop"
+    path: str = "data/raw/sop"  # folder that holds the archive or its files, or the archive
+
+
+class InshopSource(Strict):
+    """In-Shop Clothes Retrieval: `Img/img.zip` (or what it holds) and `Eval/list_eval_partition.txt`."""
+
+    kind: Literal["inshop"] = "inshop"
+    path: str = "data/raw/inshop"  # folder that holds `Img` and `Eval`
+
+
+class Cifar10Source(Strict):
+    """CIFAR-10: `cifar-10-binary.tar.gz`, or the folder in it. The pickles of the python version are never read."""
+
+    kind: Literal["cifar10"] = "cifar10"
+    path: str = "data/raw/cifar10"  # folder that holds the archive or its files, or the archive
+    # classes: the first half of the classes in label order is train, the other test, the images of both official parts together.
+    # images: the official parts. Test holds unseen images of seen classes: GSP figure 5 trains on all ten.
+    split: Literal["classes", "images"] = "classes"
+
+
+class Cifar100Source(Strict):
+    """CIFAR-100: `cifar-100-binary.tar.gz`, or the folder in it."""
+
+    kind: Literal["cifar100"] = "cifar100"
+    path: str = "data/raw/cifar100"
+    split: Literal["classes", "images"] = "classes"  # as for CIFAR-10
+
+
+class CollageSource(Strict):
+    """Cifar Collage (GSP section 5.1), made of CIFAR-100: one image of a class and three of shared classes, stitched 2 x 2."""
+
+    kind: Literal["collage"] = "collage"
+    path: str = "data/raw/cifar100"
+    distilled: bool = False  # the same images alone, without the shared classes
+    train_subclasses: Literal[2, 3] = 3  # of the five of a class; 3 is the released code, 2 the text, which keeps the third for validation
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class OmniglotSource(Strict):
+    """Omniglot: `images_background.zip` and `images_evaluation.zip`, or the two folders in them."""
+
+    kind: Literal["omniglot"] = "omniglot"
+    path: str = "data/raw/omniglot"  # folder that holds both, or one archive of both folders
+
+
+class TokensSource(Strict):
+    """The token corpus of the synthetic study (GSP section 5.1), drawn by a seeded generator."""
+
+    kind: Literal["tokens"] = "tokens"
+    seed: Annotated[int, Field(ge=0)] = 0
+    classes: Annotated[int, Field(ge=2)] = 16
+    class_tokens: Count = 4  # of each class
+    shared_tokens: Count = 4  # background, of all classes
+    bag: Annotated[int, Field(ge=2)] = 50  # tokens of a sample; the text, where the released code has 10
+    background: Annotated[float, Field(ge=0, le=1)] = 0.5  # mean share of background tokens; the text, where the released code has 0.7
+    deviation: Annotated[float, Field(ge=0)] = 0.1  # of that share
+    train_per_class: Annotated[int, Field(ge=2)] = 4096  # 512 x 8 (released code)
+    validation_per_class: Annotated[int, Field(ge=2)] = 128  # as the released code
+    test_per_class: Annotated[int, Field(ge=2)] = 128
+
+
+class Sfm120kSource(Strict):
+    """retrieval-SfM-120k: `retrieval-SfM-120k.pkl` and `ims.tar.gz`, or the folder `ims`."""
+
+    kind: Literal["sfm120k"] = "sfm120k"
+    path: str = "data/raw/sfm120k"  # folder that holds both
+
+
+class RoxfordSource(Strict):
+    """Revisited Oxford: `gnd_roxford5k.pkl` and `oxbuild_images-v1.tgz`, or its images."""
+
+    kind: Literal["roxford5k"] = "roxford5k"
+    path: str = "data/raw/roxford5k"  # folder that holds both
+
+
+class RparisSource(Strict):
+    """Revisited Paris: `gnd_rparis6k.pkl`, `paris_1-v1.tgz` and `paris_2-v1.tgz`, or their images."""
+
+    kind: Literal["rparis6k"] = "rparis6k"
+    path: str = "data/raw/rparis6k"  # folder that holds all three
+
+
+class LandmarksSource(Strict):
+    """Particular objects (IRT section 4.2): trained on retrieval-SfM-120k, judged on revisited Oxford, revisited Paris, or both."""
+
+    kind: Literal["landmarks"] = "landmarks"
+    sfm120k: str = "data/raw/sfm120k"  # folders, as for the three sets by themselves
+    roxford5k: str | None = "data/raw/roxford5k"  # None: leave this benchmark out
+    rparis6k: str | None = "data/raw/rparis6k"
+
+    @model_validator(mode="after")
+    def _judged(self) -> "LandmarksSource":
+        if self.roxford5k is None and self.rparis6k is None:
+            raise ValueError("say where roxford5k or rparis6k is: without a benchmark there is nothing to be judged on")
+        return self
+
+
+Source = Annotated[
+    PartsSource
+    | FolderSource
+    | CubSource
+    | CarsSource
+    | SopSource
+    | InshopSource
+    | Cifar10Source
+    | Cifar100Source
+    | CollageSource
+    | OmniglotSource
+    | TokensSource
+    | Sfm120kSource
+    | RoxfordSource
+    | RparisSource
+    | LandmarksSource,
+    Field(discriminator="kind"),
+]
+
+
+class IngestSettings(Strict):
+    """Block `ingest`."""
+
+    resize: Count | None = None  # shorter side in pixels, once, at ingest; None keeps the bytes of JPEG files as they are
+    quality: Annotated[int, Field(ge=1, le=100)] = 95  # of JPEG files that ingest itself encodes
+    on_error: Literal["stop", "skip"] = "stop"  # a corrupt image
+    shard_mebibytes: Annotated[int, Field(ge=1, le=256)] = 256
+
+
+class Dataset(Strict):
+    """Block `datasets.<d>`."""
+
+    source: Source
+    recipe: dict[str, Any] = {}  # for every method
+    recipes: dict[str, dict[str, Any]] = {}  # for one method

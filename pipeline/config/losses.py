@@ -1,0 +1,121 @@
+"""The losses of a recipe: part `loss`, chosen by `name`, and what may stand around it. Defaults are the released constants.
+
+The fields of a loss are the arguments of the module that it is, by name (pipeline/methods/parts.py). docs/extending.md adds one.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline.config.parts import Count, NonNegative, Positive, Share
+from pipeline.config.strict import Strict
+
+
+class MultiSimilarityLoss(Strict):
+    """Constants of the released MS code."""
+
+    name: Literal["multi_similarity"] = "multi_similarity"
+    alpha: Positive = 2.0
+    beta: Positive = 40.0
+    threshold: float = 0.5  # lambda
+    mining_margin: NonNegative | None = 0.1  # epsilon; None turns mining off
+
+
+class ContrastiveLoss(Strict):
+    """Cosine form, as in XBM and IRT eq. 1: sum over positives of 1 - s plus sum over negatives of [s - margin]_+, per anchor."""
+
+    name: Literal["contrastive"] = "contrastive"
+    margin: Annotated[float, Field(ge=-1, lt=1)] = 0.5
+
+
+class EuclideanContrastiveLoss(Strict):
+    """Distance form with two margins, as in MLRC and GSP (C2): each side is averaged over its own non-zero terms."""
+
+    name: Literal["euclidean_contrastive"] = "euclidean_contrastive"
+    positive_margin: NonNegative = 0.0
+    negative_margin: Positive = 0.5  # GSP code
+
+
+class TripletLoss(Strict):
+    """[d_ap - d_an + margin]_+ averaged over its non-zero terms."""
+
+    name: Literal["triplet"] = "triplet"
+    margin: Positive = 0.05  # GSP code
+    mining: Literal["all", "semihard"] = "all"
+
+
+class ProxyAnchorLoss(Strict):
+    name: Literal["proxy_anchor"] = "proxy_anchor"
+    alpha: Positive = 32.0
+    margin: NonNegative = 0.1  # delta
+
+
+class ProxyNcaLoss(Strict):
+    """ProxyNCA++: softmax over scale * cosine, the positive proxy included."""
+
+    name: Literal["proxy_nca"] = "proxy_nca"
+    scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
+    initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"  # of the proxies; GSP code: he_normal
+
+
+class NormalizedSoftmaxLoss(Strict):
+    """Cross entropy of cosine / temperature."""
+
+    name: Literal["normalized_softmax"] = "normalized_softmax"
+    temperature: Positive = 0.05
+
+
+class SncaLoss(Strict):
+    """Scalable neighbourhood component analysis: softmax over a memory of every training image."""
+
+    name: Literal["snca"] = "snca"
+    temperature: Positive = 0.05
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of the memory's entries
+
+
+class TupleContrastiveLoss(Strict):
+    """Squared distance of a query and its positive, squared hinge on mined negatives, summed (cnnimageretrieval-pytorch); of batches of tuples."""
+
+    name: Literal["tuple_contrastive"] = "tuple_contrastive"
+    margin: Positive = 0.85  # a distance; IRT section 4.2 calls it beta
+    negatives: Count = 5  # of a tuple
+
+
+# Images against images; a memory may stand behind.
+AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss
+# Images against learned vectors of the classes.
+AnyProxyLoss = ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss
+PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
+ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
+
+
+class HybridLoss(Strict):
+    """A pair loss and a proxy loss together (Multi-Head eq. 7)."""
+
+    name: Literal["hybrid"] = "hybrid"
+    pair: PairLoss = MultiSimilarityLoss()
+    proxy: ProxyLoss = ProxyAnchorLoss()
+    proxy_weight: NonNegative = 0.03  # lambda
+
+
+Loss = Annotated[AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | HybridLoss, Field(discriminator="name")]
+
+
+class CrossBatchMemory(Strict):
+    """XBM: a pair loss against embeddings of earlier batches."""
+
+    size: Count | None = None  # samples; None takes `share`
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the training images
+    start: Annotated[int, Field(ge=0)] = 0  # iterations before the memory takes part
+    weight: Positive = 1.0
+    with_batch: bool = True  # released XBM code: loss of the batch + weight * loss against the memory; false: the latter alone (IRT eq. 1)
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None  # of a second network that fills the memory (IRT on In-Shop: 0.999)
+
+
+class ZeroShotLoss(Strict):
+    """Zero-shot prediction loss of GSP (eq. 4.4; released constants)."""
+
+    weight: Share = 0.1  # the pair loss takes 1 - weight
+    ridge: Positive = 0.05
+    scale: Positive = 9.5  # of the logits; undocumented in the paper
+    dim: Count = 128  # of the label embeddings

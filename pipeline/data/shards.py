@@ -1,0 +1,329 @@
+"""A data set as shards: Arrow IPC files that are memory-mapped and read at random.
+
+    data/shards/<dataset>/
+        shard-00000.arrow ...   row_id, image (encoded bytes), label, split, source; uncompressed, batches of at most 256 rows
+        index.parquet           everything but the bytes, and where each row lies; group and box only where the set has them
+        <extra>.parquet         ground truth that classes cannot say, in row ids, where the set has such
+        manifest.json           schema version, counts, sha256 of every file, what ingest did
+
+Same rows, same bytes. A read costs a few microseconds: the ends of all records of a shard are looked up once, an image is a slice of the mapped
+file. `Table.take` and a `get_batch` per read, the obvious ways, are 20 to 200 times slower.
+"""
+
+import hashlib
+import json
+import mmap
+import threading
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Int, Shaped, UInt8
+
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import write_json
+
+SCHEMA_VERSION = 1
+SPLITS = ("train", "test")
+BATCH_ROWS = 256
+_BATCH_BYTES = 32 * 2**20  # photographs of full size: a batch is cut short rather than held in memory
+_BATCH_OVERHEAD = 4096  # upper bound of what a batch takes in a file beside its values
+_FILE_OVERHEAD = 8192  # same for schema and footer
+_MAGIC = b"ARROW1"
+_PAGE = mmap.ALLOCATIONGRANULARITY
+
+SCHEMA = pa.schema(
+    [("row_id", pa.int64()), ("image", pa.large_binary()), ("label", pa.int64()), ("split", pa.string()), ("source", pa.string())],
+    metadata={"schema_version": str(SCHEMA_VERSION)},
+)
+_INDEX = pa.schema(
+    [
+        ("row_id", pa.int64()),
+        ("label", pa.int64()),
+        ("class_name", pa.string()),
+        ("split", pa.string()),
+        ("source", pa.string()),
+        ("sha256", pa.string()),  # of the stored image bytes
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("shard", pa.int32()),
+        ("batch", pa.int32()),
+        ("offset", pa.int32()),  # row within the batch
+        ("is_query", pa.bool_()),
+        ("is_gallery", pa.bool_()),
+    ]
+)
+# Columns that stand in the index only where a row of the set has a value: sets without keep their bytes.
+_OPTIONAL = pa.schema(
+    [
+        ("group", pa.string()),  # what lies above or below the class: a super-class, an alphabet, a 3D model
+        ("box", pa.list_(pa.float64(), 4)),  # x0, y0, x1, y1 of the query in pixels of the stored image; may reach over its edge
+    ]
+)
+
+
+class ShardWriter:
+    """Writes the files of one data set into an existing empty directory; rows come in row_id order.
+
+    `class_names[label]` names a class; the list may still grow until `finish`. A shard takes at most `shard_bytes`.
+
+        with atomic_directory(Path("data/shards/mine")) as aside, ShardWriter(aside, ["cat", "dog"], shard_bytes=2**28) as writer:
+            writer.add(jpeg, label=0, split="train", source="cat/1.jpg", width=120, height=90)
+            writer.finish({"dataset": "mine"})
+    """
+
+    def __init__(self, directory: Path, class_names: list[str], shard_bytes: int) -> None:
+        self.directory, self.class_names, self.shard_bytes = Path(directory), class_names, shard_bytes
+        self.rows = 0
+        self._index: dict[str, list[Any]] = {name: [] for name in (*_INDEX.names, *_OPTIONAL.names) if name != "class_name"}
+        self._split_of: dict[int, str] = {}
+        self._pending: list[tuple[int, bytes, int, str, str]] = []
+        self._pending_bytes = 0
+        self._sink: Any = None
+        self._writer: Any = None
+        self._shard = -1
+        self._batch = 0
+        self._written = 0  # upper bound of the open shard's size, without what is pending
+
+    def add(
+        self,
+        image: bytes,
+        label: int,
+        split: str,
+        source: str,
+        width: int,
+        height: int,
+        is_query: bool = True,
+        is_gallery: bool = True,
+        group: str | None = None,
+        box: tuple[float, float, float, float] | None = None,
+    ) -> int:
+        """Appends a row and returns its id. UserError when the image alone is larger than a shard; ValueError when a class is in two splits."""
+        if split not in SPLITS or self._split_of.setdefault(label, split) != split:
+            raise ValueError(f"{source}: class {label} is in split {self._split_of.get(label)!r}, row says {split!r}; splits are {SPLITS}")
+        size = len(image) + len(source.encode()) + len(split) + 40
+        if size + _BATCH_OVERHEAD + _FILE_OVERHEAD > self.shard_bytes:
+            raise UserError(
+                f"{source} takes {len(image) / 2**20:.1f} MiB, a shard at most {self.shard_bytes / 2**20:.0f} MiB.",
+                "Raise ingest.shard_mebibytes, or shrink images at ingest (ingest.resize).",
+            )
+        if self._writer is not None and self._written + self._pending_bytes + size + _BATCH_OVERHEAD > self.shard_bytes:
+            self._close_shard()
+        if len(self._pending) == BATCH_ROWS or (self._pending and self._pending_bytes + size > _BATCH_BYTES):
+            self._flush()
+        if self._writer is None:
+            self._open_shard()
+        row = self.rows
+        place = (self._shard, self._batch, len(self._pending))
+        digest = hashlib.sha256(image).hexdigest()
+        values = (row, label, split, source, digest, width, height, *place, is_query, is_gallery, group, box)
+        for column, value in zip(self._index.values(), values, strict=True):
+            column.append(value)
+        self._pending.append((row, image, label, split, source))
+        self._pending_bytes += size
+        self.rows += 1
+        return row
+
+    def finish(self, extra_manifest: dict[str, Any]) -> dict[str, Any]:
+        """Closes the last shard, writes index and manifest, returns the manifest. `extra_manifest` is laid over it."""
+        self._close_shard()
+        names = [self.class_names[label] for label in self._index["label"]]
+        schema = pa.schema([*_INDEX, *(field for field in _OPTIONAL if any(value is not None for value in self._index[field.name]))])
+        columns = {**self._index, "class_name": names}
+        pq.write_table(pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema), self.directory / "index.parquet")
+        splits = Counter(self._index["split"])
+        classes = Counter(self._split_of.values())
+        shards = sorted(self.directory.glob("shard-*.arrow"))
+        first = np.flatnonzero(np.diff(self._index["shard"], prepend=-1))
+        manifest = {
+            "schema_version": SCHEMA_VERSION,
+            "counts": {split: {"images": splits[split], "classes": classes[split]} for split in SPLITS},
+            "class_names": list(self.class_names),
+            "shards": {path.name: sha256_of(path) for path in shards},
+            "shard_bytes": {path.name: path.stat().st_size for path in shards},
+            "shard_rows": {path.name: int(rows) for path, rows in zip(shards, np.diff(first, append=self.rows), strict=True)},
+            "index": sha256_of(self.directory / "index.parquet"),
+            **extra_manifest,
+        }
+        write_json(self.directory / "manifest.json", manifest)
+        return manifest
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._pending.clear()
+        if self._sink is not None:
+            self._sink.close()
+
+    def _open_shard(self) -> None:
+        self._shard += 1
+        self._batch = 0
+        self._written = _FILE_OVERHEAD
+        self._sink = open(self.directory / f"shard-{self._shard:05d}.arrow", "wb")  # noqa: SIM115 - lives until the shard is full
+        self._writer = pa.ipc.new_file(self._sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=None))
+
+    def _flush(self) -> None:
+        columns = list(zip(*self._pending, strict=True))
+        self._writer.write_batch(pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA))
+        self._written += self._pending_bytes + _BATCH_OVERHEAD
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._batch += 1
+
+    def _close_shard(self) -> None:
+        if self._writer is None:
+            return
+        if self._pending:
+            self._flush()
+        self._writer.close()
+        self._sink.close()
+        self._writer = self._sink = None
+
+
+class _Opened(NamedTuple):
+    memory: mmap.mmap
+    octets: UInt8[np.ndarray, " size"]  # the whole file
+    begin: list[int]  # of each record, in octets
+    end: list[int]
+
+
+class Shards:
+    """The rows of a data set. `row` is the row id, 0 ... N-1.
+
+    Raises UserError when the directory, a file or a byte is not what the manifest says; `verify` compares every sha256 (0.2 s per 256 MiB), without
+    it existence, size and Arrow's closing mark are checked. Files are mapped on the first read, in each process by itself; reads from many
+    threads are safe.
+    """
+
+    def __init__(self, directory: Path, verify: bool = False) -> None:
+        self.directory = Path(directory)
+        self._remedy = f"Make it anew: dvc repro -f ingest@{self.directory.name}"
+        self.manifest = self._read_manifest()
+        self._files = sorted(self.manifest["shards"])
+        self._check(verify)
+        index = pq.read_table(self.directory / "index.parquet", memory_map=False)
+        self.class_names: list[str] = self.manifest["class_names"]
+        self.labels: Int[np.ndarray, " N"] = index["label"].to_numpy()
+        self.splits: Shaped[np.ndarray, " N"] = np.asarray(index["split"].to_pylist(), dtype=np.str_)
+        self.sources: list[str] = index["source"].to_pylist()
+        self.sizes: Int[np.ndarray, "N 2"] = np.stack([index["width"].to_numpy(), index["height"].to_numpy()], axis=1)
+        self.is_query: Shaped[np.ndarray, " N"] = index["is_query"].to_numpy()
+        self.is_gallery: Shaped[np.ndarray, " N"] = index["is_gallery"].to_numpy()
+        self._optional = [name for name in _OPTIONAL.names if name in index.column_names]
+        self.groups: list[str | None] = index["group"].to_pylist() if "group" in self._optional else [None] * len(index)
+        self._boxes: list[list[float] | None] = index["box"].to_pylist() if "box" in self._optional else [None] * len(index)
+        self._shard_of: list[int] = index["shard"].to_pylist()
+        self._first = np.concatenate([[0], np.cumsum([self.manifest["shard_rows"][name] for name in self._files])]).astype(int).tolist()
+        self._opened: list[_Opened | None] = [None] * len(self._files)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __reduce__(self) -> tuple[type["Shards"], tuple[Path]]:
+        return (type(self), (self.directory,))
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the names and hashes of the shards: equal for equal images, labels, splits and sources, groups, boxes and extras."""
+        files = {**self.manifest["shards"], **self.manifest.get("extras", {})}
+        if self._optional:
+            files["index.parquet"] = self.manifest["index"]
+        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+    def rows(self, split: str) -> Int[np.ndarray, " n"]:
+        """The row ids of a split, ascending."""
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
+        return np.flatnonzero(self.splits == split).astype(np.int64)
+
+    def box(self, row: int) -> tuple[float, float, float, float] | None:
+        """The part of a row's image that is the query: x0, y0, x1, y1 in pixels of the stored image; None: all of it."""
+        found = self._boxes[row]
+        return None if found is None else (found[0], found[1], found[2], found[3])
+
+    def extra(self, name: str) -> pa.Table:
+        """The table `name`.parquet beside the shards. UserError when this set has none of that name."""
+        file = f"{name}.parquet"
+        if file not in self.manifest.get("extras", {}):
+            raise UserError(f"{self.directory} has no {file}; it has: {', '.join(self.manifest.get('extras', {})) or 'none'}.", self._remedy)
+        return pq.read_table(self.directory / file, memory_map=False)
+
+    def image(self, row: int) -> UInt8[np.ndarray, " size"]:
+        """The encoded bytes of a row, a read-only view into the mapped file. IndexError outside 0 ... N-1."""
+        if not 0 <= row < len(self._shard_of):
+            raise IndexError(f"{self.directory} has rows 0 to {len(self) - 1}, asked for {row}")
+        shard = self._shard_of[row]
+        opened = self._opened[shard] or self._open(shard)
+        position = row - self._first[shard]
+        begin, end = opened.begin[position], opened.end[position]
+        if hasattr(mmap, "MADV_WILLNEED"):  # one read for the record: page faults one by one are 20 times slower on a cold cache
+            start = begin - begin % _PAGE
+            opened.memory.madvise(mmap.MADV_WILLNEED, start, end - start)
+        return opened.octets[begin:end]
+
+    def undecodable(self, row: int, reason: str) -> UserError:
+        """What to say of a row whose bytes are no picture."""
+        return UserError(
+            f"The image of row {row} in {self.directory}, from {self.sources[row]}, cannot be decoded: {reason}.",
+            f"The shard was damaged after it was written. {self._remedy}",
+        )
+
+    def _open(self, shard: int) -> _Opened:
+        with self._lock:
+            if (known := self._opened[shard]) is not None:
+                return known
+            with open(self.directory / self._files[shard], "rb") as file:
+                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            whole = pa.py_buffer(memory)
+            reader = pa.ipc.open_file(whole)
+            begin: list[int] = []
+            end: list[int] = []
+            for number in range(reader.num_record_batches):
+                _, offsets, values = reader.get_batch(number).column("image").buffers()
+                ends = np.frombuffer(offsets, np.int64) + (values.address - whole.address)
+                rows = reader.get_batch(number).num_rows
+                begin += ends[:rows].tolist()
+                end += ends[1 : rows + 1].tolist()
+            opened = _Opened(memory, np.frombuffer(memory, np.uint8), begin, end)
+            self._opened[shard] = opened
+            return opened
+
+    def _read_manifest(self) -> dict[str, Any]:
+        path = self.directory / "manifest.json"
+        if not path.exists():
+            raise UserError(f"{self.directory} holds no shards: {path.name} is missing.", f"Make them: dvc repro ingest@{self.directory.name}")
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest.get("schema_version") != SCHEMA_VERSION:
+            raise UserError(f"{path} has schema version {manifest.get('schema_version')}, this code reads {SCHEMA_VERSION}.", self._remedy)
+        return manifest
+
+    def _check(self, verify: bool) -> None:
+        hashes = {**self.manifest["shards"], **self.manifest.get("extras", {}), "index.parquet": self.manifest["index"]}
+        for name, expected in hashes.items():
+            path = self.directory / name
+            if not path.exists():
+                raise UserError(f"{path} is missing.", self._remedy)
+            size = self.manifest["shard_bytes"].get(name)
+            if size is not None:
+                with open(path, "rb") as file:
+                    found = file.seek(0, 2)
+                    if found != size:
+                        raise UserError(f"{path} has {found:,} bytes, its manifest says {size:,}.", self._remedy)
+                    file.seek(-len(_MAGIC), 2)
+                    if file.read() != _MAGIC:
+                        raise UserError(f"{path} does not end as an Arrow file.", self._remedy)
+            if verify and (digest := sha256_of(path)) != expected:
+                raise UserError(f"{path} has sha256 {digest}, its manifest says {expected}.", self._remedy)
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

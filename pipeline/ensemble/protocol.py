@@ -1,0 +1,35 @@
+"""What the numbers of an ensemble mean, written down and hashed: two files with one hash may be compared, others may not."""
+
+import dataclasses
+import hashlib
+import json
+
+from pipeline.retrieval.protocol import Protocol
+
+_OF_INTERVALS = ("bootstrap", "confidence", "seed", "interval", "map", "nmi", "class_mean")  # of what the ensembles have not
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleProtocol:
+    """The declaration: that of retrieval, and how members and ensembles come about. An edit of any word gives every file another hash."""
+
+    folds: int
+    repeats: int
+    recall_at: tuple[int, ...]
+    blocks: str = "the train classes in the order of their labels, cut at floor(i C / folds), i = 0 .. folds"
+    members: str = "model k of each repeat is validated on block folds - k (from 0) and trained on the others, each from a seed of its own"
+    weights: str = "those of the best validation of the member"
+    ensembles: str = "every choice of one repeat of each model"
+    separated: str = "arithmetic mean over the models of an ensemble of their own metric"
+    concatenated: str = "metric of the models' unit embeddings side by side, divided by sqrt(folds)"
+    spread: str = "population standard deviation over the ensembles, as <name>_std"
+
+    def declaration(self) -> dict[str, object]:
+        """As JSON holds it."""
+        retrieval = Protocol("test", self.recall_at, 1, 0.5, 0).declaration()
+        return {**dataclasses.asdict(self), **{name: value for name, value in retrieval.items() if name not in _OF_INTERVALS}}
+
+    def hash(self) -> str:
+        """sha256 of the canonical JSON text, in hex."""
+        text = json.dumps(self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""What training minimises: one loss or regulariser per file, the formula on top."""

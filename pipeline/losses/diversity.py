@@ -1,0 +1,21 @@
+"""Diversity of prototypes: no two should point along one line (CRT sec. 3.2).
+
+loss = 1/(M (M - 1)) sum_{k != j} | cos(c_k, c_j) |
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.losses.precision import full_precision, without_autocast
+
+
+def prototype_diversity(prototypes: Float[Tensor, "M L"]) -> Float[Tensor, ""]:
+    """The mean over ordered pairs, in [0, 1]; 0 for a single prototype, where the formula has no pair to divide by."""
+    with without_autocast(prototypes):
+        unit = functional.normalize(full_precision(prototypes), dim=1)
+        count = len(unit)
+        if count < 2:
+            return (unit * 0).sum()
+        cosines = (unit @ unit.T).abs()
+        return (cosines.sum() - cosines.diagonal().sum()) / (count * (count - 1))

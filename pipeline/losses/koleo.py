@@ -1,0 +1,26 @@
+"""KoLeo: spread embeddings evenly by pushing each from its nearest neighbour (Sablayrolles et al. 2019; IRT eq. 5).
+
+    loss = -1/B sum_i log rho_i      rho_i = || z_i - z_nn(i) + epsilon ||      nn(i) = argmax_{j != i} z_i . z_j
+
+The Kozachenko-Leonenko estimate of differential entropy, up to a constant. No gradient passes the choice of the neighbour; both vectors of a
+pair receive one. epsilon is added to every component of the difference, so that two equal vectors cost -log(epsilon sqrt(D)), 10.84 at D = 384,
+not infinity.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.losses.precision import full_precision, without_autocast
+
+
+def koleo(embeddings: Float[Tensor, "B D"], epsilon: float = 1e-6) -> Float[Tensor, ""]:
+    """The regulariser of unit vectors; 0 for a batch of one, which has no neighbour."""
+    with without_autocast(embeddings):
+        vectors = full_precision(embeddings)
+        if len(vectors) < 2:
+            return (vectors * 0).sum()
+        with torch.no_grad():
+            nearest = (vectors @ vectors.T).fill_diagonal_(-torch.inf).argmax(1)
+        return -functional.pairwise_distance(vectors, vectors[nearest], eps=epsilon).log().mean()

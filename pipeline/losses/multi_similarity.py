@@ -1,0 +1,108 @@
+"""Multi-similarity loss with its pair mining (Wang et al. 2019).
+
+    loss = 1/B sum_i [ 1/alpha log(1 + sum_{p in P_i} exp(-alpha (s_ip - lambda))) + 1/beta log(1 + sum_{n in N_i} exp(beta (s_in - lambda))) ]
+
+s is the cosine. Mining with margin epsilon keeps the pairs that are hard against the hardest one of the other side:
+
+    N_i = { n : s_in + epsilon > min_p s_ip }      P_i = { p : s_ip - epsilon < max_n s_in }
+
+both judged on the sets before mining. Positives with s >= 1 - 1e-5 (the image itself, exact duplicates) are no positives.
+Definition and constants: the authors' released code, which divides by all B anchors; those without a mined pair count zero.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from pipeline.losses.log_one_plus_sum import log_one_plus_sum
+from pipeline.losses.pairs import Pairs, pairs_of
+from pipeline.losses.precision import without_autocast
+
+_DUPLICATE = 1 - 1e-5  # a positive at this similarity is the same picture (released code)
+_CPU_ELEMENTS = 1 << 18  # similarities held at a time: what stays in a core's cache
+_GPU_ELEMENTS = 1 << 26  # or what fills a GPU
+_ROWS = 16  # anchors at a time at least: a large memory would be read anew for each handful
+_FAR = 1e4  # added to the similarity of a pair that is not in a set: no minimum or maximum finds it
+
+
+class MultiSimilarity(nn.Module):
+    """The loss of a batch against itself or against references.
+
+    alpha, beta: sharpness on positives and on negatives. threshold: lambda, a cosine. mining_margin: epsilon, a cosine; None takes all pairs.
+    """
+
+    def __init__(self, alpha: float, beta: float, threshold: float, mining_margin: float | None) -> None:
+        super().__init__()
+        self.alpha, self.beta, self.threshold, self.mining_margin = alpha, beta, threshold, mining_margin
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "B D"],
+        labels: Int[Tensor, "B"],
+        references: Float[Tensor, "S D"] | None = None,
+        reference_labels: Int[Tensor, "S"] | None = None,
+        self_index: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The loss of unit vectors; 0 where no anchor has a pair. Without references the batch is its own.
+
+        self_index: which reference an anchor is itself, so that it is never its own positive, whatever the rounding of its norm.
+        Raises ValueError as pairs_of does.
+        """
+        with without_autocast(embeddings):
+            pairs = pairs_of(embeddings, labels, references, reference_labels, self_index)
+            return _Blocked.apply(pairs.anchors, pairs.references, pairs, self)
+
+
+class _Blocked(torch.autograd.Function):
+    """Value and gradient in one sweep over blocks of anchors: a row's weights dloss/ds are known as soon as its sums are."""
+
+    @staticmethod
+    def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, loss: MultiSimilarity) -> Tensor:
+        to_anchors, to_references = ctx.needs_input_grad[:2]
+        anchor_gradient = torch.zeros_like(anchors) if to_anchors else None
+        reference_gradient = torch.zeros_like(references) if to_references else None
+        total = anchors.new_zeros(())
+        batch, size = len(anchors), len(references)
+        step = max(_ROWS, (_CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS) // max(size, 1))
+        for start in range(0, batch if size else 0, step):
+            rows = slice(start, start + step)
+            value, weights = _rows(pairs, rows, loss, with_weights=to_anchors or to_references)
+            total += value
+            if weights is not None:
+                weights /= batch
+                if anchor_gradient is not None:
+                    torch.mm(weights, references, out=anchor_gradient[rows])
+                if reference_gradient is not None:
+                    reference_gradient.addmm_(weights.T, anchors[rows])
+        ctx.save_for_backward(anchor_gradient, reference_gradient)
+        return total / max(batch, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None
+
+
+def _rows(pairs: Pairs, rows: slice, loss: MultiSimilarity, with_weights: bool) -> tuple[Tensor, Tensor | None]:
+    """The sum of the anchors' losses over a block of rows, and dloss/ds of each pair in it.
+
+    Sets are masks of 0 and 1 in the dtype of the similarities: on a CPU a boolean mask costs ten times a multiplication.
+    """
+    similarity = pairs.anchors[rows] @ pairs.references.T
+    same = torch.eq(pairs.labels[rows, None], pairs.reference_labels, out=torch.empty_like(similarity))
+    positive = torch.lt(similarity, _DUPLICATE, out=torch.empty_like(similarity)).mul_(same)
+    if pairs.self_index is not None:
+        positive.scatter_(1, pairs.self_index[rows, None], 0)
+    negative = 1 - same
+    if loss.mining_margin is not None:
+        hardest_positive = torch.add(similarity, 1 - positive, alpha=_FAR).amin(1, keepdim=True)
+        hardest_negative = torch.add(similarity, same, alpha=-_FAR).amax(1, keepdim=True)
+        positive.mul_(torch.lt(similarity, hardest_negative + loss.mining_margin, out=torch.empty_like(similarity)))
+        negative.mul_(torch.gt(similarity, hardest_positive - loss.mining_margin, out=torch.empty_like(similarity)))
+    positive_value, positive_weight = log_one_plus_sum(similarity, positive, -loss.alpha, loss.threshold)
+    negative_value, negative_weight = log_one_plus_sum(similarity, negative, loss.beta, loss.threshold)
+    value = positive_value.sum() / loss.alpha + negative_value.sum() / loss.beta
+    return value, negative_weight.sub_(positive_weight) if with_weights else None

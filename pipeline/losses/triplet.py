@@ -1,0 +1,121 @@
+"""Triplet loss on Euclidean distances (Weinberger and Saul 2009; Schroff et al. 2015).
+
+    loss = mean over { (i, p, n) : t_ipn > 0 } of t_ipn        t_ipn = [ d_ip - d_in + margin ]_+        d = || z_i - z_j ||, not squared
+
+Mining: "all" takes every triplet (GSP's code), "semihard" those whose negative lies beyond the positive, d_ip < d_in < d_ip + margin (the baseline
+of the Proxy-Anchor code). Both equal pytorch-metric-learning's TripletMarginLoss without and with its TripletMarginMiner.
+
+No triplet is ever written down. With the P distances of an anchor's positives sorted, each negative finds by bisection the positives it makes a
+triplet with, which are consecutive. The loss is linear in the distances, with numbers of triplets as weights:
+
+    sum of t = sum_p #(p) d_ip - sum_n #(n) d_in + margin #
+
+B x S log P steps and a few blocks of rows in memory, where the triplets are B x P x S.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from pipeline.losses.distances import euclidean, pull, squares
+from pipeline.losses.pairs import Pairs, pairs_of
+from pipeline.losses.precision import without_autocast
+
+_CPU_ELEMENTS = 1 << 18  # distances held at a time: what stays in a core's cache
+_GPU_ELEMENTS = 1 << 25  # or what fills a GPU
+_ROWS = 16  # anchors at a time at least: a large memory would be read anew for each handful
+MININGS = ("all", "semihard")
+
+
+class Triplet(nn.Module):
+    """The loss of a batch against itself or against references. margin: a distance. mining: one of MININGS."""
+
+    def __init__(self, margin: float, mining: str) -> None:
+        super().__init__()
+        if mining not in MININGS:
+            raise ValueError(f"triplet mining is one of {', '.join(MININGS)}, got {mining!r}")
+        if mining == "semihard" and margin <= 0:
+            raise ValueError(f"semihard triplets lie within a positive margin, got {margin}")
+        self.margin, self.mining = margin, mining
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "B D"],
+        labels: Int[Tensor, "B"],
+        references: Float[Tensor, "S D"] | None = None,
+        reference_labels: Int[Tensor, "S"] | None = None,
+        self_index: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The loss of unit vectors; 0 where no triplet costs anything. Without references the batch is its own.
+
+        self_index: which reference an anchor is itself, so that it is never its own positive. Raises ValueError as pairs_of does.
+        """
+        with without_autocast(embeddings):
+            pairs = pairs_of(embeddings, labels, references, reference_labels, self_index)
+            return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin, self.mining == "semihard")
+
+
+class _Blocked(torch.autograd.Function):
+    """Value and gradient in one sweep over blocks of anchors; divided by the number of triplets at the end."""
+
+    @staticmethod
+    def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float, semihard: bool) -> Tensor:
+        to_anchors, to_references = ctx.needs_input_grad[:2]
+        anchor_gradient = torch.zeros_like(anchors) if to_anchors else None
+        reference_gradient = torch.zeros_like(references) if to_references else None
+        total = anchors.new_zeros((), dtype=torch.float64)
+        count = torch.zeros_like(total)
+        reference_squares = squares(references)
+        elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
+        step = max(_ROWS, elements // max(len(references), 1))
+        for start in range(0, len(anchors), step):
+            rows = slice(start, start + step)
+            distance, inverse = euclidean(anchors[rows], references, reference_squares)
+            weights, triplets = _triplets(pairs, rows, distance, margin, semihard)
+            total += (distance.mul_(weights).sum(1).double() + margin * triplets).sum()
+            count += triplets.sum()
+            weights.mul_(inverse)
+            if anchor_gradient is not None:
+                anchor_gradient[rows] = pull(weights, anchors[rows], references)
+            if reference_gradient is not None:
+                reference_gradient += pull(weights.T, references, anchors[rows])
+        count.clamp_(min=1)
+        divisor = count.to(anchors.dtype)
+        ctx.save_for_backward(*(None if gradient is None else gradient.div_(divisor) for gradient in (anchor_gradient, reference_gradient)))
+        return (total / count).to(anchors.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None, None
+
+
+def _triplets(pairs: Pairs, rows: slice, distance: Tensor, margin: float, semihard: bool) -> tuple[Tensor, Tensor]:
+    """(weights, triplets): how many triplets a pair is the positive of, less how many it is the negative of; how many an anchor has, in float64."""
+    same = pairs.labels[rows, None] == pairs.reference_labels
+    negative = torch.logical_not(same).to(distance.dtype)
+    positive = same if pairs.self_index is None else same.scatter_(1, pairs.self_index[rows, None], False)
+    anchor, place = positive.nonzero(as_tuple=True)
+    positives = torch.bincount(anchor, minlength=len(distance))
+    most = int(positives.max())
+    if most == 0:
+        return torch.zeros_like(distance), positives.double()
+    slot = torch.arange(len(anchor), device=anchor.device) - (positives.cumsum(0) - positives)[anchor]
+    ladder = distance.new_full((len(distance), most), torch.inf)  # an anchor's positives, nearest first; what is missing is infinitely far
+    ladder[anchor, slot] = distance[anchor, place]
+    ladder, order = ladder.sort(1)
+    # the positives of a negative's triplets are those from place `first` to before place `last`
+    first = torch.searchsorted(ladder, distance - margin, right=True)
+    last = torch.searchsorted(ladder, distance) if semihard else positives[:, None]
+    taken = torch.sub(last, first).to(distance.dtype).mul_(negative)
+    steps = distance.new_zeros(len(distance), most + 1).scatter_add_(1, first, negative)
+    if semihard:
+        steps.scatter_add_(1, last, -negative)
+    of_positive = torch.empty_like(ladder).scatter_(1, order, steps.cumsum(1)[:, :most])
+    triplets = taken.sum(1, dtype=torch.float64)
+    weights = taken.neg_()
+    weights[anchor, place] = of_positive[anchor, slot]
+    return weights, triplets

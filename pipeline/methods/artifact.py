@@ -1,0 +1,104 @@
+"""A trained method as files: weights.safetensors, last.safetensors and the recipe.json that says how to build what they fill."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from pipeline.config.methods import Recipe, parse_recipe
+from pipeline.losses.memory import CrossBatchMemory
+from pipeline.losses.snca import Snca
+from pipeline.methods.build import initial_method
+from pipeline.methods.momentum import MomentumEncoder
+from pipeline.methods.protocol import Method
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import atomic_file, write_json
+
+Weights = Literal["weights", "last", "untrained", "best_on_test"]
+_OF_TRAINING = (CrossBatchMemory, Snca, MomentumEncoder)  # what a loss remembers: nothing that an embedding depends on
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A method in eval mode on the CPU, and where it comes from."""
+
+    method: Method
+    recipe: Recipe
+    dataset: str
+    seed: int
+
+
+def save_weights(path: Path, method: Method) -> None:
+    """Parameters and buffers as safetensors, the same bytes for the same values. What only a running training needs (memories) is left out."""
+    state = {name: value.detach().cpu().contiguous() for name, value in lasting_state(method).items()}
+    with atomic_file(path) as aside:
+        save_file(state, aside)
+
+
+def save_recipe(path: Path, recipe: Recipe, dataset: str, seed: int, classes: int, samples: int, checkpoint: str | None = None) -> None:
+    """The resolved recipe and what else `build_method` needs, with sorted keys. `classes`, `samples`: training classes and images.
+
+    `checkpoint`, the sha256 of the file that the backbone started from, says which weights stood under that path.
+    """
+    content = {"recipe": recipe.model_dump(mode="json"), "dataset": dataset, "seed": seed, "classes": classes, "samples": samples}
+    write_json(path, content if checkpoint is None else content | {"checkpoint_sha256": checkpoint})
+
+
+def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
+    """The model of a directory: the weights chosen on validation classes, those of the last iteration, or the network before its first step.
+
+    Raises UserError where a file is missing, damaged, or of another network than the recipe beside it builds.
+    """
+    directory = Path(directory)
+    where = directory / "recipe.json"
+    content = _read_recipe(where)
+    try:
+        recipe = parse_recipe(content["recipe"])
+        classes, samples, dataset, seed = int(content["classes"]), int(content["samples"]), str(content["dataset"]), int(content["seed"])
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise UserError(f"{where} is not a recipe that this version wrote: {error}", "Train the model again.") from error
+    if weights == "untrained":
+        return LoadedModel(initial_method(recipe, classes, samples, seed).eval(), recipe, dataset, seed)
+
+    # Every weight comes from the file: where the training's first weights came from no longer matters.
+    alone = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})})
+    method = initial_method(alone, classes, samples, seed)
+    path = directory / f"{weights}.safetensors"
+    try:
+        state = load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing.", "Train the model: `dvc repro` does it.") from None
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged: {error}.", "Train the model again, or fetch the file anew with `dvc checkout`.") from error
+    expected = lasting_state(method)
+    shapes, found = ({name: tuple(value.shape) for name, value in values.items()} for values in (expected, state))
+    wrong = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
+    if wrong:
+        raise UserError(
+            f"{path} does not hold the network that {where} describes: {len(wrong)} tensors differ, first {wrong[0]}.", "Train the model again."
+        )
+    method.load_state_dict(state, strict=False)
+    return LoadedModel(method.eval(), recipe, dataset, seed)
+
+
+def lasting_state(method: Method) -> dict[str, Tensor]:
+    """The state of a method without the memories of its loss: what an embedding depends on, and every parameter that was learned."""
+    memories = tuple(f"{name}." for name, module in method.named_modules() if isinstance(module, _OF_TRAINING))
+    return {name: value for name, value in method.state_dict().items() if not name.startswith(memories)}
+
+
+def _read_recipe(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing.", "Train the model: `dvc repro` does it.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.", "Train the model again, or fetch the file anew with `dvc checkout`.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no object.", "Train the model again, or fetch the file anew with `dvc checkout`.")
+    return content

@@ -1,0 +1,54 @@
+"""What baseline, GSP and IRT have in common: a backbone, a pooling head, one metric loss; with a momentum encoder where the memory asks for one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from pipeline.config.methods import BaselineRecipe, GspRecipe, IrtRecipe, Projection
+from pipeline.methods import parts
+from pipeline.methods.head import PoolingHead
+from pipeline.methods.metric_loss import MetricLoss
+from pipeline.methods.momentum import MomentumEncoder
+from pipeline.methods.protocol import Method, Outputs, unit
+
+
+@dataclass(frozen=True)
+class EmbeddingOutputs(Outputs):
+    average: Float[Tensor, "B L"] | None  # average-pooled features that prototypes are chosen from; training mode only
+    key: Float[Tensor, "B D"] | None  # embedding by the momentum encoder; training mode only
+
+
+class EmbeddingMethod(Method):
+    """z = head(features) / ||.||, and the terms of the recipe's loss on it."""
+
+    def __init__(self, recipe: BaselineRecipe | GspRecipe | IrtRecipe, classes: int, samples: int) -> None:
+        super().__init__()
+        projection = Projection() if isinstance(recipe, GspRecipe) else recipe.projection
+        self.backbone = parts.backbone(recipe.backbone)
+        self.head = PoolingHead(recipe.pooling, self.backbone, recipe.dim, projection, recipe.input.size)
+        self.dim = self.head.dim
+        self.loss = MetricLoss(recipe.loss, recipe.memory, self.dim, recipe.batch.size, classes, samples)
+        momentum = recipe.memory.momentum if recipe.memory is not None else None
+        self.momentum = MomentumEncoder(self.backbone, self.head, momentum) if momentum is not None else None
+
+    def forward(self, images: Float[Tensor, "B 3 H W"]) -> EmbeddingOutputs:
+        pooled = self.head(self.backbone(images))
+        key = self.momentum(images) if self.momentum is not None and self.training else None
+        return EmbeddingOutputs(unit(pooled.vector), pooled.average if self.training else None, key, attributes=pooled.attributes)
+
+    def metric_terms(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+        """The terms of the metric loss; in training mode the pooling sees the batch as well."""
+        assert isinstance(outputs, EmbeddingOutputs)
+        terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples, outputs.key)
+        if self.training and outputs.average is not None:
+            self.head.observe(outputs.average)
+        return terms
+
+    def after_step(self) -> None:
+        if self.momentum is not None:
+            self.momentum.follow(self.backbone, self.head)
+
+    def proxies(self) -> Sequence[nn.Parameter]:
+        return self.loss.proxies()

@@ -1,0 +1,36 @@
+"""Generalized Sum Pooling for metric learning (Gurbuz et al., ICCV 2023)."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pipeline.config.methods import GspRecipe
+from pipeline.losses.zero_shot import ZeroShot
+from pipeline.methods.embedding import EmbeddingMethod, EmbeddingOutputs
+from pipeline.methods.protocol import Outputs
+
+
+class Gsp(EmbeddingMethod):
+    """A 1 x 1 projection without bias, the features that transport chooses summed, z = pooled / ||pooled|| (sec. 4.1).
+
+    loss = (1 - w) L_DML(z) + w L_ZS(attributes)      eq. 4.4 and sec. 4.2
+
+    Costs, prototypes and pooling all live in the projected space, as in the released code. Any loss is L_DML: the paper's are C2, MS, triplet,
+    XBM, ProxyNCA++ and Proxy-Anchor. Until the prototypes have been chosen, pooling is the average.
+    """
+
+    def __init__(self, recipe: GspRecipe, classes: int, samples: int) -> None:
+        super().__init__(recipe, classes, samples)
+        zero_shot = recipe.zero_shot
+        self.zero_shot_weight = zero_shot.weight if zero_shot is not None else 0.0
+        self.zero_shot: ZeroShot | None = None
+        if zero_shot is not None:
+            self.zero_shot = ZeroShot(classes, recipe.pooling.prototypes, zero_shot.ridge, zero_shot.scale, zero_shot.dim)
+
+    def objective(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+        share = 1 - self.zero_shot_weight
+        terms = {name: share * term for name, term in self.metric_terms(outputs, labels, samples).items()}
+        if self.zero_shot is not None:
+            assert isinstance(outputs, EmbeddingOutputs)
+            assert outputs.attributes is not None
+            terms["zero_shot"] = self.zero_shot_weight * self.zero_shot(outputs.attributes, labels)
+        return terms

@@ -1,0 +1,50 @@
+"""Second-order attention over the positions of a feature map (SOLAR; Multi-Head eq. 1-3)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pipeline.models.batch_norm import SynchronisedBatchNorm
+
+
+class SecondOrderAttention(nn.Module):
+    """x + v( softmax(zeta f(x)^T g(x)) h(x) ), the softmax over the positions attended to.
+
+    f, g: 1 x 1 convolution L -> L / reduction, batch norm, ReLU; h: 1 x 1 convolution L -> L / reduction; v: 1 x 1 convolution back to L, zero
+    at the start, so that the block begins as the identity.
+
+    `scale` is zeta: None is 1 / sqrt(L / reduction) as in SOLAR's code; Multi-Head sets 1, which with hundreds of channels makes the softmax
+    nearly one-hot. Batch norm and ReLU are SOLAR's; Multi-Head's text does not mention them. The attention map is P x P per image.
+    Raises ValueError where `reduction` leaves no channel.
+    """
+
+    def __init__(self, channels: int, reduction: int, scale: float | None = None) -> None:
+        super().__init__()
+        inner = channels // reduction
+        if inner < 1:
+            raise ValueError(f"second-order attention: a reduction of {reduction} leaves none of {channels} channels.")
+        self.f, self.g = (_projection(channels, inner) for _ in range(2))
+        self.h = _convolution(channels, inner)
+        self.v = nn.Conv2d(inner, channels, 1)
+        self.scale = inner**-0.5 if scale is None else scale
+        with torch.no_grad():
+            for parameter in self.v.parameters():
+                parameter.zero_()
+
+    def forward(self, x: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L H W"]:
+        f, g, h = (branch(x).flatten(2) for branch in (self.f, self.g, self.h))
+        attention = torch.softmax(self.scale * (f.transpose(1, 2) @ g), dim=-1)
+        read = h @ attention.transpose(1, 2)
+        return x + self.v(read.unflatten(2, x.shape[2:]))
+
+
+def _convolution(channels: int, inner: int) -> nn.Conv2d:
+    convolution = nn.Conv2d(channels, inner, 1)
+    nn.init.kaiming_normal_(convolution.weight)
+    if convolution.bias is not None:
+        nn.init.zeros_(convolution.bias)
+    return convolution
+
+
+def _projection(channels: int, inner: int) -> nn.Sequential:
+    return nn.Sequential(_convolution(channels, inner), SynchronisedBatchNorm(inner), nn.ReLU())

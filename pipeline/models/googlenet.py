@@ -1,0 +1,46 @@
+"""GoogLeNet (Szegedy et al., 2015) as torchvision builds it: batch norm behind every convolution, no auxiliary classifiers.
+
+torchvision's weights were ported from TensorFlow and expect pixels as (x - 0.5) / 0.5: what a recipe that says nothing of its statistics gives them.
+CBML, in whose framework CRT stands, feeds them pixels normalised by ImageNet's mean and standard deviation: `input.mean` and `input.std` of a recipe.
+"""
+
+from typing import Any
+
+import torch
+
+from pipeline.models.staged import Published, Staged
+from pipeline.models.torchvision_guard import ensure_torchvision
+
+ensure_torchvision()
+
+import torchvision  # noqa: E402  after the guard
+
+_URL = "https://download.pytorch.org/models/googlenet-1378be20.pth"  # torchvision.models.GoogLeNet_Weights.IMAGENET1K_V1
+
+
+def _fetch() -> dict[str, Any]:
+    return torch.hub.load_state_dict_from_url(_URL, map_location="cpu", check_hash=True, weights_only=True)
+
+
+class GoogLeNet(Staged):
+    """Maps of 64, 192, 480, 832 and 1024 channels at strides 2, 4, 8, 16 and 32: the last before each pooling. Parameters keep torchvision's names.
+
+    torchvision's weights were trained with 3 x 3 convolutions where the paper has 5 x 5.
+    """
+
+    plan = (
+        ("conv1",),
+        ("maxpool1", "conv2", "conv3"),
+        ("maxpool2", "inception3a", "inception3b"),
+        ("maxpool3", "inception4a", "inception4b", "inception4c", "inception4d", "inception4e"),
+        ("maxpool4", "inception5a", "inception5b"),
+    )
+    channels = (64, 192, 480, 832, 1024)
+    default_cfg = {"classifier": ("fc", "aux1", "aux2"), "mean": (0.5,) * 3, "std": (0.5,) * 3}  # noqa: RUF012  read only
+    published = Published("googlenet-1378be20.pth", _URL, _fetch)
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=True)
+        for name in (name for stage in self.plan for name in stage):
+            self.add_module(name, getattr(whole, name))

@@ -1,0 +1,1 @@
+"""How a feature map becomes one vector: one pooling per file."""

@@ -1,0 +1,38 @@
+"""Average pooling beside attributes that no transport gives: the rows "without GSP" of the GSP paper's table 1 (MetaGlobalPooling of its code).
+
+    v = 1/P sum_j x_j      z = 1/P sum_j softmax( scale V xbar_j )      x = W f, L -> D,  xbar = x / max(1, ||x||),  V (M, D),  scale = 10
+
+Not the transport layer at mu = 1, whose pooled vector is the same and whose attributes are not.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pipeline.pooling.positions import positions
+from pipeline.pooling.transform import Transform
+from pipeline.pooling.unit_ball import clip
+
+
+class AttributeAverage(nn.Module):
+    """Bias-free W and V, Glorot-uniform, as in the released code."""
+
+    projects = True
+
+    def __init__(self, channels: int, dim: int, prototypes: int = 64, scale: float = 10.0) -> None:
+        super().__init__()
+        self.out_channels, self.scale = dim, scale
+        self.transform = Transform(channels, dim)
+        self.prototypes = nn.Parameter(nn.init.xavier_uniform_(torch.empty(prototypes, dim)))
+
+    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
+        """Pooled vectors, attributes that sum to 1, and the pooled vectors without gradient. In float32 at least."""
+        transformed = positions(self.transform(features))
+        with torch.autocast(features.device.type, enabled=False):
+            rows, _ = clip(transformed.transpose(1, 2))
+            attributes = (self.scale * rows @ self.prototypes.to(rows.dtype).T).softmax(2).mean(1)
+            pooled = transformed.mean(2)
+            return pooled, attributes, pooled.detach()
+
+    def observe(self, average: Float[Tensor, "B D"]) -> None:
+        """Nothing: V is learned from where it starts."""

@@ -1,0 +1,22 @@
+"""Average plus maximum pooling: v = 1/P sum_p f_p + max_p f_p, channel by channel (Multi-Head sec. 3.2; Proxy-Anchor's code)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pipeline.pooling.positions import positions
+
+
+class AverageMax(nn.Module):
+    """The sum of the mean and of the maximum over positions, taken in float32 at least. Of equal maxima the first receives the gradient."""
+
+    projects = False
+
+    def __init__(self, channels: int) -> None:
+        """channels: what `out_channels` reports; the layer itself takes any."""
+        super().__init__()
+        self.out_channels = channels
+
+    def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
+        """The pooled vectors."""
+        flat = positions(features)
+        return flat.mean(2) + flat.max(2).values

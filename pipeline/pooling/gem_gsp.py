@@ -1,0 +1,34 @@
+"""Generalized mean of the features that transport chooses, then the transform (GeMean + GSP of the GSP paper; released code).
+
+    v = W ( 1/P sum_j max(P p_j f_j, 1e-6)^p )^(1/p)        p_j: weights of `gsp.py` on W f
+
+One exponent, 3 at the start, learned. P p_j is 1 where a position counts as much as in an average.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from pipeline.pooling.gem import Gem
+from pipeline.pooling.positions import positions
+from pipeline.pooling.projected_gsp import ProjectedGsp
+
+
+class GemGsp(ProjectedGsp):
+    """Arguments: those of ProjectedGsp, and `exponent`. Until the prototypes are initialised it is average pooling, as in the released code."""
+
+    def __init__(self, channels: int, dim: int, *transport: Any, exponent: float = 3.0, **named: Any) -> None:
+        super().__init__(channels, dim, *transport, **named)
+        self.gem = Gem(channels, exponent)
+
+    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
+        """As ProjectedGsp."""
+        transformed = self.transform(features)
+        summed, attributes, weights = self.gsp.transport(transformed)
+        with torch.autocast(features.device.type, enabled=False):
+            weighted = positions(features) * (weights.shape[1] * weights).unsqueeze(1)
+            chosen = self.transform.vectors(self.gem(weighted.unsqueeze(3)))
+        pooled = torch.where(self.gsp.initialized.clone(), chosen, summed)
+        return pooled, attributes, positions(transformed.detach()).mean(2)

@@ -1,0 +1,20 @@
+"""Maximum pooling, MAC: v = max_p f_p over the positions of a map, channel by channel (Tolias et al. 2016)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pipeline.pooling.positions import positions
+
+
+class Max(nn.Module):
+    """The maximum over positions. Of equal maxima the first receives the gradient."""
+
+    projects = False
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.out_channels = channels
+
+    def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
+        """The pooled vectors, in float32 at least."""
+        return positions(features).max(2).values

@@ -1,0 +1,14 @@
+"""A feature map as the set of its positions, in a precision that can be summed in."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+def positions(features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L P"]:
+    """f_j in column j, in float32 at least: sums over hundreds of half-precision values lose most of their digits."""
+    return single(features.flatten(2))
+
+
+def single(tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The tensor in float32 if it is in half precision, untouched otherwise."""
+    return tensor if tensor.element_size() >= 4 else tensor.float()

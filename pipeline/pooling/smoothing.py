@@ -1,0 +1,41 @@
+"""Norm-weighted smoothing, the trainable selective match kernel (Tolias et al. 2020, HOW; "NAP" in the released GSP code).
+
+    v = 1/P sum_p ||f_p|| ( W fbar_p + b )        fbar_p: mean of the 3 x 3 neighbours of p inside the map
+
+||f_p|| weighs and passes no gradient, as in the released code. W, b: the transform to D, with a bias that counts ||f_p|| times.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
+
+from pipeline.pooling.positions import positions, single
+from pipeline.pooling.transform import Transform
+
+
+class Smoothing(nn.Module):
+    """Average of smoothed, transformed features, weighted by the norm before smoothing.
+
+    The mean is taken before W: both are linear. The released code transforms every position, then takes the mean. `window`: odd side of the
+    neighbourhood; at the border only neighbours inside count (Keras' "same" average pooling). Raises ValueError for an even window.
+    """
+
+    projects = True
+
+    def __init__(self, channels: int, dim: int, window: int = 3) -> None:
+        super().__init__()
+        if window < 1 or window % 2 == 0:
+            raise ValueError(f"the window of smoothing must be odd, got {window}")
+        self.out_channels, self.window = dim, window
+        self.transform = Transform(channels, dim, bias=True)
+
+    def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B D"]:
+        """The pooled vectors, in float32 at least."""
+        with torch.autocast(features.device.type, enabled=False):
+            features = single(features)
+            smooth = avg_pool2d(features, self.window, stride=1, padding=self.window // 2, count_include_pad=False)
+            norm = torch.linalg.vector_norm(features.detach().flatten(2), dim=1)
+            weighted = torch.bmm(positions(smooth), norm.unsqueeze(2)).squeeze(2) / norm.shape[1]
+            linear = weighted @ self.transform.weight.flatten(1).T
+            return linear + norm.mean(1, keepdim=True) * self.transform.bias

@@ -1,0 +1,238 @@
+"""Reads the papers' tables, one YAML file each, into rows: one for each printed row and group of columns.
+
+A file holds tables, a table its groups of columns (a data set, a protocol, metrics under our names) and its rows, whose `values` are the cells as
+printed, groups divided by `|`:
+
+    78.98       a number as printed: percent, except for the metrics of PLAIN
+    69.29±0.11  with its deviation
+    82.6!       not to be trusted; a note says why
+    -           not given
+    ?           given, and not readable
+
+Conditions (`backbone` by our name, `dim`, `size` in pixels) stand at the row, else at the group, else at the table; null is "not stated".
+`method` is the recipe that makes such a row, `settings` what its resolved recipe must say besides (docs/library.md: how to say it). `loss_of` is a
+recipe of the same loss in a setting of its own. `quoted`: the paper takes the row from another one. `reduced`: by PCA after training.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from pipeline.config.parts import Count
+from pipeline.config.strict import Strict
+from pipeline.runtime.errors import UserError
+
+PAPERS = ("crt", "multihead", "gsp", "irt")
+PLAIN = ("embedding_density", "spectral_decay")  # numbers of order one; everything else is percent
+Protocol = Literal["conventional", "query-gallery", "mlrc-separated", "mlrc-concatenated", "revisited"]
+Dataset = Literal["cub", "cars", "sop", "inshop", "landmarks"]
+Setting = bool | int | float | str | None
+_CELL = re.compile(r"(?P<value>\d+(?:\.\d+)?)(?:±(?P<deviation>\d+(?:\.\d+)?))?(?P<mark>!?)")
+_METRIC = re.compile(r"recall_at_\d+|map_at_r|embedding_density|spectral_decay|(roxford5k|rparis6k)_(easy|medium|hard)_map")
+
+
+class Number(Strict):
+    """A cell as printed."""
+
+    text: str
+    deviation: str | None = None  # of 81 ensembles
+    reliable: bool = True
+
+    @property
+    def value(self) -> float:
+        return float(self.text)
+
+
+class Row(Strict):
+    """A printed row under one data set and protocol."""
+
+    paper: str
+    table: str  # its number, or a section
+    name: str
+    method: str | None
+    loss_of: str | None
+    settings: dict[str, Setting]
+    dataset: Dataset
+    protocol: Protocol
+    backbone: str | None
+    dim: int | None
+    size: int | None
+    reduced: bool
+    quoted: bool
+    metrics: dict[str, Number]
+    unreadable: tuple[str, ...]
+    note: str
+
+    @property
+    def source(self) -> str:
+        """`CRT table 3`."""
+        return f"{names()[self.paper]} {f'table {self.table}' if self.table.isdigit() else self.table}"
+
+
+class Conditions(Strict):
+    """Of a row, a group of columns or a whole table."""
+
+    backbone: str | None = None
+    dim: Count | None = None
+    size: Count | None = None
+
+
+class Columns(Conditions):
+    """A group of columns."""
+
+    dataset: Dataset
+    metrics: tuple[str, ...] = Field(min_length=1)
+    protocol: Protocol = "conventional"
+    label: str = ""
+    settings: dict[str, Setting] = Field(default={})
+
+    @model_validator(mode="after")
+    def _known(self) -> "Columns":
+        unknown = [name for name in self.metrics if _METRIC.fullmatch(name) is None]
+        if unknown or len(set(self.metrics)) < len(self.metrics):
+            raise ValueError(f"metrics must be different names of ours, got {', '.join(self.metrics)}")
+        return self
+
+
+class Printed(Conditions):
+    """A row of the file."""
+
+    name: str
+    values: str
+    method: str | None = None
+    loss_of: str | None = None
+    settings: dict[str, Setting] = Field(default={})
+    quoted: bool | None = None  # None: as the table
+    reduced: bool = False
+    note: str = ""
+    notes: dict[Dataset, str] = Field(default={})  # of one data set
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Printed":
+        if self.method is None and (self.settings or self.loss_of):
+            raise ValueError(f"row {self.name}: settings and loss_of say something of a method, and there is none")
+        return self
+
+
+class Table(Conditions):
+    table: str
+    what: str
+    columns: tuple[Columns, ...] = Field(min_length=1)
+    rows: tuple[Printed, ...] = Field(min_length=1)
+    quoted: bool = False
+
+    @model_validator(mode="after")
+    def _cells(self) -> "Table":
+        for row in self.rows:
+            cells_of = groups(row.values)
+            expected = [len(group.metrics) for group in self.columns]
+            if [len(group) for group in cells_of] != expected:
+                raise ValueError(f"table {self.table}, row {row.name}: groups of {expected} cells expected, got {[len(group) for group in cells_of]}")
+            for group, cells in zip(self.columns, cells_of, strict=True):
+                bad = [cell for cell in cells if cell not in "-?" and _CELL.fullmatch(cell) is None]
+                if bad:
+                    raise ValueError(f"table {self.table}, row {row.name}: {bad[0]!r} is no cell")
+                if any(cell.endswith("!") for cell in cells) and not (row.note or group.dataset in row.notes):
+                    raise ValueError(f"table {self.table}, row {row.name}: a cell is marked with ! and no note says why")
+        return self
+
+
+class Paper(Strict):
+    """A file."""
+
+    key: Literal["crt", "multihead", "gsp", "irt"]
+    name: str
+    title: str
+    authors: str
+    venue: str
+    selection: str  # how the paper chose what it reports
+    left_out: tuple[str, ...]
+    tables: tuple[Table, ...]
+
+
+def read(text: str, where: str) -> Paper:
+    """The paper of a YAML text. Raises UserError naming `where` and what is wrong in it."""
+    try:
+        return Paper.model_validate(YAML(typ="safe").load(text))
+    except MarkedYAMLError as error:
+        raise UserError(f"{where} is not valid YAML: {error}.", "Correct that line.") from None
+    except ValidationError as error:
+        finding = error.errors()[0]
+        place = ".".join(map(str, finding["loc"]))
+        raise UserError(f"{where}: {place}: {finding['msg']}.", "Correct it; model.py says how a row is written.") from None
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """All papers, in the order of PAPERS."""
+    return tuple(read(files(__package__).joinpath(f"{key}.yaml").read_text(encoding="utf-8"), f"pipeline/published/{key}.yaml") for key in PAPERS)
+
+
+@cache
+def names() -> dict[str, str]:
+    """Key -> short name of a paper."""
+    return {paper.key: paper.name for paper in papers()}
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Every printed row that has a cell under a data set, in the order of the papers."""
+    found = [
+        row
+        for paper in papers()
+        for table in paper.tables
+        for printed in table.rows
+        for group, cells in zip(table.columns, groups(printed.values), strict=True)
+        if (row := _row(paper, table, printed, group, cells)) is not None
+    ]
+    return tuple(found)
+
+
+def published(dataset: str, method: str) -> list[Row]:
+    """The rows of a data set that recipe `method` makes, with whatever settings, then those of its loss in another recipe's setting."""
+    here = [row for row in rows() if row.dataset == dataset]
+    return [row for row in here if row.method == method] + [row for row in here if row.loss_of == method]
+
+
+def _row(paper: Paper, table: Table, printed: Printed, group: Columns, cells: list[str]) -> Row | None:
+    metrics = {name: _number(cell) for name, cell in zip(group.metrics, cells, strict=True) if cell not in "-?"}
+    unreadable = tuple(name for name, cell in zip(group.metrics, cells, strict=True) if cell == "?")
+    if not metrics and not unreadable:
+        return None
+    return Row(
+        paper=paper.key,
+        table=table.table,
+        name=", ".join(filter(None, (printed.name, group.label))),
+        method=printed.method,
+        loss_of=printed.loss_of,
+        settings={**printed.settings, **group.settings} if printed.method else {},
+        dataset=group.dataset,
+        protocol=group.protocol,
+        quoted=table.quoted if printed.quoted is None else printed.quoted,
+        reduced=printed.reduced,
+        metrics=metrics,
+        unreadable=unreadable,
+        note=" ".join(filter(None, (printed.note, printed.notes.get(group.dataset, "")))),
+        **{name: stated(name, printed, group, table) for name in Conditions.model_fields},
+    )
+
+
+def stated(name: str, *places: Conditions) -> Any:
+    """The condition where the first of the places states it, be it null."""
+    return next((getattr(place, name) for place in places if name in place.model_fields_set), None)
+
+
+def groups(values: str) -> list[list[str]]:
+    """The cells of a row, by group."""
+    return [group.split() for group in values.split("|")]
+
+
+def _number(cell: str) -> Number:
+    found = _CELL.fullmatch(cell)
+    assert found is not None, "Table has looked at every cell"
+    return Number(text=found["value"], deviation=found["deviation"], reliable=not found["mark"])

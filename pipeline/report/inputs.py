@@ -1,0 +1,140 @@
+"""Everything that the page shows, read from data/: what the stages before it wrote, in the forms that they declare."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.shards import Shards
+from pipeline.runtime.errors import UserError
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and what came of it."""
+
+    dataset: str
+    method: str
+    seed: int
+    metrics: dict[str, Any]  # data/metrics/<d>/<m>/<s>.json
+    history: list[Row]
+    recipe: dict[str, Any]  # data/models/<d>/<m>/<s>/recipe.json
+    protocol: dict[str, Any]
+    queries: pa.Table
+    query_file: Path  # what `queries` was read from; those of the other networks lie beside it
+    neighbours: pa.Table
+    weights: dict[str, Path]  # files of the model directory that hold weights
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One search over recipe fields: trials in the order of trials.csv, and best.json."""
+
+    dataset: str
+    method: str
+    trials: list[dict[str, Any]]
+    best: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    runs: list[Run]
+    shards: dict[str, Shards]
+    analysis: list[dict[str, Any]]  # {"row", "curves", "files"} of each run and network
+    sweeps: list[Sweep]
+    ensembles: dict[tuple[str, str], dict[str, Any]]  # (data set, method) -> data/metrics/<d>/<m>/ensemble.json
+
+    def of(self, dataset: str, method: str | None = None) -> list[Run]:
+        return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
+
+
+def read_inputs(
+    root: Path, datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int], sweeps: Sequence[str] = (), ensembles: Sequence[str] = ()
+) -> Inputs:
+    """Reads under `root` (the directory data/) what the matrix datasets x methods x seeds, the sweeps and the ensembles left there.
+
+    Raises UserError naming the first file that is missing or cannot be read.
+    """
+    return Inputs(
+        datasets=tuple(datasets),
+        methods=tuple(methods),
+        seeds=tuple(seeds),
+        runs=[_run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds],
+        shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
+        analysis=read_json(root / "analysis" / "analysis.json")["runs"],
+        sweeps=[_sweep(root, dataset, method) for dataset in datasets for method in sweeps],
+        ensembles={
+            (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json") for dataset in datasets for method in ensembles
+        },
+    )
+
+
+def _run(root: Path, dataset: str, method: str, seed: int) -> Run:
+    name = Path(dataset, method, str(seed))
+    model = root / "models" / name
+    return Run(
+        dataset=dataset,
+        method=method,
+        seed=seed,
+        metrics=read_json(root / "metrics" / dataset / method / f"{seed}.json"),
+        history=[{key: float(value) for key, value in row.items()} for row in _csv(root / "history" / dataset / method / f"{seed}.csv")],
+        recipe=read_json(model / "recipe.json"),
+        protocol=read_json(root / "evaluation" / name / "protocol.json"),
+        queries=_parquet(root / "evaluation" / name / "queries.parquet"),
+        query_file=root / "evaluation" / name / "queries.parquet",
+        neighbours=_parquet(root / "evaluation" / name / "neighbours.parquet"),
+        weights={path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")},
+    )
+
+
+def _sweep(root: Path, dataset: str, method: str) -> Sweep:
+    directory = root / "sweep" / dataset / method
+    trials = [{key: _scalar(value) for key, value in row.items()} for row in _csv(directory / "trials.csv")]
+    return Sweep(dataset, method, trials, read_json(directory / "best.json"))
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file. Raises UserError when it is missing or cut short."""
+    try:
+        return json.loads(_present(path).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno} is not valid JSON: {error.msg}.", _REMEDY) from None
+
+
+_REMEDY = "Run `dvc repro`: it builds what the report shows, and whatever is missing on the way to it. What was built elsewhere, `dvc pull` fetches."
+
+
+def _present(path: Path) -> Path:
+    if not path.is_file():
+        raise UserError(f"{path} is missing.", _REMEDY)
+    return path
+
+
+def _csv(path: Path) -> list[dict[str, str]]:
+    with _present(path).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _parquet(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(_present(path), memory_map=False)
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path} is not a whole Parquet file: {error}.", _REMEDY) from None
+
+
+def _scalar(text: str) -> Any:
+    """A CSV cell as the JSON value that it spells (a number, true, null, a list), else as text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,92 @@
+"""Numbers and names as a reader wants them: percent with one digit, small numbers with three, hashes short."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from pipeline.report.results import Value
+
+_NAMES = {
+    "map": "MAP",
+    "map_at_r": "MAP@R",
+    "nmi": "NMI",
+    "r_precision": "R-precision",
+    "grad_norm": "gradient norm",
+    "lr": "learning rate",
+    "selected": "selected",
+    "last": "last iterate",
+    "approximate": "by approximate index",
+    "best_on_test": "best on test, not to be quoted",
+    "untrained": "before training",
+}
+_FAMILIES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "mp": "mP"}
+_METRIC = re.compile(r"(?:(?P<before>.+)_)?(?:(?P<family>recall|precision|map|mp)_at_(?P<k>\d+)|(?P<own>map_at_r|r_precision|map|nmi))")
+
+
+def name_of(key: str) -> str:
+    """`recall_at_1` -> `Recall@1`, `class_mean_map` -> `class mean MAP`; a key without a name of its own, its words."""
+    found = _METRIC.fullmatch(key)
+    if found is None:
+        return _NAMES.get(key, key.replace("_", " "))
+    named = _NAMES[found["own"]] if found["own"] else f"{_FAMILIES[found['family']]}@{found['k']}"
+    return f"{(found['before'] or '').replace('_', ' ')} {named}".lstrip()
+
+
+def percent(share: float | None) -> str:
+    """A share in [0, 1] in percent, one digit: the field's habit, and finer than any interval here."""
+    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f}"
+
+
+def interval(value: Value) -> str:
+    return "" if value.low is None or value.high is None else span(value.low, value.high)
+
+
+def span(low: float, high: float) -> str:
+    """Two shares in percent."""
+    return f"{percent(low)} – {percent(high)}"
+
+
+def number(value: float | int | None, digits: int = 3) -> str:
+    """Significant digits without an exponent where that stays short."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    text = f"{value:.{digits}g}"
+    return f"{value:.{digits}e}" if "e" in text and abs(value) < 1e-4 else (f"{value:,.0f}" if "e" in text else text)
+
+
+def decimals(value: float | None) -> str:
+    """Three decimals: for columns of numbers of order one."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def points(difference: float) -> str:
+    """A difference of two shares in percentage points, which words say the direction of."""
+    return f"{abs(100 * difference):.1f}"
+
+
+def signed_points(difference: float | None) -> str:
+    """A difference of two shares in percentage points, with its sign."""
+    return "–" if difference is None or not math.isfinite(difference) else f"{100 * difference:+.1f}".replace("-", "−")
+
+
+def probability(value: float) -> str:
+    """A p value: two decimals, three below 0.1."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 class`, `64 classes`."""
+    plural = noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def short(digest: str) -> str:
+    """The first 12 characters of a hash: enough to tell two apart at sight."""
+    return digest.split(":")[-1][:12]

@@ -1,0 +1,51 @@
+"""What the numbers mean, written down and hashed: two metrics files with one protocol hash may be compared, others may not."""
+
+import dataclasses
+import hashlib
+import json
+
+
+class Declared:
+    """A declaration in words and numbers: a frozen dataclass."""
+
+    def declaration(self) -> dict[str, object]:
+        """As JSON holds it."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    def hash(self) -> str:
+        """sha256 of the canonical JSON text, in hex."""
+        text = json.dumps(self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol(Declared):
+    """The declaration. An edit of any word here gives every metrics file another hash: edit when the meaning changes."""
+
+    split: str
+    recall_at: tuple[int, ...]
+    bootstrap: int
+    confidence: float
+    seed: int
+    reduction: str = "none"
+    queries: str = "every image of the split that its data set does not keep out of the queries"
+    gallery: str = "every image of the split that its data set does not keep out of the gallery"
+    self_match: str = "removed by row id"
+    normalisation: str = "embeddings are stored as unit vectors in float32"
+    similarity: str = "inner product, accumulated in float64, rounded to float32"
+    ties: str = "equal similarities in ascending order of row id"
+    search: str = "exact, all gallery rows"
+    relevant: str = "R = images of the query's class in the gallery, the query left out"
+    lone_queries: str = "queries with R = 0 are left out of every average and counted"
+    recall_at_k: str = "1 if any of the first K neighbours is relevant, else 0"
+    precision_at_1: str = "the same as recall_at_1"
+    r_precision: str = "share of relevant images among the first R neighbours"
+    map_at_r: str = "(1/R) sum over the relevant ranks j <= R of the precision at j"
+    map: str = "(1/R) sum over all relevant ranks j of the precision at j, whole ranking, not interpolated"
+    nmi: str = "2 I / (H + H) of labels and k-means clusters of all rows, as many as classes, 20 iterations, seeded"
+    average: str = "arithmetic mean over queries"
+    class_mean: str = "arithmetic mean over classes of the means over their queries"
+    interval: str = "percentiles of the average over classes resampled with replacement"
+
+    def declaration(self) -> dict[str, object]:
+        return {**super().declaration(), "recall_at": sorted(set(self.recall_at))}

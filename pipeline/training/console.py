@@ -1,0 +1,48 @@
+"""What workers print, live on the terminal or in the log of the stage.
+
+A worker appends to a file beside the state of the run, which workers on any machine can reach, and the stage copies what arrives there. So a
+progress line stays one line on a terminal, without the prefix and the delay of Ray's own log forwarding.
+"""
+
+import contextlib
+import io
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Console(io.TextIOWrapper):
+    """A standard error for a worker: unbuffered, and a terminal where the stage's own is one."""
+
+    def __init__(self, path: Path, live: bool) -> None:
+        super().__init__(io.FileIO(path, "a"), encoding="utf-8", write_through=True)
+        self.live = live
+
+    def isatty(self) -> bool:
+        return self.live
+
+
+@contextlib.contextmanager
+def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
+    """Copies to standard error what is appended to `path` while the block runs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    done = threading.Event()
+
+    def copy() -> None:
+        with open(path, encoding="utf-8", errors="replace", newline="") as source:
+            last = False
+            while not last:
+                last = done.wait(interval)
+                if text := source.read():
+                    sys.stderr.write(text)
+                    sys.stderr.flush()
+
+    thread = threading.Thread(target=copy, name="console", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,52 @@
+"""What a run took and where it ran. Nothing depends on it, because it differs between runs that are otherwise equal."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_LIBRARIES = ("torch", "timm", "numpy", "ray", "pyarrow", "opencv-python-headless", "simplejpeg", "faiss-cpu", "faiss-gpu-cuvs")
+
+
+class Clock:
+    """Seconds per phase: start_up, data_wait, step, validation, checkpoint; mining (tuples). `step` ends where the host has waited for the device."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+
+
+def log_of(seconds: dict[str, float], images: int, world: int, threads: int, device: torch.device, **more: Any) -> dict[str, Any]:
+    """The log as a JSON value; `images` were trained on in the phases data_wait and step, resumed ones included."""
+    training = seconds.get("data_wait", 0.0) + seconds.get("step", 0.0)
+    versions = {}
+    for name in _LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of the two builds of FAISS one is there
+            versions[name] = importlib.metadata.version(name)
+    return {
+        "images_per_second": round(images / training, 1) if training else 0.0,
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        },
+        "workers": world,
+        "threads": threads,
+        "versions": versions,
+        **more,
+    }

@@ -1,0 +1,88 @@
+"""Optimizer and schedule of a recipe.
+
+    learning rate of parameter p at step t:  learning_rate * multipliers[group of p] * layer_decay ** d(p) * factor(t)
+
+with d the number of layers of the backbone behind that of p, 0 outside the backbone. The factor is a pure function of the step and of the
+validations before it, so that a schedule has no state.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch.nn import Parameter
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+
+from pipeline.config import parts
+from pipeline.runtime.errors import UserError
+
+GROUPS = ("backbone", "head", "proxies")
+
+
+def build_optimizer(
+    settings: parts.Optimizer, groups: dict[str, list[Parameter]], device: torch.device, layers: Sequence[Sequence[Parameter]] = ()
+) -> Optimizer:
+    """The optimizer over the trainable parameters of a method's groups. Raises UserError for a multiplier of a group that no method has.
+
+    adam, rmsprop: coupled L2, `weight_decay` added to the gradient, as the released code of the papers does. sgd: momentum and coupled L2.
+    adamw: decoupled decay; tensors of at most one dimension (biases, norm affines, scalars) are exempt. Position embeddings and class tokens are
+    not: they have more dimensions. `decay_vectors` overrules either.
+    layers: the backbone's parameters from its stem to its last block, for `layer_decay`. On a CPU the plain per-tensor implementation runs: the
+    same bytes on every run.
+    """
+    unknown = sorted(set(settings.multipliers) - set(GROUPS))
+    if unknown:
+        raise UserError(f"optimizer.multipliers: there is no parameter group {unknown[0]!r}.", f"Name one of {', '.join(GROUPS)}.")
+    depth = {id(parameter): len(layers) - 1 - index for index, layer in enumerate(layers) for parameter in layer}
+    decay_vectors = settings.name != "adamw" if settings.decay_vectors is None else settings.decay_vectors
+    entries: dict[tuple[float, float], list[Parameter]] = {}
+    for name, parameters in groups.items():
+        peak = settings.learning_rate * settings.multipliers.get(name, 1.0)
+        for parameter in (parameter for parameter in parameters if parameter.requires_grad):
+            decay = settings.weight_decay if decay_vectors or parameter.ndim > 1 else 0.0
+            entries.setdefault((peak * settings.layer_decay ** depth.get(id(parameter), 0), decay), []).append(parameter)
+    members = [{"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay} for (peak, decay), parameters in entries.items()]
+    many_at_once = device.type == "cuda"
+    if settings.name == "sgd":
+        return SGD(members, momentum=settings.momentum, nesterov=settings.nesterov, foreach=many_at_once)
+    if settings.name == "rmsprop":
+        return RMSprop(members, eps=settings.epsilon, momentum=settings.momentum, foreach=many_at_once)
+    kind = AdamW if settings.name == "adamw" else Adam
+    return kind(members, betas=settings.betas, eps=settings.epsilon, foreach=many_at_once)
+
+
+def factor(schedule: parts.Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:
+    """The learning-rate factor of step 0 <= step < iterations, after the validations whose selection metric is given.
+
+    Warm-up over w steps: (step + 1) / w. After it: constant 1; step decay `factor` ** (milestones reached, step >= milestone, and every `every`
+    steps); half cosine ½ (1 + cos π (step - w) / (iterations - w)), which would be 0 at `iterations`, so that the last step still learns; plateau
+    `factor` ** (times that more than `patience` validations in a row brought no gain), at least `minimum`, as torch's ReduceLROnPlateau with relative
+    `threshold` and `cooldown`.
+    """
+    if step < schedule.warmup:
+        return (step + 1) / schedule.warmup
+    if schedule.name == "step":
+        reached = sum(step >= milestone for milestone in schedule.milestones)
+        return schedule.factor ** (reached + (step // schedule.every if schedule.every is not None else 0))
+    if schedule.name == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * (step - schedule.warmup) / (iterations - schedule.warmup)))
+    if schedule.name == "plateau":
+        return max(schedule.minimum, schedule.factor ** _plateaus(schedule, validations))
+    return 1.0
+
+
+def _plateaus(schedule: parts.Schedule, values: Sequence[float]) -> int:
+    found, waited, resting, best = 0, 0, 0, -math.inf
+    for value in values:
+        best, waited = (value, 0) if value > best * (1 + schedule.threshold) else (best, waited + 1)
+        if resting > 0:
+            resting, waited = resting - 1, 0
+        if waited > schedule.patience:
+            found, waited, resting = found + 1, 0, schedule.cooldown
+    return found
+
+
+def set_learning_rate(optimizer: Optimizer, value: float) -> None:
+    """Sets every group to its peak learning rate times `value`."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * value

@@ -1,0 +1,230 @@
+"""A catalog: what is found is what is nearest, nothing is embedded twice, and what is wrong is said before anything changes."""
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.catalog import Catalog, Embedder, build
+from pipeline.catalog import __main__ as command
+from pipeline.config.methods import parse_recipe
+from pipeline.methods.artifact import save_recipe, save_weights
+from pipeline.methods.build import initial_method
+from pipeline.runtime.errors import UserError
+
+making = sys.modules["pipeline.catalog.build"]
+COUNT, SIDE = 11, 32
+
+
+def picture(seed: int, form: str = "JPEG") -> bytes:
+    blocks = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(np.kron(blocks, np.ones((8, 8, 1), np.uint8))).save(stream, form)
+    return stream.getvalue()
+
+
+def save_model(directory: Path, seed: int) -> Path:
+    settings = parse_recipe(
+        {
+            "method": "baseline",
+            "dim": 8,
+            "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch"},
+            "input": {"size": SIDE, "resize": 36},
+        }
+    )
+    directory.mkdir(parents=True)
+    save_recipe(directory / "recipe.json", settings, "tiny", 0, 3, 12)
+    save_weights(directory / "weights.safetensors", initial_method(settings, 3, 12, seed))
+    return directory
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save_model(tmp_path / "model", 1)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Eleven pictures in folders of any depth, of which one is no JPEG; a text and what a desktop leaves behind."""
+    folder = tmp_path / "photos"
+    for number in range(COUNT):
+        path = folder / f"shelf {number % 3}" / ("deep" if number % 2 else "") / f"schön {number}.{'PNG' if number == 4 else 'jpg'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number, "PNG" if number == 4 else "JPEG"))
+    (folder / "prices.txt").write_text("1 EUR")
+    (folder / "._schön.jpg").write_bytes(b"not a picture")
+    return folder
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pictures each call of an embedder was given."""
+    counts: list[int] = []
+    call = Embedder.__call__
+
+    def counted(self: Embedder, pictures: list[Path], label: str | None = None) -> np.ndarray:
+        counts.append(len(pictures))
+        return call(self, pictures, label)
+
+    monkeypatch.setattr(Embedder, "__call__", counted)
+    return counts
+
+
+def test_the_nearest_are_found_for_a_file_for_bytes_and_for_a_new_picture(model: Path, photos: Path, tmp_path: Path) -> None:
+    catalog = build(model, photos, tmp_path / "catalog", processes=1)
+    assert catalog.paths == sorted(path.relative_to(photos).as_posix() for path in photos.rglob("schön *"))
+    new = tmp_path / "new.jpg"
+    new.write_bytes(picture(99))
+    own = photos / catalog.paths[3]
+    vectors = Embedder(model)([new, own.read_bytes()]).astype(np.float64)
+    assert vectors.shape == (2, 8)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1)
+    cosines = vectors @ Embedder(model)([photos / path for path in catalog.paths]).astype(np.float64).T
+    for asked, found, expected in zip((new, own.read_bytes()), catalog.find([new, own.read_bytes()], 4), cosines, strict=True):
+        assert [match.path for match in found] == [catalog.paths[row] for row in np.argsort(-expected)[:4]], asked
+        assert [match.similarity for match in found] == pytest.approx(np.sort(expected)[::-1][:4], abs=1e-6)
+    assert catalog.find([own], 1)[0][0].path == catalog.paths[3]
+    assert len(catalog.find([own], 500)[0]) == COUNT
+    assert catalog.find([], 5) == []
+    index = faiss.read_index(str(tmp_path / "catalog/index.faiss"))
+    assert isinstance(index, faiss.IndexFlat)
+    assert (index.metric_type, index.ntotal, index.d) == (faiss.METRIC_INNER_PRODUCT, COUNT, 8)
+
+
+def test_a_catalog_stands_alone(model: Path, photos: Path, tmp_path: Path) -> None:
+    before = build(model, photos, tmp_path / "catalog", processes=1).find([photos / "shelf 0/schön 0.jpg"], 3)
+    shutil.rmtree(model)
+    (tmp_path / "catalog").rename(tmp_path / "moved")
+    assert Catalog(tmp_path / "moved").find([photos / "shelf 0/schön 0.jpg"], 3) == before
+
+
+def test_only_what_is_new_is_embedded(model: Path, photos: Path, tmp_path: Path, embedded: list[int]) -> None:
+    first = build(model, photos, tmp_path / "catalog", processes=1)
+    (photos / "shelf 0/schön 0.jpg").rename(photos / "renamed.jpg")
+    (photos / "shelf 1/deep/schön 1.jpg").unlink()
+    (photos / "one more.webp").write_bytes(picture(50, "WEBP"))
+    (photos / "a copy of it.webp").write_bytes(picture(50, "WEBP"))
+    again = build(model, photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT, 1]
+    assert len(again) == COUNT + 1
+    assert "shelf 1/deep/schön 1.jpg" not in again.paths
+    kept = dict(zip(first.sha256, first.vectors(), strict=True))
+    for path, digest, vector in zip(again.paths, again.sha256, again.vectors(), strict=True):
+        if path.endswith("webp"):
+            assert digest not in kept
+        else:
+            assert (vector == kept[digest]).all(), path
+    other = build(save_model(tmp_path / "other", 2), photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT, 1, COUNT]
+    assert not np.allclose(other.vectors(), again.vectors())
+
+
+def test_a_killed_build_goes_on_to_the_same_bytes(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "BLOCK", 4)
+    whole = build(model, photos, tmp_path / "whole", processes=1)
+    keep = making._keep
+
+    def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
+        keep(path, digests, vectors)
+        if sum(embedded) == COUNT + 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(making, "_keep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(model, photos, tmp_path / "broken", processes=1)
+    assert not (tmp_path / "broken").exists()
+    monkeypatch.setattr(making, "_keep", keep)
+    again = build(model, photos, tmp_path / "broken", processes=1)
+    assert embedded == [4, 4, 3, 4, 4, 3]
+    assert not (tmp_path / "broken.unfinished").exists()
+    assert (again.vectors() == whole.vectors()).all()
+    for name in ("index.faiss", "pictures.parquet", "catalog.json"):
+        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, photos: Path, tmp_path: Path) -> None:
+    before = build(model, photos, tmp_path / "catalog", processes=1)
+    (photos / "cut.jpg").write_bytes(picture(7)[:-40])
+    (photos / "text.png").write_text("no picture")
+    with pytest.raises(UserError, match=r"2 pictures cannot be read:\n.*cut\.jpg: .*\n.*text\.png: no image format(.|\n)*--skip-damaged"):
+        build(model, photos, tmp_path / "catalog", processes=1)
+    assert Catalog(tmp_path / "catalog").paths == before.paths
+    catalog = build(model, photos, tmp_path / "catalog", skip_damaged=True, processes=1)
+    assert len(catalog) == COUNT
+    assert set(catalog.about["left_out"]) == {"cut.jpg", "text.png"}
+
+
+def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"catalog\.json is missing: .* is no catalog"):
+        Catalog(tmp_path)
+    with pytest.raises(UserError, match="exists and is no catalog"):
+        build(model, photos, photos)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no picture"):
+        build(model, tmp_path / "empty", tmp_path / "catalog")
+    with pytest.raises(UserError, match=r"recipe\.json is missing"):
+        build(photos, photos, tmp_path / "catalog")
+    assert not (tmp_path / "catalog").exists()
+    catalog = build(model, photos, tmp_path / "catalog", processes=1)
+    with pytest.raises(UserError, match=r"nowhere\.jpg cannot be read: No such file"):
+        catalog.find([tmp_path / "nowhere.jpg"])
+    with pytest.raises(UserError, match=r"prices\.txt is no picture that can be read"):
+        catalog.find([photos / "prices.txt"])
+    with pytest.raises(UserError, match="0 matches"):
+        catalog.find([photos / catalog.paths[0]], 0)
+
+
+@pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
+def test_a_damaged_catalog_is_refused(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
+    build(model, photos, tmp_path / "catalog", processes=1)
+    path = tmp_path / "catalog" / part
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(UserError, match=f"{part} is damaged"):
+        Catalog(tmp_path / "catalog")
+    path.unlink()
+    with pytest.raises(UserError, match=f"{part} is missing"):
+        Catalog(tmp_path / "catalog")
+
+
+def test_a_model_that_did_not_embed_the_catalog_is_refused(model: Path, photos: Path, tmp_path: Path) -> None:
+    build(model, photos, tmp_path / "catalog", processes=1)
+    other = save_model(tmp_path / "other", 2)
+    shutil.copyfile(other / "weights.safetensors", tmp_path / "catalog/model/weights.safetensors")
+    with pytest.raises(UserError, match="is not the model that embedded this catalog"):
+        Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"])
+
+
+def test_the_commands_and_the_page(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["catalog", *map(str, words)])
+        command.main()
+        return capsys.readouterr().out
+
+    assert run("build", model, photos, tmp_path / "catalog") == f"{tmp_path / 'catalog'}: {COUNT} pictures\n"
+    asked = photos / "shelf 2/schön 2.jpg"
+    lines = run("find", tmp_path / "catalog", asked, "-k", 3, "--page", tmp_path / "found.html").splitlines()
+    assert lines[0] == str(asked)
+    assert lines[1].split(None, 2) == ["1", "1.000", str(asked)]
+    assert len(lines) == 4
+    (photos / "shelf 1/deep/schön 1.jpg").unlink()
+    run("find", tmp_path / "catalog", asked, "-k", COUNT, "--page", tmp_path / "found.html")
+    html = (tmp_path / "found.html").read_text(encoding="utf-8")
+    assert html.count("<img") == COUNT, "the question and all but one of the pictures"
+    assert html.count("not there any more") == 1
+    assert 'src="data:image/jpeg;base64,' in html
+    assert "http" not in html
+    assert json.loads((tmp_path / "catalog/catalog.json").read_text())["pictures"] == COUNT
+    with pytest.raises(SystemExit) as ended:
+        run("find", tmp_path / "catalog", photos / "nothing.jpg")
+    assert ended.value.code == 1
+    assert "nothing.jpg cannot be read" in capsys.readouterr().err

@@ -1,0 +1,77 @@
+"""What the papers and their authors' code publish (published_constants.py), against what params.yaml resolves to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import Params, resolve
+from pipeline.config.parts import Input
+from pipeline.data.transforms import SplitMix64, random_crop
+from tests.config.published_constants import SMALL_SETS, TABLE
+
+PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
+IMAGES = {"cub": 5_864, "cars": 8_054, "sop": 59_551, "inshop": 25_882}  # to train on
+# In epochs of the training set, whose last, incomplete batch is left out: the new layers alone, all, one step of the schedule.
+IN_EPOCHS: dict[str, dict[str, tuple[int, int, int | None]]] = {
+    "multihead": dict.fromkeys(IMAGES, (5, 20, 10)),  # Multi-Head sec. 4.2; Proxy-Anchor code, ResNet-50
+    "proxy_anchor": {"cub": (1, 60, 10), "cars": (1, 60, 20), "sop": (1, 60, 20), "inshop": (1, 60, 20)},  # Proxy-Anchor README
+    "proxy_nca": {"cub": (5, 45, None), "cars": (5, 45, None), "sop": (5, 85, None), "inshop": (5, 85, None)},  # ProxyNCA++ code
+    "nsoftmax": dict.fromkeys(IMAGES, (1, 31, 16)),  # normalised softmax README: 15 epochs, two steps, after one
+}
+
+
+def value_of(dataset: str, method: str, field: str) -> Any:
+    found: Any = resolve(PARAMS, dataset, method)
+    for part in field.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize(("datasets", "methods", "field", "value", "source"), TABLE, ids=[f"{row[1]}: {row[2]} on {row[0]}" for row in TABLE])
+def test_a_published_constant_is_that_of_the_recipe(datasets: str, methods: str, field: str, value: Any, source: str) -> None:
+    for dataset in datasets.split():
+        for method in methods.split():
+            assert value_of(dataset, method, field) == value, f"{method} on {dataset}: {source}"
+
+
+def test_every_recipe_has_constants() -> None:
+    assert {method for row in TABLE for method in row[1].split()} == set(PARAMS.names("methods"))
+
+
+@pytest.mark.parametrize("method", IN_EPOCHS)
+@pytest.mark.parametrize("dataset", IMAGES)
+def test_lengths_are_whole_epochs(dataset: str, method: str) -> None:
+    warmup, epochs, step = IN_EPOCHS[method][dataset]
+    recipe = resolve(PARAMS, dataset, method)
+    steps = IMAGES[dataset] // recipe.batch.size
+    assert recipe.optimizer.new_layers_only == warmup * steps
+    assert recipe.training.iterations == epochs * steps
+    assert recipe.training.validate_every == steps
+    if step is not None:
+        assert step * steps in (recipe.schedule.every, *recipe.schedule.milestones)
+
+
+@pytest.mark.parametrize(("width", "height"), [(256, 256), (500, 375), (320, 480), (1200, 300)])
+def test_the_crop_of_irt_is_a_random_224_of_the_picture_squeezed_to_256(width: int, height: int) -> None:
+    """Squeezed to 256 x 256 the box is 224 wide and high, up to the rounding of its sides to pixels of the picture, and lies anywhere."""
+    input = resolve(PARAMS, "cub", "irt_r").input
+    boxes = [random_crop(width, height, SplitMix64(key), input) for key in range(300)]
+    for _, _, crop_width, crop_height in boxes:
+        assert abs(crop_width - width * 224 / 256) <= 0.5
+        assert abs(crop_height - height * 224 / 256) <= 0.5
+    lefts, tops = ([box[axis] for box in boxes] for axis in (0, 1))
+    free_width, free_height = width - boxes[0][2], height - boxes[0][3]
+    assert min(lefts) <= 0.05 * free_width < 0.95 * free_width <= max(lefts) <= free_width
+    assert min(tops) <= 0.05 * free_height < 0.95 * free_height <= max(tops) <= free_height
+
+
+@pytest.mark.parametrize("dataset", [*SMALL_SETS.split(), "tokens"])
+def test_a_small_set_crops_alike_for_all_methods(dataset: str) -> None:
+    """Its shares would make nonsense of a crop that a paper defines, which therefore does not come through."""
+    crops: set[Any] = set()
+    for method in PARAMS.names("methods"):
+        input: Input = resolve(PARAMS, dataset, method).input
+        whole = input.crop_scale == (1.0, 1.0)
+        crops.add((input.size, input.resize, input.crop_scale, input.crop_ratio, input.flip, None if whole else input.fit))
+    assert len(crops) == 1

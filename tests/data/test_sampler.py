@@ -1,0 +1,166 @@
+"""P x K sampling: every batch well-formed, every image used, every step reachable alone."""
+
+import numpy as np
+import pytest
+
+from pipeline.config.parts import Batch
+from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
+from pipeline.runtime.errors import UserError
+
+UNEVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1]))  # labels need not be 0..C-1
+
+
+def epoch(sampler: PKSampler, number: int) -> np.ndarray:
+    first = number * sampler.steps_per_epoch
+    return np.stack([sampler.draw(step).positions for step in range(first, first + sampler.steps_per_epoch)])
+
+
+@pytest.mark.parametrize(("classes", "images"), [(2, 2), (3, 4), (4, 3), (8, 2), (8, 5)])
+def test_every_batch_has_p_distinct_classes_of_k_images(classes: int, images: int) -> None:
+    sampler = PKSampler(UNEVEN, Batch(classes=classes, images_per_class=images), seed=1)
+    sizes = dict(zip(*np.unique(UNEVEN, return_counts=True), strict=True))
+    for number in range(20):
+        for positions in epoch(sampler, number):
+            groups = positions.reshape(classes, images)
+            labels = UNEVEN[groups]
+            assert (labels == labels[:, :1]).all()  # class-major
+            assert len(set(labels[:, 0].tolist())) == classes
+            for group, label in zip(groups, labels[:, 0], strict=True):
+                assert len(set(group.tolist())) == min(images, sizes[label])
+
+
+def test_all_images_are_used_and_singletons_never() -> None:
+    sampler = PKSampler(UNEVEN, Batch(classes=3, images_per_class=4), seed=0)
+    assert sampler.excluded_classes == 1
+    used = np.concatenate([epoch(sampler, number).ravel() for number in range(60)])
+    assert set(used.tolist()) == set(np.flatnonzero(UNEVEN != 8 * 3 + 5).tolist())
+
+
+def test_an_image_of_a_full_class_comes_at_most_once_an_epoch() -> None:
+    sampler = PKSampler(UNEVEN, Batch(classes=3, images_per_class=4), seed=0)
+    full = np.isin(UNEVEN, [label for label, size in zip(*np.unique(UNEVEN, return_counts=True), strict=True) if size >= 4])
+    for number in range(10):
+        counts = np.bincount(epoch(sampler, number).ravel(), minlength=len(UNEVEN))
+        assert counts[full].max() == 1
+
+
+def test_equal_classes_are_used_up_in_an_epoch() -> None:
+    """51 classes of 16, P 12, K 4: 204 chunks make 17 batches with nothing left over."""
+    labels = np.repeat(np.arange(51), 16)
+    sampler = PKSampler(labels, Batch(classes=12, images_per_class=4), seed=3)
+    assert sampler.steps_per_epoch == 17
+    assert sorted(epoch(sampler, 5).ravel().tolist()) == list(range(816))
+
+
+def test_the_length_of_an_epoch_by_definition() -> None:
+    generator = np.random.default_rng(4)
+    for _ in range(200):
+        chunks = generator.integers(1, 12, generator.integers(3, 15)).astype(np.int64)
+        classes = int(generator.integers(2, len(chunks) + 1))
+        fits = [t for t in range(1, 400) if sum(min(c, t) for c in chunks.tolist()) >= classes * t]
+        assert _most_batches(chunks, classes) == max(fits)
+
+
+def test_classes_appear_in_proportion_to_their_chunks() -> None:
+    labels = np.repeat(np.arange(10), [4, 4, 4, 4, 4, 8, 8, 8, 8, 8])
+    sampler = PKSampler(labels, Batch(classes=3, images_per_class=4), seed=0)
+    assert sampler.steps_per_epoch == 5
+    drawn = np.bincount(np.concatenate([labels[epoch(sampler, number)[:, ::4]].ravel() for number in range(400)]), minlength=10) / 400
+    np.testing.assert_allclose(drawn[:5], 1.0, atol=0.01)
+    np.testing.assert_allclose(drawn[5:], 2.0, atol=0.01)
+
+
+def test_pairs_of_classes_meet_equally_often() -> None:
+    labels = np.repeat(np.arange(12), 8)
+    sampler = PKSampler(labels, Batch(classes=4, images_per_class=4), seed=0)
+    together = np.zeros((12, 12))
+    for number in range(400):
+        for positions in epoch(sampler, number):
+            chosen = labels[positions[::4]]
+            together[np.ix_(chosen, chosen)] += 1
+    expected = 400 * sampler.steps_per_epoch * (4 * 3) / (12 * 11)
+    met = together[~np.eye(12, dtype=bool)]
+    assert np.abs(met - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_any_step_alone_equals_the_sequence() -> None:
+    batch = Batch(classes=3, images_per_class=4)
+    sampler = PKSampler(UNEVEN, batch, seed=9)
+    steps = 4 * sampler.steps_per_epoch + 1
+    sequence = [sampler.draw(step) for step in range(steps)]
+    for step in (steps - 1, 0, steps // 2, sampler.steps_per_epoch, sampler.steps_per_epoch - 1):
+        alone = PKSampler(UNEVEN.copy(), batch, seed=9).draw(step)
+        again = sampler.draw(step)
+        for draw in (alone, again):
+            np.testing.assert_array_equal(draw.positions, sequence[step].positions)
+            np.testing.assert_array_equal(draw.keys, sequence[step].keys)
+
+
+def test_seeds_and_epochs_differ() -> None:
+    batch = Batch(classes=3, images_per_class=4)
+    sampler = PKSampler(UNEVEN, batch, seed=0)
+    assert not np.array_equal(epoch(sampler, 0), epoch(sampler, 1))
+    assert not np.array_equal(epoch(sampler, 0), epoch(PKSampler(UNEVEN, batch, seed=1), 0))
+
+
+def test_keys_are_unique_over_epochs_seeds_and_repetitions() -> None:
+    labels = np.repeat(np.arange(30), 2)  # K 4: every image twice or more in its chunk
+    keys = []
+    for seed in range(3):
+        sampler = PKSampler(labels, Batch(classes=5, images_per_class=4), seed=seed)
+        keys += [sampler.draw(step).keys for step in range(20 * sampler.steps_per_epoch)]
+    everything = np.concatenate(keys)
+    assert everything.dtype == np.uint64
+    assert len(np.unique(everything)) == len(everything) == 3 * 20 * 6 * 20
+    bits = np.unpackbits(everything.view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 0.01
+
+
+def test_a_key_is_a_function_of_seed_epoch_position_and_occurrence() -> None:
+    """Not of the step: the same image in another batch of the epoch would be cropped alike."""
+    labels = np.repeat(np.arange(6), 8)
+    sampler = PKSampler(labels, Batch(classes=3, images_per_class=4), seed=2)
+    for step in range(sampler.steps_per_epoch, 2 * sampler.steps_per_epoch):
+        draw = sampler.draw(step)
+        np.testing.assert_array_equal(draw.keys, augmentation_keys(2, 1, draw.positions, np.zeros(12, np.int64)))
+
+
+def test_too_few_classes_are_refused() -> None:
+    with pytest.raises(UserError, match=r"needs 9 classes, and only 8 can be trained on \(1 more have one image only\)"):
+        PKSampler(UNEVEN, Batch(classes=9, images_per_class=2), seed=0)
+    with pytest.raises(UserError, match="only 0 can"):
+        PKSampler(np.zeros(0, np.int64), Batch(classes=2, images_per_class=2), seed=0)
+    with pytest.raises(ValueError, match="from 0"):
+        PKSampler(UNEVEN, Batch(classes=8, images_per_class=2), seed=0).draw(-1)
+
+
+def test_shuffled_batches_show_each_image_once_an_epoch() -> None:
+    batch = Batch(classes=3, images_per_class=4, sampling="shuffled")
+    sampler = make_sampler(UNEVEN, batch, seed=3)
+    full = len(UNEVEN) // 12
+    assert sampler.steps_per_epoch == full
+    assert sampler.excluded_classes == 0
+    epochs = [np.concatenate([sampler.draw(step).positions for step in range(e * full, (e + 1) * full)]) for e in range(2)]
+    for positions in epochs:
+        assert len(np.unique(positions)) == 12 * full
+    assert not np.array_equal(*epochs)
+    assert not np.array_equal(sampler.draw(0).keys, sampler.draw(full).keys)
+    np.testing.assert_array_equal(make_sampler(UNEVEN.copy(), batch, seed=3).draw(full + 1).positions, sampler.draw(full + 1).positions)
+    together = np.concatenate([make_sampler(UNEVEN, batch, seed).draw(0).positions for seed in range(400)])
+    counts = np.bincount(together, minlength=len(UNEVEN))
+    expected = 400 * 12 / len(UNEVEN)
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_shuffled_batches_are_refused_where_one_is_not_full() -> None:
+    with pytest.raises(UserError, match="takes 80 images, and there are 12"):
+        make_sampler(np.arange(12), Batch(sampling="shuffled"), seed=0)
+    with pytest.raises(ValueError, match="from 0"):
+        make_sampler(np.arange(120), Batch(sampling="shuffled"), seed=0).draw(-1)
+
+
+def test_one_image_of_each_class_keeps_classes_of_one_image() -> None:
+    labels = np.array([0, 1, 2, 2, 3, 3, 3])
+    sampler = make_sampler(labels, Batch(classes=4, images_per_class=1), seed=0)
+    assert sampler.excluded_classes == 0
+    assert sorted(labels[sampler.draw(0).positions].tolist()) == [0, 1, 2, 3]

@@ -1,0 +1,146 @@
+"""Augmentation: all chance from the key, the field's distribution, and pixels within a grey level of Pillow's."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.config.parts import Input
+from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
+
+Picture = Callable[..., np.ndarray]
+
+
+def for_training(picture: np.ndarray, key: int, input: Input) -> np.ndarray:
+    out = np.zeros((3, input.size, input.size), np.uint8)
+    crop_for_training(picture, key, input, out)
+    return out
+
+
+def for_testing(picture: np.ndarray, input: Input) -> np.ndarray:
+    out = np.zeros((3, input.size, input.size), np.uint8)
+    crop_for_testing(picture, input, out)
+    return out
+
+
+def psnr(a: np.ndarray, b: np.ndarray) -> float:
+    return 20 * math.log10(255 / max(1e-9, math.sqrt(((a.astype(float) - b) ** 2).mean())))
+
+
+def test_splitmix_gives_the_published_sequence() -> None:
+    """First outputs of the reference C code for the state 1234567."""
+    numbers = SplitMix64(1234567)
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    assert [numbers.uniform() for _ in range(5)] == [(value >> 11) / 2**53 for value in published]
+
+
+def test_uniform_numbers_fill_their_range() -> None:
+    drawn = np.array([SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)])  # keys in a row: the worst case
+    assert drawn.min() >= 2
+    assert drawn.max() < 5
+    counts = np.histogram(drawn, 10, (2, 5))[0]
+    assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
+    bounded = [SplitMix64(key).below(3) for key in range(300)]
+    assert set(bounded) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (90, 120), (64, 64)])
+def test_crop_distribution(width: int, height: int) -> None:
+    """Area share uniform and log-ratio uniform and independent where the box fits; boxes inside, positions reaching both borders."""
+    input = Input(size=64, resize=None, crop_scale=(0.1, 0.3))
+    boxes = np.array([random_crop(width, height, SplitMix64(key), input) for key in range(3000)])
+    left, top, box_width, box_height = boxes.T
+    assert (left >= 0).all()
+    assert (top >= 0).all()
+    assert (left + box_width <= width).all()
+    assert (top + box_height <= height).all()
+    assert left.min() == 0
+    assert (left + box_width).max() == width
+    share = box_width * box_height / (width * height)
+    log_ratio = np.log(box_width / box_height)
+    assert abs(share.mean() - 0.2) < 0.005
+    assert abs(share.std() - 0.2 / math.sqrt(12)) < 0.005
+    assert abs(log_ratio.mean()) < 0.03
+    assert abs(log_ratio.std() - 2 * math.log(4 / 3) / math.sqrt(12)) < 0.02
+    assert abs(np.corrcoef(share, log_ratio)[0, 1]) < 0.08
+    assert abs(np.corrcoef(left, top)[0, 1]) < 0.08
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "box"), [(1000, 10, (493, 0, 13, 10)), (10, 1000, (0, 493, 10, 13)), (1, 1, (0, 0, 1, 1)), (300, 1, (149, 0, 1, 1))]
+)
+def test_extreme_shapes_fall_back_to_the_centre(width: int, height: int, box: tuple[int, int, int, int]) -> None:
+    assert random_crop(width, height, SplitMix64(3), Input(crop_scale=(0.9, 1.0))) == box
+
+
+def test_fallback_by_ratio() -> None:
+    narrow = Input(crop_scale=(1.0, 1.0), crop_ratio=(0.5, 0.6))
+    assert random_crop(100, 100, SplitMix64(0), narrow) == (20, 0, 60, 100)
+    wide = Input(crop_scale=(1.0, 1.0), crop_ratio=(2.0, 3.0))
+    assert random_crop(100, 100, SplitMix64(0), wide) == (0, 25, 100, 50)
+    allowed = Input(crop_scale=(1.0, 1.0), crop_ratio=(0.5, 2.0))
+    assert random_crop(1000, 1000, SplitMix64(0), allowed) == (0, 0, 1000, 1000)
+
+
+def test_augmentation_depends_on_the_key_alone(picture: Picture) -> None:
+    input = Input(size=32, resize=None)
+    source = picture(90, 70)
+    first = [for_training(source, key, input) for key in range(20)]
+    np.random.seed(7)  # noqa: NPY002 - the global generator must not matter
+    again = [for_training(source, key, input) for key in reversed(range(20))][::-1]
+    np.testing.assert_array_equal(first, again)
+    assert len({image.tobytes() for image in first}) == 20
+    assert for_training(source, 2**64 - 1, input).shape == (3, 32, 32)
+
+
+@pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
+@pytest.mark.parametrize("size", [64, 224])
+def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:
+    """Stated bound: no pixel is off by more than one grey level, and the PSNR is above 60 dB, enlarging and shrinking up to 14 times."""
+    input = Input(size=size, resize=None)
+    source = picture(*shape)
+    for key in range(6):
+        left, top, width, height = random_crop(*shape, SplitMix64(key), input)
+        box = Image.fromarray(source[top : top + height, left : left + width])
+        reference = np.asarray(box.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        ours = for_training(source, key, input.model_copy(update={"flip": 0.0}))
+        mirrored = for_training(source, key, input.model_copy(update={"flip": 1.0}))
+        for image in (ours, mirrored[:, :, ::-1]):
+            difference = np.abs(image.astype(int) - reference)
+            assert difference.max() <= 1
+            assert difference.mean() < 0.05
+            assert psnr(image, reference) > 60
+
+
+def test_mirrored_as_often_as_asked(picture: Picture) -> None:
+    source = picture(60, 60)
+    fixed = Input(size=16, resize=None, crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.3)
+    plain = for_training(source, 0, fixed.model_copy(update={"flip": 0.0}))
+    mirrored = for_training(source, 0, fixed.model_copy(update={"flip": 1.0}))
+    images = [for_training(source, key, fixed) for key in range(600)]
+    share = np.mean([np.array_equal(image, mirrored) for image in images])
+    assert abs(share - 0.3) < 0.06
+    assert all(np.array_equal(image, mirrored) or np.array_equal(image, plain) for image in images)
+
+
+@pytest.mark.parametrize(("size", "resize"), [(64, 72), (227, 256), (224, None)])
+@pytest.mark.parametrize("shape", [(500, 375), (375, 501), (100, 100), (61, 97)])
+def test_test_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int, resize: int | None) -> None:
+    """torchvision's Resize and CenterCrop, spelled out with Pillow."""
+    source = picture(*shape)
+    width, height = shape
+    shorter = resize or size
+    target = (shorter, int(shorter * height / width)) if width <= height else (int(shorter * width / height), shorter)
+    left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
+    resized = np.asarray(Image.fromarray(source).resize(target, Image.Resampling.BILINEAR))
+    reference = resized[top : top + size, left : left + size].transpose(2, 0, 1)
+    ours = for_testing(source, Input(size=size, resize=resize))
+    assert np.abs(ours.astype(int) - reference).max() <= 1
+    assert psnr(ours, reference) > 60
+
+
+def test_a_picture_of_the_right_size_is_left_alone(picture: Picture) -> None:
+    source = picture(64, 64)
+    np.testing.assert_array_equal(for_testing(source, Input(size=64, resize=None)), source.transpose(2, 0, 1))

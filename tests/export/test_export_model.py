@@ -1,0 +1,200 @@
+"""Export of a small real network: the four files, their values, and that nothing of training leaks into them."""
+
+import io
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipeline.config.methods import Recipe, parse_recipe
+from pipeline.config.stages import ExportSettings
+from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.shards import Shards, ShardWriter
+from pipeline.export.embeddings import read
+from pipeline.export.model import FILES, embed_rows, export_model
+from pipeline.methods.artifact import load_method, save_recipe, save_weights
+from pipeline.methods.build import initial_method
+from pipeline.runtime.errors import UserError
+from stages.export import run
+
+CPU = torch.device("cpu")
+TRAIN, TEST = 12, 11
+SETTINGS = ExportSettings(workers=1, batch_size=4)
+
+
+def recipe(method: str = "baseline") -> Recipe:
+    blocks = {"gsp": {"pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24}, "zero_shot": None}}
+    return parse_recipe(
+        {
+            "method": method,
+            "dim": 8,
+            "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch"},
+            "input": {"size": 32, "resize": 36},
+            "training": {"precision": "bfloat16"},
+            **blocks.get(method, {}),
+        }
+    )
+
+
+def save_model(model: Path, settings: Recipe) -> None:
+    """Weights of two seeds as the chosen and the last ones of a training that never was."""
+    model.mkdir(parents=True)
+    save_recipe(model / "recipe.json", settings, "tiny", 0, 3, TRAIN)
+    for seed, name in ((1, "weights"), (2, "last")):
+        save_weights(model / f"{name}.safetensors", initial_method(settings, 3, TRAIN, seed))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve train images, eleven test images of which every third is no query, and a model whose last weights are others than the chosen ones."""
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("export: {workers: 1, batch_size: 4}\n")
+    shards = Path("data/shards/tiny")
+    shards.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    with ShardWriter(shards, [f"class-{c}" for c in range(6)], 2**24) as writer:
+        for row in range(TRAIN + TEST):
+            octets = io.BytesIO()
+            Image.fromarray(generator.integers(0, 256, (40 + row % 3, 44, 3), dtype=np.uint8)).save(octets, "JPEG")
+            split, label = ("train", row % 3) if row < TRAIN else ("test", 3 + row % 3)
+            writer.add(octets.getvalue(), label, split, f"{row}.jpg", 44, 40 + row % 3, is_query=row % 3 > 0)
+        writer.finish({"dataset": "tiny"})
+    save_model(Path("data/models/tiny/baseline/0"), recipe())
+    return tmp_path
+
+
+def directory(project: Path) -> Path:
+    return project / "data/embeddings/tiny/baseline/0"
+
+
+def test_four_files_of_the_right_rows_and_weights(project: Path) -> None:
+    run("tiny", "baseline", 0)
+    assert sorted(path.name for path in directory(project).iterdir()) == sorted(f"{name}.arrow" for name in FILES)
+    shards, model = Shards(project / "data/shards/tiny"), project / "data/models/tiny/baseline/0"
+    for name, (weights, split) in FILES.items():
+        rows = read(directory(project) / f"{name}.arrow")
+        assert rows.row_id.tolist() == shards.rows(split).tolist()
+        assert rows.label.tolist() == shards.labels[rows.row_id].tolist()
+        assert rows.is_query.tolist() == [row % 3 > 0 for row in rows.row_id]
+        assert rows.is_gallery.all()
+        method = load_method(model, weights).method
+        for images, ids in EvalLoader(shards, rows.row_id, recipe().input, 1):
+            with torch.no_grad():
+                one = method.embed(normalize(images, *method.statistics(recipe().input)))[0].numpy()
+            assert np.abs(one - rows.embedding[rows.row_id == int(ids)]).max() < 2e-6
+    selected, last, untrained = (read(directory(project) / f"{name}.arrow").embedding for name in ("test", "test-last", "test-untrained"))
+    assert np.abs(selected - last).max() > 0.01
+    assert np.abs(selected - untrained).max() > 0.01
+
+
+def test_the_iterate_that_did_best_on_test_has_a_file_of_its_own_where_it_was_kept(project: Path) -> None:
+    model = project / "data/models/tiny/baseline/0"
+    shutil.copyfile(model / "last.safetensors", model / "best_on_test.safetensors")
+    run("tiny", "baseline", 0)
+    best, last = (read(directory(project) / f"{name}.arrow") for name in ("test-best", "test-last"))
+    assert np.array_equal(best.embedding, last.embedding)
+    assert best.row_id.tolist() == last.row_id.tolist()
+
+
+def test_attributes_of_test_images_are_those_of_the_method(project: Path) -> None:
+    model = project / "data/models/tiny/gsp/0"
+    save_model(model, recipe("gsp"))
+    run("tiny", "gsp", 0)
+    shards = Shards(project / "data/shards/tiny")
+    for name, (weights, split) in FILES.items():
+        rows = read(project / f"data/embeddings/tiny/gsp/0/{name}.arrow")
+        if split == "train":
+            assert rows.attributes is None
+            continue
+        assert rows.attributes is not None
+        assert rows.attributes.shape == (TEST, 4)
+        np.testing.assert_allclose(rows.attributes.sum(axis=1), 1, atol=1e-5)
+        method = load_method(model, weights).method
+        images, _ = next(iter(EvalLoader(shards, rows.row_id, recipe().input, TEST)))
+        with torch.no_grad():
+            expected = method.describe(normalize(images, *method.statistics(recipe().input)))
+        assert expected.attributes is not None
+        np.testing.assert_allclose(rows.attributes, expected.attributes.numpy(), atol=2e-5)
+
+
+def test_twice_is_the_same_bytes(project: Path) -> None:
+    contents = []
+    for _ in range(2):
+        run("tiny", "baseline", 0)
+        contents.append({path.name: path.read_bytes() for path in directory(project).iterdir()})
+    assert contents[0] == contents[1]
+
+
+def test_last_weights_that_were_chosen_are_embedded_once(project: Path) -> None:
+    model = project / "data/models/tiny/baseline/0"
+    (model / "last.safetensors").write_bytes((model / "weights.safetensors").read_bytes())
+    run("tiny", "baseline", 0)
+    assert (directory(project) / "test.arrow").read_bytes() == (directory(project) / "test-last.arrow").read_bytes()
+
+
+def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(project: Path) -> None:
+    shards = Shards(project / "data/shards/tiny")
+    method = load_method(project / "data/models/tiny/baseline/0").method.train()
+    kinds: set[torch.dtype] = set()
+    handles = [
+        module.register_forward_hook(lambda _m, _i, out: kinds.add(out.dtype)) for module in method.modules() if isinstance(module, torch.nn.Conv2d)
+    ]
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    rows = shards.rows("test")
+    found = embed_rows(method, EvalLoader(shards, rows, recipe().input, 5), CPU).embedding
+    for handle in handles:
+        handle.remove()
+    assert kinds == {torch.float32}
+    assert found.dtype == np.float32
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())  # no batch norm statistics moved
+    assert np.abs(found - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding).max() < 2e-6
+
+
+def test_precision_settings_are_left_as_they_were(project: Path) -> None:
+    shards = Shards(project / "data/shards/tiny")
+    method = load_method(project / "data/models/tiny/baseline/0").method
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        embed_rows(method, EvalLoader(shards, shards.rows("test"), recipe().input, 64), CPU)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_a_diverged_model_is_named_and_leaves_nothing(project: Path) -> None:
+    model = project / "data/models/tiny/baseline/0"
+    method = initial_method(recipe(), 3, TRAIN, 1)
+    for parameter in method.parameters():
+        torch.nn.init.constant_(parameter, float("nan"))
+    save_weights(model / "last.safetensors", method)
+    with pytest.raises(UserError, match=rf"baseline/0, last: the embedding of row id {TRAIN} has norm nan.*{TEST} of {TEST} rows"):
+        run("tiny", "baseline", 0)
+    assert not directory(project).exists()
+    assert not list(directory(project).parent.iterdir())
+
+
+def test_a_missing_model_is_named(project: Path) -> None:
+    (project / "data/models/tiny/baseline/0/last.safetensors").unlink()
+    with pytest.raises(UserError, match=r"last\.safetensors is missing"):
+        run("tiny", "baseline", 0)
+    assert not directory(project).exists()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_several_workers_write_the_same_bytes(project: Path) -> None:
+    shards, model = Path("data/shards/tiny"), Path("data/models/tiny/gsp/0")
+    save_model(model, recipe("gsp"))
+    for workers in (1, 2):
+        export_model(shards, model, Path(f"out-{workers}"), ExportSettings(workers=workers, batch_size=4))
+    for name in FILES:
+        assert Path(f"out-1/{name}.arrow").read_bytes() == Path(f"out-2/{name}.arrow").read_bytes()
+    (model / "last.safetensors").unlink()
+    with pytest.raises(UserError, match=r"last\.safetensors is missing"):
+        export_model(shards, model, Path("out-3"), ExportSettings(workers=2, batch_size=4))
+    assert not Path("out-3").exists()

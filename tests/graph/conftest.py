@@ -1,0 +1,109 @@
+"""A copy of the project, small enough to run its whole graph in a test."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORK = {
+    "input": {"size": 32, "resize": 36},
+    "batch": {"classes": 4, "images_per_class": 3},
+    "training": {"iterations": 8, "validate_every": 4, "checkpoint_every": 2, "patience": None},
+}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A git clone of the project under `path`; `home` stands in for the user's home directory."""
+
+    path: Path
+    home: Path
+
+    def environment(self) -> dict[str, str]:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))}
+        paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.home)}
+        return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1"}
+
+    def run(self, command: str, timeout: float = 500) -> str:
+        """What a shell command prints. Fails the test when it fails."""
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def refused(self, command: str) -> str:
+        """What a shell command prints that must fail."""
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode != 0, f"{command} was expected to fail\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def commit(self, message: str) -> None:
+        self.run(f"git add -A && git commit -q --allow-empty -m '{message}'")
+
+    def restore(self) -> None:
+        """Back to the last commit, data included."""
+        self.run("git reset -q --hard && git clean -fdq && dvc checkout -q --force")
+
+    def processes(self) -> list[str]:
+        """Command lines of the processes that work inside the copy, or were started by one that does."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                line, directory = " ".join(process.cmdline()), process.cwd()
+                inside = directory.startswith(str(self.path)) or process.environ().get("PWD", "").startswith(str(self.path))
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+            if inside and process.pid != os.getpid():
+                found.append(line)
+        return found
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    base = tmp_path_factory.mktemp("graph")
+    copy = Project(base / "unseen", base / "home")
+    copy.home.mkdir()
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for name in listed:
+        if (ROOT / name).is_file():
+            (copy.path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy.path / name)
+    for built in [copy.path / "dvc.lock", *copy.path.glob("data/metrics/**/*.json"), *copy.path.glob("data/history/**/*.csv")]:
+        built.unlink(missing_ok=True)
+    (copy.path / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    shrink(copy.path / "params.yaml")
+    copy.run("git init -q && git config user.email graph@example.org && git config user.name graph")
+    copy.commit("small")
+    yield copy
+    assert copy.processes() == []
+
+
+def shrink(path: Path) -> None:
+    """Few classes, two methods, eight steps; every line of the graph stays as it is."""
+    yaml = YAML()
+    params = yaml.load(path.read_text(encoding="utf-8"))
+    params["run"]["methods"] = ["ms", "gsp"]
+    params["evaluate"]["bootstrap"] = 100
+    params["sweep"]["gsp"].update({"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4})
+    params["methods"]["gsp"]["pooling"].update({"prototypes": 8, "initialization_memory": 24})
+    parts, folder = params["datasets"]["parts"], params["datasets"]["folder"]
+    parts["source"].update({"train_classes": 10, "test_classes": 6, "images_per_class": 6})
+    parts["recipes"]["gsp"].pop("pooling", None)
+    for key, value in NETWORK.items():
+        parts["recipe"][key].update(value)
+    folder["recipe"] = {**parts["recipe"]}
+    with path.open("w", encoding="utf-8") as file:
+        yaml.dump(params, file)

@@ -1,0 +1,233 @@
+"""The README's commands, executed in order in a small copy of the project, and what must be true after each.
+
+Every `bash` line of the README is either executed here or listed in NOT_HERE with the reason. Each section starts from the last commit.
+"""
+
+import csv
+import json
+import re
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Project
+from PIL import Image
+
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
+
+_HOURS = "hours on a GPU; tests/methods resolves the recipes it asks for"
+NOT_HERE = {
+    "make test": "this is it",
+    "make bench": "timings, no test",
+    "make data DATASET=cub": "1.1 GB from a server that is not ours; tests/ingest/test_download.py fetches from one that is",
+    "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[ms]' -S 'methods.ms.backbone.name=resnet50' -S '++methods.ms.pooling.name=gem'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[multihead]' -S '++methods.multihead.heads=single'": _HOURS,
+    (
+        "dvc exp run -S 'run.datasets=[sop]' -S 'run.methods=[irt_r]' -S '++methods.irt_r.loss.margin=0.9' -S '++methods.irt_r.koleo_weight=0.3'"
+    ): _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.ensembles=[gsp]' ensemble@cub-gsp": _HOURS,
+    "dvc exp run -S 'run.datasets=[landmarks]' -S 'run.methods=[irt_o, irt_l, irt_r]' -S 'run.sweeps=[]' -S 'evaluate.reduce={dim: 128}'": _HOURS,
+    "source .venv/bin/activate": "already so",
+    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/runtime/test_cluster.py connects to one",
+    "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
+}
+
+
+def sections() -> dict[str, list[str]]:
+    """Heading -> the commands of its bash blocks, comments cut off."""
+    found: dict[str, list[str]] = {}
+    heading, inside = "", False
+    text = re.sub(r" \\\n *", " ", (ROOT / "README.md").read_text(encoding="utf-8"))  # a line that goes on
+    for line in text.splitlines():
+        if line.startswith("## "):
+            heading = line[3:]
+        elif line.startswith("```"):
+            inside = line == "```bash"
+        elif inside and line.strip():
+            found.setdefault(heading, []).append(re.sub(r"\s{2,}#.*$", "", line))
+    return found
+
+
+LAPTOP = (
+    "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' -S 'run.sweeps=[]' -S 'datasets.folder.recipe.backbone.name=resnet18' "
+    "-S '++datasets.folder.recipe.batch={classes: 6, images_per_class: 4}' -S 'datasets.folder.recipe.input={size: 128, resize: 144}' "
+    "-S 'datasets.folder.recipe.training={iterations: 300, validate_every: 50}'"
+)
+
+
+def stages_run(output: str) -> set[str]:
+    return {line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")}
+
+
+def chain(data_set: str, *methods: str) -> set[str]:
+    return {f"{stage}@{data_set}-{method}-0" for stage in ("train", "export", "evaluate") for method in methods}
+
+
+def metrics_of(project: Project, data_set: str, method: str) -> dict[str, float]:
+    return json.loads((project.path / f"data/metrics/{data_set}/{method}/0.json").read_text(encoding="utf-8"))
+
+
+def everything_is_built(project: Project, output: str) -> None:
+    assert stages_run(output) == {"check", "ingest@parts", *chain("parts", "ms", "gsp"), "sweep@parts-gsp", "analyze", "report"}
+    for method in ("ms", "gsp"):
+        metrics = metrics_of(project, "parts", method)
+        for name in ("recall_at_1", "r_precision", "map_at_r", "untrained_recall_at_1", "last_map_at_r"):
+            assert 0 <= metrics[name] <= 1, name
+        assert metrics["recall_at_1_low"] <= metrics["recall_at_1"] <= metrics["recall_at_1_high"]
+        with (project.path / f"data/history/parts/{method}/0.csv").open(encoding="utf-8") as file:
+            assert [int(row["iteration"]) for row in csv.DictReader(file)] == [4, 8]
+    trials = list(csv.DictReader((project.path / "data/sweep/parts/gsp/trials.csv").open(encoding="utf-8")))
+    assert len(trials) == 2
+    assert "dvc exp run -S" in output, "the sweep says which line adopts its best values"
+    assert "transport_ratio" in (project.path / "data/report/index.html").read_text(encoding="utf-8")
+    assert [p for p in (project.path / "data/state").rglob("*") if p.is_file() and "sweep" not in p.parts] == [], "state is dropped on success"
+    project.commit("first run")
+    assert project.run("git status --porcelain") == "", "everything that was built is either in git or ignored"
+
+
+def nothing_is_built(project: Project, output: str) -> None:
+    assert stages_run(output) == set()
+    start = time.monotonic()
+    assert "up to date" in project.run("dvc repro")
+    assert time.monotonic() - start < 15, "5 s on a quiet machine"
+
+
+def the_graph_is_shown(project: Project, output: str) -> None:
+    assert "mermaid" in output
+    assert "train@parts-gsp-0" in output
+
+
+def all_is_up_to_date(project: Project, output: str) -> None:
+    assert "up to date" in output
+
+
+def photos_become_a_report(project: Project, output: str) -> None:
+    assert stages_run(output) == {"check", "ingest@folder", *chain("folder", "ms", "gsp"), "sweep@folder-gsp", "analyze", "report"}
+    manifest = json.loads((project.path / "data/shards/folder/manifest.json").read_text(encoding="utf-8"))
+    assert {name: split["classes"] for name, split in manifest["counts"].items()} == {"train": 12, "test": 12}
+    assert metrics_of(project, "folder", "gsp")["queries"] == 48
+
+
+def the_photos_are_in_a_catalog(project: Project, output: str) -> None:
+    assert "data/catalog: 96 pictures" in output
+
+
+def a_new_photo_is_answered(project: Project, output: str) -> None:
+    assert output.splitlines()[1].split()[0] == "1"
+    assert len(output.splitlines()) == 11
+    assert (project.path / "data/found.html").read_text(encoding="utf-8").count("<img") == 11
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (project.path / "typed.py").write_text(code + "print(vectors.shape)\n", encoding="utf-8")
+    printed = project.run("cp ~/new.jpg . && python -m typed && rm new.jpg typed.py").splitlines()
+    assert printed[:5] == [f"{float(line.split()[0])} {line.split()[1]}" for line in printed[:5]]
+    assert re.fullmatch(r"\(1, \d+\)", printed[5])
+
+
+def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
+    assert stages_run(output) == {"check", *chain("folder", "ms"), "analyze", "report"}
+    recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
+    assert (recipe["backbone"]["name"], recipe["batch"]["classes"], recipe["input"]["size"]) == ("resnet18", 6, 128)
+
+
+def numbers_are_shown(project: Project, output: str) -> None:
+    assert f"{metrics_of(project, 'parts', 'gsp')['map_at_r']:.4g}"[:5] in output
+
+
+def curves_are_drawn(project: Project, output: str) -> None:
+    page = (project.path / "dvc_plots/index.html").read_text(encoding="utf-8")
+    assert "map_at_r" in page
+    assert "iteration" in page
+
+
+def gsp_alone_is_built_again(project: Project, output: str) -> None:
+    assert stages_run(output) == {"check", *chain("parts", "gsp"), "sweep@parts-gsp", "analyze", "report"}
+
+
+def the_changed_value_is_named(project: Project, output: str) -> None:
+    assert re.search(r"methods\.gsp\.pooling\.transport_ratio\W+0\.3\W+0\.5", output)
+
+
+def the_origin_of_a_value_is_shown(project: Project, output: str) -> None:
+    assert re.search(r"^dim: +64 +params\.yaml:\d+, datasets\.parts\.recipes\.ms$", output, re.MULTILINE)
+
+
+def ms_alone_is_built_again(project: Project, output: str) -> None:
+    assert stages_run(output) == {"check", *chain("parts", "ms"), "analyze", "report"}
+    recipe = json.loads((project.path / "data/models/parts/ms/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
+    assert recipe["dim"] == 128
+
+
+def all_is_as_committed(project: Project, output: str) -> None:
+    assert project.run("git status --porcelain") == ""
+    assert "up to date" in project.run("dvc status")
+
+
+def the_changed_metrics_are_named(project: Project, output: str) -> None:
+    assert "data/metrics/parts/gsp/0.json" in output
+    assert "data/metrics/parts/ms/0.json" not in output
+    assert "last_map_at_r" in output
+
+
+def two_workers_trained(project: Project, output: str) -> None:
+    assert "train@parts-ms-0" in stages_run(output)
+    log = json.loads((project.path / "data/logs/parts/ms/0.json").read_text(encoding="utf-8"))
+    assert log["workers"] == 2
+
+
+Check = Callable[[Project, str], None]
+CHECKS: dict[str, Check] = {
+    "make repro": everything_is_built,
+    "dvc repro": nothing_is_built,
+    "dvc dag --md": the_graph_is_shown,
+    "dvc status": all_is_up_to_date,
+    "cp -r ~/photos/. data/raw/folder/": lambda project, _: project.run("ls data/raw/folder/sparrow/f/0.jpg"),
+    "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
+    LAPTOP: a_laptop_trains_a_small_network,
+    "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog": the_photos_are_in_a_catalog,
+    "python -m pipeline.catalog find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
+    "dvc metrics show": numbers_are_shown,
+    "dvc plots show --out dvc_plots": curves_are_drawn,
+    "dvc exp run -S 'methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
+    "python -m pipeline.config parts ms": the_origin_of_a_value_is_shown,
+    "dvc exp run -S 'datasets.parts.recipes.ms.dim=128' -S '++datasets.parts.recipes.ms.training.iterations=200'": ms_alone_is_built_again,
+    "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout": all_is_as_committed,
+    "dvc params diff": the_changed_value_is_named,
+    "dvc metrics diff": the_changed_metrics_are_named,
+    "dvc metrics diff --targets data/metrics/parts/gsp/0.json": the_changed_metrics_are_named,
+    "dvc plots diff --out dvc_plots": curves_are_drawn,
+    "dvc exp run -S 'train.workers=2' -S 'run.methods=[ms]'": two_workers_trained,
+}
+TYPED = [command for commands in sections().values() for command in commands]
+
+
+def test_every_command_is_executed_or_says_why_not() -> None:
+    assert set(TYPED) == CHECKS.keys() | NOT_HERE.keys()
+
+
+def photos(home: Path) -> None:
+    """24 classes of a user's pictures, four of each: a colour and a size that say the class."""
+    for index, (name, sex) in enumerate(
+        product(["sparrow", "robin", "wren", "tit", "crow", "owl", "duck", "swan", "gull", "heron", "kite", "jay"], "fm")
+    ):
+        for image in range(4):
+            path = home / "photos" / name / sex / f"{image}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (48 + 2 * index, 40 + 3 * image), (10 * index, 255 - 10 * index, 60 * image)).save(path, quality=95)
+    Image.new("RGB", (50, 40), (30, 200, 90)).save(home / "new.jpg", quality=95)
+
+
+@pytest.mark.parametrize("heading", list(sections()))
+def test_a_section(project: Project, heading: str) -> None:
+    photos(project.home)
+    if (project.path / "dvc.lock").exists():
+        project.restore()
+    for command in sections()[heading]:
+        if command not in NOT_HERE:
+            typed = command.replace("make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro")  # the environment is there
+            typed = typed.replace("{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 2}")
+            typed = typed.replace("training.iterations=200", "training.iterations=4")
+            CHECKS[command](project, project.run(typed))

@@ -1,0 +1,107 @@
+"""A killed `dvc repro` leaves no process behind and goes on to the same bytes; an edit re-runs what it must."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import Project
+
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(400)]
+REPRO = "dvc repro --force --single-item train@parts-gsp-0"
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    if not (project.path / "dvc.lock").exists():
+        project.run("dvc repro")
+        project.commit("first run")
+    project.restore()
+    return project
+
+
+def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_bytes(built: Project) -> None:
+    built.run("dvc repro --single-item train@parts-gsp-0")
+    outs = [built.path / "data/models/parts/gsp/0/weights.safetensors", built.path / "data/history/parts/gsp/0.csv"]
+    expected = [path.read_bytes() for path in outs]
+    for kill in (signal.SIGTERM, signal.SIGKILL):
+        with held_at_its_first_checkpoint(built):
+            killed_in_the_middle(built, kill)
+        output = built.run(REPRO)
+        assert "resuming at step" in output
+        assert [path.read_bytes() for path in outs] == expected
+
+
+@contextlib.contextmanager
+def held_at_its_first_checkpoint(built: Project) -> Iterator[None]:
+    """The training waits behind each checkpoint that it has written: however fast the machine, it cannot end before it is killed."""
+    files, marker = built.path / "pipeline/runtime/files.py", built.home / "hold"
+    text = files.read_text(encoding="utf-8")
+    line = "            aside.replace(path)\n            _sync(path.parent)\n"
+    assert line in text
+    wait = f"""            import time
+            while path.suffix == ".pt" and Path({str(marker)!r}).exists():
+                time.sleep(0.02)
+"""
+    marker.touch()
+    files.write_text(text.replace(line, line + wait, 1), encoding="utf-8")
+    yield
+    files.write_text(text, encoding="utf-8")
+    marker.unlink()
+
+
+def killed_in_the_middle(built: Project, kill: signal.Signals) -> None:
+    state = built.path / "data/state"
+    process = subprocess.Popen(
+        [sys.executable, "-m", *REPRO.split()], cwd=built.path, env=built.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    assert within(120, lambda: any(state.rglob("*.pt")) or process.poll() is not None)
+    assert process.poll() is None, "the run ended before its first checkpoint was seen"
+    process.send_signal(kill)
+    process.wait()
+    assert within(40, lambda: built.processes() == []), built.processes()
+    assert any(state.rglob("*.pt")), "the checkpoint is gone"
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_an_edit_of_progress_re_runs_nothing_and_of_a_loss_what_uses_it(built: Project) -> None:
+    for name, expected in (("pipeline/runtime/progress.py", set()), ("pipeline/report/words.py", {"report"})):
+        path = built.path / name
+        path.write_text(path.read_text(encoding="utf-8") + "\n# a comment\n", encoding="utf-8")
+        changed = {line.rstrip(":") for line in built.run("dvc status").splitlines() if line and not line[0].isspace() and line.endswith(":")}
+        assert changed == expected, name
+        built.restore()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            "sed -i 's/transport_ratio: 0.3/transport_ration: 0.3/' params.yaml",
+            ["transport_ration is not a setting", "Did you mean transport_ratio"],
+        ),
+        ("sed -i 's/datasets: .parts./datasets: [part]/' params.yaml", ["there is no datasets.part.", "Did you mean parts"]),
+        ("sed -i 's/^  sweeps: .gsp./  sweeps: [gspp]/' params.yaml", ["there is no methods.gspp.", "Did you mean gsp"]),
+        ("sed -i 's/confidence: 0.95/confidence: 95/' params.yaml", ["evaluate.confidence", "less than 1", "got 95"]),
+    ],
+)
+def test_a_mistake_in_params_stops_the_run_before_it_starts(built: Project, change: str, expected: list[str]) -> None:
+    built.run(change)
+    output = built.refused("dvc repro")
+    for part in expected:
+        assert part in output
+    assert "Traceback" not in output
+    assert "Running stage 'check'" in output
+    assert output.count("Running stage") == 1
+    assert (built.path / "data/models/parts/gsp/0/weights.safetensors").exists(), "nothing was lost"

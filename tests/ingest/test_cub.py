@@ -1,0 +1,132 @@
+"""CUB-200-2011: packed and unpacked, its split, and every way in which it is not what it should be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import IngestSettings
+from pipeline.config.dataset import CubSource
+from pipeline.data.shards import Shards
+from pipeline.ingest.census import Count
+from pipeline.ingest.ingest import ingest
+from pipeline.ingest.sources import cub
+from pipeline.runtime.errors import UserError
+from tests.ingest import miniatures
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cub, "COUNTS", {"train": Count(6, 2), "test": Count(6, 2)})
+    monkeypatch.setattr(cub, "LAST_TRAIN_CLASS", 2)
+
+
+def run(path: Path, output: Path, processes: int = 1, **settings: Any) -> dict[str, Any]:
+    return ingest(CubSource(path=str(path)), IngestSettings(**settings), output, "cub", processes)
+
+
+def test_archive_folder_and_what_it_holds_give_the_same_shards(tmp_path: Path) -> None:
+    files = miniatures.cub()
+    miniatures.tgz(files, tmp_path / "packed/CUB_200_2011.tgz")
+    miniatures.tgz(files, tmp_path / "plain/CUB_200_2011.tar", "w")
+    miniatures.zipped(files, tmp_path / "zip/CUB_200_2011.zip")
+    miniatures.unpack(files, tmp_path / "unpacked")
+    miniatures.tgz(files, tmp_path / "both/CUB_200_2011.tgz")
+    miniatures.unpack(files, tmp_path / "both")
+    miniatures.unpack(miniatures.cub(root=""), tmp_path / "inner")
+    places = ["packed", "packed/CUB_200_2011.tgz", "plain", "zip", "unpacked", "unpacked/CUB_200_2011", "both", "inner"]
+    for number, place in enumerate(places):
+        run(tmp_path / place, tmp_path / "out" / str(number), processes=1 + (number == 0))
+    first = sorted((tmp_path / "out/0").iterdir())
+    for number in range(1, len(places)):
+        assert [path.read_bytes() for path in first] == [path.read_bytes() for path in sorted((tmp_path / "out" / str(number)).iterdir())]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [str(number) for number in range(len(places))], "no scratch is left"
+
+
+def test_the_split_is_by_class_and_not_that_of_classification(tmp_path: Path) -> None:
+    miniatures.tgz(miniatures.cub(), tmp_path / "raw/CUB_200_2011.tgz")
+    manifest = run(tmp_path / "raw", tmp_path / "out")
+    shards = Shards(tmp_path / "out", verify=True)
+    assert shards.class_names == ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross", "004.Groove_billed_Ani"]
+    assert shards.splits.tolist() == ["train"] * 6 + ["test"] * 6
+    assert shards.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    assert shards.sources[0] == "001.Black_footed_Albatross/Black_footed_Albatross_0000_1.jpg"
+    assert not any("._" in source for source in shards.sources)
+    assert manifest["ingest"]["formats"] == {"JPEG RGB": 10, "JPEG L": 1, "PNG 1": 1}
+    assert manifest["published"] == "CUB-200-2011"
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(
+        UserError, match=r"(?s)holds no images\.txt\..*CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece.*make data DATASET=cub.*caltech"
+    ):
+        run(tmp_path / "raw", tmp_path / "out")
+    with pytest.raises(UserError, match=r"(?s)gone does not exist\..*CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece"):
+        run(tmp_path / "gone", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_cub_of_2010_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cub, "IMAGES_OF_2010", 4)
+    old = {f"images/001.Black_footed_Albatross/{number}.jpg": b"" for number in range(4)} | {"lists/files.txt": b""}
+    with pytest.raises(UserError, match=r"holds no images\.txt and 4 images: that is CUB-200 of 2010, not CUB-200-2011"):
+        run(miniatures.unpack(old, tmp_path / "raw"), tmp_path / "out")
+
+
+def test_other_counts_are_refused_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cub, "COUNTS", {"train": Count(5_864, 100), "test": Count(5_924, 100)})
+    miniatures.unpack(miniatures.cub(), tmp_path / "raw")
+    expected = (
+        r"(?s)raw is not CUB-200-2011: found 6 train images of 2 classes, 6 test images of 2 classes \(12 images\); "
+        r"it has 5,864 train images of 100 classes, 5,924 test images of 100 classes \(11,788 images\)\..*cut short"
+    )
+    with pytest.raises(UserError, match=expected):
+        run(tmp_path / "raw", tmp_path / "out")
+    monkeypatch.setattr(cub, "IMAGES_OF_2010", 12)
+    with pytest.raises(UserError, match=r"(?s)found 6 train.*images of CUB-200 of 2010"):
+        run(tmp_path / "raw", tmp_path / "out")
+
+
+def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
+    files = miniatures.cub()
+    for name in [name for name in files if "/004." in name]:
+        del files[name]
+    with pytest.raises(UserError, match=r"3 of the files that stand in images\.txt are not there: 004\.Groove_billed_Ani/"):
+        run(miniatures.unpack(files, tmp_path / "raw"), tmp_path / "out")
+    labels = miniatures.cub()
+    del labels["CUB_200_2011/image_class_labels.txt"]
+    with pytest.raises(UserError, match=r"holds no image_class_labels\.txt beside images\.txt"):
+        run(miniatures.unpack(labels, tmp_path / "raw2"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "found"),
+    [
+        ("images.txt", b"1 001.Black", b"1 ../001.Black", r"image 1 of images\.txt is '\.\./001\.Black"),
+        ("images.txt", b"1 001.Black", b"1 002.Black", r"image 1 of images\.txt is '002\.Black.*class '1'"),
+        ("images.txt", b"\n2 ", b"\n1 ", r"images\.txt:2 is '1 001"),
+        ("images.txt", b"\n2 001", b"\ntwo 001", r"images\.txt:2 is 'two 001"),
+        ("images.txt", b"1 001.", b"1 001. ", r"images\.txt:1 is '1 001\. Black"),
+        ("image_class_labels.txt", b"12 4\n", b"", r"do not number the same images"),
+        ("images.txt", b"1 001", b"\xff 001", r"images\.txt is no text"),
+    ],
+)
+def test_a_list_that_is_not_the_published_one(tmp_path: Path, name: str, old: bytes, new: bytes, found: str) -> None:
+    files = miniatures.cub()
+    assert old in files[f"CUB_200_2011/{name}"]
+    files[f"CUB_200_2011/{name}"] = files[f"CUB_200_2011/{name}"].replace(old, new, 1)
+    with pytest.raises(UserError, match=found):
+        run(miniatures.unpack(files, tmp_path / "raw"), tmp_path / "out")
+
+
+def test_a_damaged_image_stops_the_run_or_is_left_out(tmp_path: Path) -> None:
+    files = miniatures.cub()
+    name = next(name for name in files if name.endswith("0002_4.jpg"))
+    files[name] = files[name][: len(files[name]) // 2]
+    path = miniatures.tgz(files, tmp_path / "raw/CUB_200_2011.tgz")
+    with pytest.raises(UserError, match=r"004\.Groove_billed_Ani/Groove_billed_Ani_0002_4\.jpg is no whole image"):
+        run(path, tmp_path / "out")
+    manifest = run(path, tmp_path / "out", on_error="skip")
+    assert manifest["ingest"]["skipped_images"] == 1
+    assert manifest["counts"]["test"] == {"images": 5, "classes": 2}

@@ -1,0 +1,50 @@
+"""The stage script: params in, shards out."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.data.shards import Shards
+from stages.ingest import run
+from tests.ingest.pictures import folder
+
+PARAMS = """
+ingest: {resize: 20, quality: 90}
+datasets:
+  mine:
+    source: {kind: folder, path: raw, order: name}
+"""
+
+
+def test_the_stage_reads_its_params_and_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "raw")
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    monkeypatch.chdir(tmp_path)
+    run("mine")
+    shards = Shards(tmp_path / "data" / "shards" / "mine", verify=True)
+    assert shards.manifest["dataset"] == "mine"
+    assert shards.manifest["ingest"]["quality"] == 90
+    assert shards.sizes.tolist() == [[27, 20]] * 12
+
+
+@pytest.mark.parametrize("place", ["data/raw/mine", "../photos"])
+def test_a_place_that_dvc_does_not_watch_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    folder(Path(place))
+    Path("params.yaml").write_text(PARAMS.replace("path: raw", f"path: {place}"))
+    run("mine")
+    said = "note: DVC does not watch ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
+    assert (said in capsys.readouterr().err) is (place == "../photos")
+
+
+def test_what_was_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(Path("raw"))
+    next(path for path in sorted(Path("raw").rglob("*")) if path.is_file()).write_bytes(b"broken")
+    Path("params.yaml").write_text(PARAMS.replace("quality: 90", "on_error: skip"))
+    run("mine")
+    said = "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
+    assert said in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""The pool that reads pictures: order, bounded look-ahead, and nothing left behind when the stage is killed."""
+
+import functools
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.ingest import workers
+from pipeline.ingest.prepare import Prepared, prepare
+from pipeline.ingest.workers import Damaged, Job, outcomes
+from pipeline.runtime.errors import UserError
+from tests.ingest.pictures import encode, pixels
+
+
+def read(source: str) -> bytes:
+    if source == "gone":
+        raise FileNotFoundError(2, "No such file or directory", "gone")
+    return encode(pixels(int(source)), "PNG")
+
+
+def read_and_leave_a_trace(source: str) -> bytes:
+    Path(source).touch()
+    return encode(pixels(0), "PNG")
+
+
+STORE = functools.partial(prepare, resize=None, quality=95)
+
+
+def die(source: str) -> bytes:
+    import os
+
+    os._exit(9)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_come_in_order(processes: int) -> None:
+    sources = [str(number) for number in range(40)] + ["gone"]
+    results = list(outcomes(sources, Job(read, STORE), processes))
+    for source, result in zip(sources[:-1], results, strict=False):
+        assert isinstance(result, Prepared)
+        assert result.image == read(source)
+    assert results[-1] == Damaged("[Errno 2] No such file or directory: 'gone'")
+
+
+def test_look_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "CHUNK", 2)
+    sources = [str(tmp_path / f"{number:03d}") for number in range(100)]
+    results = outcomes(sources, Job(read_and_leave_a_trace, STORE), 2)
+    next(results)
+    time.sleep(0.5)
+    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * (workers.AHEAD * 2 + 1)
+    results.close()
+    assert len(list(tmp_path.iterdir())) < 100
+
+
+def test_a_process_that_dies_is_reported() -> None:
+    with pytest.raises(UserError, match=r"(?s)ended from outside.*memory"):
+        list(outcomes(["1", "2"], Job(die, STORE), 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killing_the_stage_leaves_no_process(tmp_path: Path, number: int) -> None:
+    code = (
+        "from pathlib import Path\n"
+        "from pipeline.config import IngestSettings, PartsSource\n"
+        "from pipeline.ingest.ingest import ingest\n"
+        "from pipeline.runtime.stage import die_with_parent\n"
+        "if __name__ == '__main__':\n"
+        "    die_with_parent()\n"
+        f"    ingest(PartsSource(images_per_class=500), IngestSettings(), Path({str(tmp_path / 'out')!r}), 'parts', processes=2)\n"
+    )
+    script = tmp_path / "run.py"
+    script.write_text(code)
+    root = Path(__file__).resolve().parents[2]
+    stage = subprocess.Popen([sys.executable, str(script)], env={"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"}, stderr=subprocess.DEVNULL)
+    children: list[psutil.Process] = []
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".out.*.partial/*.arrow")):
+        assert time.monotonic() < deadline
+        assert stage.poll() is None
+        time.sleep(0.05)
+    children = psutil.Process(stage.pid).children(recursive=True)
+    assert len(children) >= 2
+    stage.send_signal(number)
+    stage.wait(30)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,109 @@
+"""Proxy-Anchor against its definition, against pytorch-metric-learning, and where a class has no samples."""
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import ProxyAnchorLoss
+from torch.nn.functional import normalize
+
+from pipeline.losses import proxy_anchor as module
+from pipeline.losses.proxy_anchor import ProxyAnchor
+from tests.oracles import losses as oracle
+
+
+def setting(labels: list[int], classes: int = 5, alpha: float = 32.0, margin: float = 0.1) -> tuple[torch.Tensor, torch.Tensor, ProxyAnchor]:
+    torch.manual_seed(0)
+    embeddings = normalize(torch.randn(len(labels), 6, dtype=torch.float64), dim=1)
+    return embeddings, torch.tensor(labels), ProxyAnchor(classes, 6, alpha, margin).double()
+
+
+@pytest.mark.parametrize("elements", [1 << 18, 20])
+@pytest.mark.parametrize(("alpha", "margin"), [(32.0, 0.1), (4.0, 0.0), (700.0, 0.4)])
+@pytest.mark.parametrize("labels", [[0, 0, 3, 1, 3, 3, 1, 0], [2, 2, 2, 2], [4], [0, 0, 0, 0, 1, 2, 3, 4]])
+def test_value_and_gradients_are_those_of_the_definition(
+    labels: list[int], alpha: float, margin: float, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 20: blocks of a few proxies
+    embeddings, targets, loss = setting(labels, alpha=alpha, margin=margin)
+    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    proxies = loss.proxies.detach().clone().requires_grad_()
+    value = loss(ours, targets)
+    expected = oracle.proxy_anchor(theirs, labels, proxies, alpha=alpha, margin=margin)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(loss.proxies.grad, proxies.grad, rtol=1e-10, atol=1e-13)
+
+
+def test_the_negative_part_is_divided_by_all_proxies() -> None:
+    """Proxies of absent classes count in the divisor: at right angles to everything each adds log(1 + B exp(alpha delta)) / C."""
+    embeddings = torch.eye(3, dtype=torch.float64)[:2]
+    loss = ProxyAnchor(4, 3, 2.0, 0.25).double()
+    with torch.no_grad():
+        loss.proxies.copy_(torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 5]]))
+    term = torch.tensor([2 * 0.25], dtype=torch.float64).exp()
+    positive = torch.log1p(torch.tensor(-2 * 0.75, dtype=torch.float64).exp())
+    expected = positive + (2 * torch.log1p(term) + 2 * torch.log1p(2 * term)).squeeze() / 4
+    torch.testing.assert_close(loss(embeddings, torch.tensor([0, 1])), expected)
+
+
+def test_gradcheck() -> None:
+    embeddings, labels, loss = setting([0, 0, 3, 1, 3], alpha=8.0)
+
+    def value(e: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(loss, {"proxies": p}, (e, labels))
+
+    assert torch.autograd.gradcheck(value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_()))
+
+
+@pytest.mark.parametrize("classes", [20, 3000])
+def test_pytorch_metric_learning_agrees(classes: int) -> None:
+    torch.manual_seed(1)
+    points, labels = torch.randn(180, 32), torch.randint(0, classes, (36,)).repeat_interleave(5)
+    ours, peer = ProxyAnchor(classes, 32, 32.0, 0.1), ProxyAnchorLoss(classes, 32, margin=0.1, alpha=32)
+    with torch.no_grad():
+        peer.proxies.copy_(ours.proxies)
+    mine, other = points.clone().requires_grad_(), points.clone().requires_grad_()
+    value, expected = ours(normalize(mine, dim=1), labels), peer(other, labels)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(ours.proxies.grad, peer.proxies.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_order_rotation_and_length_of_proxies_change_nothing() -> None:
+    embeddings, labels, loss = setting([0, 0, 3, 1, 3, 2])
+    value = loss(embeddings, labels)
+    rotation = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q
+    torch.testing.assert_close(loss(embeddings.flip(0), labels.flip(0)), value)
+    with torch.no_grad():
+        loss.proxies.copy_(7 * loss.proxies @ rotation)
+    torch.testing.assert_close(loss(embeddings @ rotation, labels), value)
+
+
+def test_steep_slopes_do_not_overflow_single_precision() -> None:
+    embeddings, labels, loss = setting([0, 0, 3, 1], alpha=700.0, margin=0.4)
+    expected = loss(embeddings, labels)
+    torch.testing.assert_close(loss.float()(embeddings.float(), labels).double(), expected, rtol=1e-5, atol=0)
+
+
+def test_half_precision_and_autocast_compute_in_single() -> None:
+    embeddings, labels, loss = setting([0, 0, 3, 1])
+    loss = loss.float()
+    low = embeddings.bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(low, labels)
+    value.backward()
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss(low.detach().float(), labels))
+    assert low.grad is not None
+    assert low.grad.dtype == torch.bfloat16
+    assert loss.proxies.grad is not None
+    assert loss.proxies.grad.dtype == torch.float32
+
+
+def test_a_label_without_proxy_is_an_error() -> None:
+    embeddings, _, loss = setting([0, 1])
+    with pytest.raises(IndexError):
+        loss(embeddings, torch.tensor([0, 5]))

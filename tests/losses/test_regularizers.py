@@ -1,0 +1,114 @@
+"""KoLeo, diversity of prototypes, consistency of similarities: definitions, gradients, and where there is no pair."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pipeline.losses.consistency import similarity_consistency
+from pipeline.losses.diversity import prototype_diversity
+from pipeline.losses.koleo import koleo
+from tests.oracles import losses as oracle
+
+
+def unit(count: int, dim: int, seed: int = 0) -> torch.Tensor:
+    return normalize(torch.randn(count, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def test_koleo_is_its_definition() -> None:
+    ours, theirs = unit(9, 5).requires_grad_(), unit(9, 5).requires_grad_()
+    value, expected = koleo(ours), oracle.koleo(theirs, 1e-6)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert torch.autograd.gradcheck(koleo, unit(7, 4, 1).requires_grad_())
+
+
+def test_koleo_of_antipodes() -> None:
+    pair = torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64)
+    assert float(koleo(pair)) == pytest.approx(-torch.tensor(2.0, dtype=torch.float64).log().item(), abs=1e-5)
+
+
+def test_koleo_of_duplicates_is_finite() -> None:
+    twins = unit(1, 384).float().repeat(2, 1).requires_grad_()
+    value = koleo(twins)
+    value.backward()
+    assert value.item() == pytest.approx(10.84, abs=0.01)
+    assert value.item() == pytest.approx(oracle.duplicate_koleo(384, 1e-6), rel=1e-4)
+    assert twins.grad is not None
+    assert twins.grad.isfinite().all()
+
+
+def test_koleo_of_one_image_is_zero() -> None:
+    lone = unit(1, 4).requires_grad_()
+    value = koleo(lone)
+    value.backward()
+    assert value == 0
+    assert lone.grad is not None
+    assert not lone.grad.any()
+
+
+def test_koleo_does_not_depend_on_order_or_rotation() -> None:
+    points = unit(12, 6)
+    rotation = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))).Q
+    torch.testing.assert_close(koleo(points.flip(0)), koleo(points))
+    torch.testing.assert_close(koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0)  # epsilon stands along the axes
+
+
+def test_diversity_is_its_definition() -> None:
+    prototypes = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    ours, theirs = prototypes.clone().requires_grad_(), prototypes.clone().requires_grad_()
+    value, expected = prototype_diversity(ours), oracle.prototype_diversity(theirs)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert torch.autograd.gradcheck(prototype_diversity, prototypes.requires_grad_())
+
+
+def test_diversity_at_its_ends() -> None:
+    one = torch.randn(1, 5).requires_grad_()
+    value = prototype_diversity(one)
+    value.backward()
+    assert value == 0
+    assert one.grad is not None
+    assert not one.grad.any()
+    assert prototype_diversity(torch.eye(4)) == 0
+    assert float(prototype_diversity(torch.tensor([[1.0, 2], [-2, -4], [3, 6]]))) == pytest.approx(1, abs=1e-6)  # one line, either direction
+
+
+def test_consistency_is_its_definition() -> None:
+    pairs = [(unit(7, 4, 4).requires_grad_(), unit(7, 9, 5).requires_grad_()) for _ in range(2)]
+    value, expected = similarity_consistency(*pairs[0]), oracle.similarity_consistency(*pairs[1])
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    for ours, theirs in zip(*pairs, strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-15)
+
+
+def test_consistency_of_the_same_geometry_is_zero() -> None:
+    points = unit(8, 5, 6)
+    rotation = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))).Q
+    wider = torch.cat([points, torch.zeros(8, 4, dtype=torch.float64)], 1) @ rotation
+    assert float(similarity_consistency(points, wider)) < 1e-15
+
+
+def test_consistency_gradcheck() -> None:
+    first, second = unit(5, 3, 8), unit(5, 4, 9)
+    off_diagonal = similarity_consistency  # self similarities are 1 on both sides up to rounding, a kink of |.|: normalise inside
+    assert torch.autograd.gradcheck(
+        lambda a, b: off_diagonal(normalize(a, dim=1), normalize(b, dim=1)), (first.requires_grad_(), second.requires_grad_())
+    )
+
+
+@pytest.mark.parametrize("function", [koleo, prototype_diversity, lambda x: similarity_consistency(x, x.flip(1) * 0.5)])
+def test_half_precision_and_autocast_compute_in_single(function) -> None:
+    low = unit(6, 8, 10).bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = function(low)
+    value.backward()
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, function(low.detach().float()))
+    assert low.grad is not None
+    assert low.grad.dtype == torch.bfloat16

@@ -1,0 +1,160 @@
+"""A model written and read back: the same embeddings to the bit, the same bytes twice, and clear words about anything else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pipeline.config import Recipe
+from pipeline.methods.artifact import load_method, save_recipe, save_weights
+from pipeline.methods.build import initial_method
+from pipeline.methods.protocol import Method
+from pipeline.runtime.errors import UserError
+from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
+
+SEED = 5
+
+
+def trained(settings: Recipe) -> Method:
+    """Three steps away from the start: weights, running statistics, memories and prototypes have all moved."""
+    method = initial_method(settings, CLASSES, SAMPLES, SEED).train()
+    optimizer = torch.optim.SGD(method.parameters(), lr=1e-2)
+    for step in range(3):
+        images, labels = batch(step)
+        optimizer.zero_grad()
+        sum(method.objective(method(images), labels, places(labels)).values()).backward()
+        optimizer.step()
+    return method.eval()
+
+
+def write(directory: Path, settings: Recipe, method: Method) -> None:
+    save_weights(directory / "weights.safetensors", method)
+    save_recipe(directory / "recipe.json", settings, "drawn", SEED, CLASSES, SAMPLES)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    settings = recipe("baseline")
+    write(tmp_path, settings, initial_method(settings, CLASSES, SAMPLES, SEED))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_was_written_embeds_the_same(tmp_path: Path, name: str) -> None:
+    settings = recipe(name)
+    method = trained(settings)
+    write(tmp_path, settings, method)
+    loaded = load_method(tmp_path)
+    images, _ = batch(9)
+    assert torch.equal(loaded.method.embed(images), method.embed(images))
+    assert not loaded.method.training
+    assert (loaded.recipe, loaded.dataset, loaded.seed) == (settings, "drawn", SEED)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_untrained_is_the_network_before_its_first_step(tmp_path: Path, name: str) -> None:
+    settings = recipe(name)
+    write(tmp_path, settings, trained(settings))
+    loaded, expected = load_method(tmp_path, "untrained").method, initial_method(settings, CLASSES, SAMPLES, SEED)
+    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert not loaded.training
+
+
+def test_last_and_chosen_weights_are_two_files(tmp_path: Path) -> None:
+    settings = recipe("baseline")
+    method = trained(settings)
+    write(tmp_path, settings, initial_method(settings, CLASSES, SAMPLES, SEED))
+    save_weights(tmp_path / "last.safetensors", method)
+    images, _ = batch()
+    assert torch.equal(load_method(tmp_path, "last").method.embed(images), method.embed(images))
+    assert not torch.equal(load_method(tmp_path, "weights").method.embed(images), method.embed(images))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_weights_are_the_same_bytes(tmp_path: Path, name: str) -> None:
+    method = trained(recipe(name))
+    save_weights(tmp_path / "one", method)
+    save_weights(tmp_path / "other", method)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("irt", {}), ("baseline", {"memory": {"size": 5000}}), ("gsp", {"memory": {"size": 5000}})])
+def test_memories_stay_behind(tmp_path: Path, name: str, blocks: dict[str, Any]) -> None:
+    settings = recipe(name, **blocks)
+    method = trained(settings)
+    write(tmp_path, settings, method)
+    written = load_file(tmp_path / "weights.safetensors")
+    assert not [key for key in written if ".memory." in key]
+    assert {key for key, _ in method.named_parameters()} <= set(written)
+    assert int(load_method(tmp_path).method.loss.memory.filled) == 0
+
+
+def test_weights_of_the_start_are_not_needed_again(tmp_path: Path) -> None:
+    """A model is loaded where the checkpoint that its training began with is out of reach; only the untrained network needs that."""
+    donor = recipe("baseline")
+    state = {
+        key.removeprefix("backbone.network."): value.contiguous()
+        for key, value in initial_method(donor, CLASSES, SAMPLES, 1).state_dict().items()
+        if key.startswith("backbone.")
+    }
+    checkpoint = tmp_path / "start.safetensors"
+    save_file(state, checkpoint)
+    settings = recipe("baseline", backbone={"checkpoint": str(checkpoint)})
+    method = trained(settings)
+    write(tmp_path, settings, method)
+    assert torch.equal(load_method(tmp_path, "untrained").method.backbone.network.conv1[0].weight, state["conv1.0.weight"])
+    checkpoint.unlink()
+    images, _ = batch()
+    assert torch.equal(load_method(tmp_path).method.embed(images), method.embed(images))
+    with pytest.raises(UserError, match=r"start\.safetensors of test_resnet is not there"):
+        load_method(tmp_path, "untrained")
+
+
+def test_the_recipe_is_readable_and_sorted(model: Path) -> None:
+    text = (model / "recipe.json").read_text()
+    content = json.loads(text)
+    assert list(content) == ["classes", "dataset", "recipe", "samples", "seed"]
+    assert json.dumps(content, sort_keys=True, indent=2) + "\n" == text
+    assert content["recipe"]["method"] == "baseline"
+
+
+def test_the_recipe_says_which_checkpoint_it_was(tmp_path: Path) -> None:
+    settings = recipe("baseline", backbone={"checkpoint": "start.safetensors"})
+    save_weights(tmp_path / "weights.safetensors", initial_method(recipe("baseline"), CLASSES, SAMPLES, SEED))
+    save_recipe(tmp_path / "recipe.json", settings, "drawn", SEED, CLASSES, SAMPLES, "ab" * 32)
+    assert json.loads((tmp_path / "recipe.json").read_text())["checkpoint_sha256"] == "ab" * 32
+    assert load_method(tmp_path).recipe == settings
+
+
+def test_missing_files_are_named(model: Path) -> None:
+    with pytest.raises(UserError, match=r"last\.safetensors is missing"):
+        load_method(model, "last")
+    (model / "recipe.json").unlink()
+    with pytest.raises(UserError, match=r"recipe\.json is missing"):
+        load_method(model)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"recipe": {"method": "baseline", "colour": 1}, "classes": 1, "samples": 1, "dataset": "d", "seed": 0}', "{}"]
+)
+def test_a_damaged_recipe_is_named(model: Path, content: str) -> None:
+    (model / "recipe.json").write_text(content)
+    with pytest.raises(UserError, match=r"recipe\.json"):
+        load_method(model)
+
+
+def test_damaged_weights_are_named(model: Path) -> None:
+    path = model / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(UserError, match=r"weights\.safetensors is damaged"):
+        load_method(model)
+
+
+def test_weights_of_another_network_are_named(model: Path) -> None:
+    settings = recipe("baseline", dim=16)
+    save_weights(model / "weights.safetensors", initial_method(settings, CLASSES, SAMPLES, SEED))
+    with pytest.raises(UserError, match=r"2 tensors differ, first head\.projection\.linear\.bias"):
+        load_method(model)

@@ -1,0 +1,206 @@
+"""What every loss and every pooling of the library promises, whichever there are: a part that is added (docs/extending.md) is held to it at once."""
+
+import inspect
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from pipeline.config import losses, poolings
+from pipeline.config.strict import Strict
+from pipeline.losses.memory import CrossBatchMemory
+from pipeline.methods import parts
+from pipeline.methods.build import initial_method
+from pipeline.models.backbone import Backbone
+from pipeline.models.batch_norm import SynchronisedBatchNorm
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.step import train_step
+from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
+
+DIM = 8
+PAIRS, PROXIES, MAPS = (parts_of(union) for union in (losses.AnyPairLoss, losses.AnyProxyLoss, poolings.AnyMapPooling))
+OF_A_KIND = {poolings.SecondOrderPooling, poolings.GsopPooling}  # built by hand: one takes an attention, one the number of positions
+SMALL: dict[str, dict[str, Any]] = {"gsop": {"attention_dim": 4}, "netvlad": {"centers": 4}, "optimal_transport": {"prototypes": 4}}
+pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAIRS, PROXIES, MAPS))
+
+
+@pytest.mark.parametrize(
+    ("union", "table", "given"),
+    [
+        (losses.AnyPairLoss, parts.PAIR_LOSSES, ()),
+        (losses.AnyProxyLoss, parts.PROXY_LOSSES, ("classes", "dim")),
+        (poolings.AnyMapPooling, parts.POOLINGS | parts.PROJECTING_POOLINGS, ("channels", "dim")),
+        (poolings.AnyAttributePooling, parts.ATTRIBUTE_POOLINGS, ("channels", "dim")),
+    ],
+)
+def test_every_part_has_a_module_whose_arguments_are_its_fields(union: Any, table: dict[type[Strict], Any], given: tuple[str, ...]) -> None:
+    assert set(get_args(union)) - OF_A_KIND == set(table), "the union in pipeline/config and the table in pipeline/methods/parts.py differ"
+    for settings, module in table.items():
+        wanted = inspect.signature(module).parameters
+        if not any(argument.kind == argument.VAR_KEYWORD for argument in wanted.values()):
+            assert set(wanted) - set(given) == set(settings.model_fields) - {"name"}, settings.__name__
+
+
+def loss_of(name: str) -> nn.Module:
+    """A pair loss, or a proxy loss of 4 classes, in float64."""
+    torch.manual_seed(0)
+    built = parts.pair_loss(PAIRS[name]()) if name in PAIRS else parts.proxy_loss(PROXIES[name](), 4, DIM)
+    return built.double().train()
+
+
+def vectors(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(count, DIM, dtype=torch.float64, generator=generator) + 0.5
+    return normalize(rows, dim=1), torch.randint(0, 4, (count,), generator=generator)
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
+def test_a_loss_is_positive_and_its_gradient_that_of_its_value(name: str) -> None:
+    loss, (embeddings, labels) = loss_of(name), vectors(9, 1)
+    assert loss(embeddings, labels) > 0
+    assert torch.autograd.gradcheck(lambda rows: loss(normalize(rows, dim=1), labels), embeddings.requires_grad_())
+
+
+@pairs
+def test_a_gradient_against_references_is_that_of_the_value(name: str) -> None:
+    loss, (embeddings, labels), (references, reference_labels) = loss_of(name), vectors(6, 2), vectors(11, 3)
+    where = torch.tensor([4, 0, 1, 2, 9, 7])
+    references[where], reference_labels[where] = embeddings, labels
+    both = (embeddings.requires_grad_(), references.clone().requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda rows, beside: loss(normalize(rows, dim=1), labels, normalize(beside, dim=1), reference_labels, where), both
+    )
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
+def test_the_order_of_a_batch_changes_nothing(name: str) -> None:
+    loss, (embeddings, labels) = loss_of(name), vectors(12, 4)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(loss(embeddings[order], labels[order]), loss(embeddings, labels))
+
+
+@pairs
+def test_the_order_of_references_and_a_rotation_change_nothing(name: str) -> None:
+    loss, (embeddings, labels), (references, reference_labels) = loss_of(name), vectors(12, 5), vectors(30, 6)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
+    turn = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))).Q
+    expected = loss(embeddings, labels, references, reference_labels)
+    torch.testing.assert_close(loss(embeddings, labels, references[order], reference_labels[order]), expected)
+    torch.testing.assert_close(loss(embeddings @ turn, labels, references @ turn, reference_labels), expected)
+
+
+@pairs
+def test_a_batch_in_its_memory_is_the_batch_against_itself(name: str) -> None:
+    loss, (embeddings, labels) = loss_of(name), vectors(10, 7)
+    memory = CrossBatchMemory(13, DIM).double()
+    memory.enqueue(*vectors(8, 8))
+    memory.pointer.zero_()
+    memory.filled.zero_()
+    where = memory.enqueue(embeddings, labels)
+    torch.testing.assert_close(loss(embeddings, labels, *memory.valid(), where), loss(embeddings, labels))
+
+
+@pairs
+@pytest.mark.parametrize("kind", ["no positives", "no negatives", "one image", "references of other classes alone", "all the same picture"])
+def test_a_side_without_pairs_leaves_value_and_gradient_finite(name: str, kind: str) -> None:
+    embeddings, _ = vectors(1 if kind == "one image" else 4, 9)
+    if kind == "all the same picture":
+        embeddings = embeddings[:1].repeat(4, 1)
+    labels = torch.tensor([0, 0, 1, 1]) if kind == "all the same picture" else torch.arange(len(embeddings))
+    if kind == "no negatives":
+        labels = torch.zeros(4, dtype=torch.int64)
+    references = (vectors(6, 10)[0], torch.full((6,), 99)) if kind.startswith("references") else ()
+    value = loss_of(name)(embeddings.requires_grad_(), labels, *references)
+    value.backward()
+    assert value.isfinite()
+    assert value >= -1e-12
+    assert embeddings.grad is not None
+    assert embeddings.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
+def test_a_loss_is_taken_in_single_precision_whatever_the_network_computes_in(name: str) -> None:
+    loss, (embeddings, labels) = loss_of(name).float(), vectors(10, 11)
+    low = embeddings.bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(low, labels)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert value == loss(low.detach().float(), labels)
+    assert low.grad is not None
+    assert low.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
+def test_a_loss_is_a_function_of_its_arguments_and_its_parameters(name: str) -> None:
+    """Every worker takes the loss of the whole batch: what it drew or kept by itself would part them."""
+    loss, (embeddings, labels) = loss_of(name), vectors(10, 12)
+    before = {key: value.clone() for key, value in loss.state_dict().items()}
+    torch.manual_seed(1)
+    first = loss(embeddings, labels)
+    torch.manual_seed(2)
+    assert torch.equal(loss(embeddings, labels), first)
+    assert all(torch.equal(before[key], value) for key, value in loss.state_dict().items())
+
+
+def pooling_of(name: str) -> tuple[nn.Module, Tensor]:
+    """A pooling of maps of 4 x 4, and six such maps."""
+    torch.manual_seed(0)
+    network = Backbone("test_resnet", arguments={"output_stride": 8})
+    built = parts.map_pooling(MAPS[name](**SMALL.get(name, {})), network, DIM, SIDE)
+    return built.train(), torch.randn(6, network.channels[-1], 4, 4, generator=torch.Generator().manual_seed(1))
+
+
+@maps
+def test_a_pooling_gives_vectors_of_the_size_that_it_announces(name: str) -> None:
+    pooling, features = pooling_of(name)
+    found = pooling.eval()(features)
+    assert found.shape == (6, pooling.out_channels)
+    assert not pooling.projects or pooling.out_channels == DIM
+    assert found.isfinite().all()
+
+
+@maps
+@pytest.mark.parametrize("training", [True, False])
+def test_images_do_not_see_each_other_in_a_pooling(name: str, training: bool) -> None:
+    """Each worker pools its own images. Batch norm alone looks across them, in training and over all workers."""
+    pooling, features = pooling_of(name)
+    normalising = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in pooling.modules())
+    pooling.train(training and not normalising)
+    torch.testing.assert_close(torch.cat([pooling(features[:2]), pooling(features[2:])]), pooling(features), rtol=1e-4, atol=1e-5)
+
+
+@maps
+def test_a_pooling_gives_single_precision_under_autocast(name: str) -> None:
+    pooling, features = pooling_of(name)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = pooling.eval()(features.bfloat16())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, pooling(features), rtol=0.1, atol=0.1)
+
+
+@maps
+def test_a_map_without_any_signal_leaves_the_gradient_finite(name: str) -> None:
+    pooling, features = pooling_of(name)
+    silent = torch.zeros_like(features).requires_grad_()
+    pooling(silent).sum().backward()
+    assert silent.grad is not None
+    assert silent.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("part", [*(f"loss {name}" for name in [*PAIRS, *PROXIES]), *(f"pooling {name}" for name in MAPS)])
+def test_two_steps_of_training_move_every_parameter(part: str) -> None:
+    key, name = part.split()
+    blocks = {key: {"name": name, **SMALL.get(name, {})}, "backbone": {"arguments": {"output_stride": 8}}}
+    settings = recipe("baseline", optimizer={"name": "adamw", "learning_rate": 1e-3}, training={"precision": "float32"}, **blocks)
+    method = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
+    before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
+    optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
+    for step in range(2):
+        images, labels = batch(step)
+        done = train_step(method, optimizer, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels), settings, 0, step, 0, str)
+        assert done.loss > 0
+    assert all(isinstance(module, SynchronisedBatchNorm) for module in method.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
+    assert [name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])] == []

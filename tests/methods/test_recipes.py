@@ -1,0 +1,89 @@
+"""Every recipe of params.yaml: resolved for every data set, trained for ten steps at tiny size, saved, loaded; built over its published network."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.config import Params, resolve
+from pipeline.methods.artifact import load_method, save_recipe, save_weights
+from pipeline.methods.build import initial_method
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.step import train_step
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+PARAMS = Params(ROOT / "params.yaml")
+METHODS = PARAMS.names("methods")
+CLASSES, SAMPLES = 6, 48
+TINY = {"batch.classes": 4, "batch.images_per_class": 3}
+TRANSPORT = {"pooling.prototypes": 4, "pooling.initialization_memory": 24}
+PAPERS = {"crt": "mit_b2", "multihead": "resnet50", "gsp": "bn_inception", "irt": "deit_small_patch16_224"}
+PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
+PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50")
+
+
+def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Images whose tint is their class; `count` of them, as evenly over four classes as they go."""
+    labels = torch.arange(count) * 4 // count
+    generator = torch.Generator().manual_seed(step)
+    tints = torch.randint(0, 256, (CLASSES, 3, 1, 1), generator=torch.Generator().manual_seed(99))
+    noise = torch.randint(-60, 60, (count, 3, size, size), generator=generator)
+    return (128 + (tints[labels] - 128) // 16 + noise).clamp(0, 255).to(torch.uint8), labels, labels * 8 + torch.arange(count) % 8
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Path) -> None:
+    few = TINY | (TRANSPORT if method.startswith("gsp") else {})
+    if getattr(resolve(PARAMS, "parts", method), "memory", None) is not None:
+        few |= {"memory.size": 30, "memory.start": 3}
+    recipe = resolve(PARAMS, "parts", method, few)
+    module = initial_method(recipe, CLASSES, SAMPLES, seed=1).train()
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    optimizer = build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu"))
+    steps = 10 if recipe.training.iterations else 0
+    losses = []
+    for step in range(steps):
+        images, labels, samples = batch(recipe.input.size, recipe.batch.size, step)
+        losses.append(train_step(module, optimizer, images, labels, samples, recipe, 1, step, 0, str))
+    assert all(torch.isfinite(torch.tensor([step.loss, step.gradient_norm])).all() for step in losses)
+    if steps:
+        now = module.state_dict()
+        still = [name for name in start if name.startswith("backbone.") and name.endswith("weight") and torch.equal(start[name], now[name])]
+        assert not still, "the whole backbone learns"
+
+    module.eval()
+    save_weights(tmp_path / "weights.safetensors", module)
+    save_recipe(tmp_path / "recipe.json", recipe, "parts", 1, CLASSES, SAMPLES)
+    loaded = load_method(tmp_path)
+    assert loaded.recipe == recipe
+    images = torch.rand(3, 3, recipe.input.size, recipe.input.size)
+    with torch.no_grad():
+        found, expected = loaded.method.embed(images), module.embed(images)
+    assert torch.equal(found, expected)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(3))
+
+
+@pytest.mark.parametrize("dataset", [name for name in PARAMS.names("datasets") if name != "parts"])
+def test_every_recipe_resolves_on_every_data_set(dataset: str) -> None:
+    for method in METHODS:
+        recipe = resolve(PARAMS, dataset, method)
+        assert recipe.training.validate_every <= max(recipe.training.iterations, 1) or recipe.training.iterations == 0, method
+        off_the_shelf = method == "irt_o"
+        assert (recipe.training.iterations == 0) is off_the_shelf, method
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_recipe_builds_over_its_published_network(method: str) -> None:
+    overrides: dict[str, Any] = {"backbone.pretrained": False}
+    recipe = resolve(PARAMS, "cub", method, overrides)
+    family = next(name for name in (method, method.split("_")[0]) if name in PAPERS)
+    assert recipe.backbone.name == PAPERS[family]
+    module = initial_method(recipe, classes=100, samples=5864, seed=0).eval()
+    with torch.no_grad():
+        embedding = module.embed(torch.rand(1, 3, recipe.input.size, recipe.input.size))
+    assert embedding.shape == (1, module.dim)
+    assert float(embedding.norm()) == pytest.approx(1, abs=1e-5)

@@ -1,0 +1,86 @@
+"""Second-order attention against its definition, and as the identity it starts as."""
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.models.attention import SecondOrderAttention
+from tests.oracles import models as oracle
+
+
+def test_it_starts_as_the_identity() -> None:
+    block = SecondOrderAttention(8, 2)
+    x = torch.randn(3, 8, 4, 5)
+    assert torch.equal(block(x), x)
+
+
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3])
+def test_it_reads_every_position_weighted_by_softmax(scale: float | None) -> None:
+    torch.manual_seed(0)
+    block = SecondOrderAttention(6, 2, scale).double().eval()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter)
+    for norm in (block.f[1], block.g[1]):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    x = torch.randn(2, 6, 3, 2, dtype=torch.float64)
+    found = block(x).detach().flatten(2).transpose(1, 2).numpy()
+    with torch.no_grad():
+        query, key, value = (branch(x).flatten(2).transpose(1, 2).numpy() for branch in (block.f, block.g, block.h))
+    assert (query >= 0).all()
+    for image in range(2):
+        expected = oracle.second_order_attention(
+            x[image].flatten(1).T.numpy(),
+            query[image],
+            key[image],
+            value[image],
+            block.v.weight.detach().flatten(1).numpy(),
+            block.v.bias.detach().numpy(),
+            scale if scale is not None else 3**-0.5,
+        )
+        np.testing.assert_allclose(found[image], expected, rtol=1e-10)
+
+
+def test_every_weight_learns_once_the_output_has_left_zero() -> None:
+    torch.manual_seed(0)
+    block = SecondOrderAttention(8, 4)
+    x = torch.randn(4, 8, 3, 3)
+    block(x).square().sum().backward()
+    assert float(block.v.weight.grad.abs().sum()) > 0
+    torch.nn.init.normal_(block.v.weight)
+    block.zero_grad()
+    block(x).square().sum().backward()
+    # a bias in front of a batch norm has no effect
+    assert all(float(p.grad.abs().sum()) > 1e-3 for name, p in block.named_parameters() if name not in ("f.0.bias", "g.0.bias"))
+
+
+def test_gradients() -> None:
+    torch.manual_seed(0)
+    block = SecondOrderAttention(4, 2, 1.0).double().train()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter)
+    assert torch.autograd.gradcheck(block, (torch.randn(3, 4, 2, 2, dtype=torch.float64, requires_grad=True),))
+
+
+def test_one_position_attends_to_itself() -> None:
+    torch.manual_seed(0)
+    block = SecondOrderAttention(4, 2).eval()
+    torch.nn.init.normal_(block.v.weight)
+    x = torch.randn(2, 4, 1, 1)
+    torch.testing.assert_close(block(x), x + block.v(block.h(x)))
+
+
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_mixed_precision_stays_close(scale: float | None) -> None:
+    torch.manual_seed(0)
+    block = SecondOrderAttention(64, 4, scale).eval()
+    torch.nn.init.normal_(block.v.weight, std=0.1)
+    x = torch.randn(2, 64, 5, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = block(x)
+    assert float(torch.nn.functional.cosine_similarity(rounded.flatten(1), block(x).flatten(1)).detach().min()) > 0.999
+
+
+def test_a_reduction_that_leaves_no_channel_is_refused() -> None:
+    with pytest.raises(ValueError, match="a reduction of 4 leaves none of 3 channels"):
+        SecondOrderAttention(3, 4)

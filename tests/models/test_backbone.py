@@ -1,0 +1,265 @@
+"""Backbones of timm: which maps they give, what is loaded into them, what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pipeline.models import backbone
+from pipeline.models.backbone import Backbone, timm
+
+
+def trained(name: str, **arguments: object) -> nn.Module:
+    """A timm network with its classifier, no parameter at its initial value."""
+    torch.manual_seed(1)
+    network = timm.create_model(name, **arguments)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.05)
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "stages", "shapes"),
+    [
+        ("test_resnet", {}, (-1,), [(96, 2, 2)]),
+        ("test_resnet", {"output_stride": 8}, (-2, -1), [(192, 8, 8), (96, 8, 8)]),
+        ("test_efficientnet", {}, (-1, 0, 2), [(64, 2, 2), (16, 32, 32), (32, 8, 8)]),
+        ("test_byobnet", {}, (3,), [(128, 4, 4)]),
+        ("test_convnext", {}, (-2, -1), [(48, 4, 4), (64, 2, 2)]),
+        ("test_mambaout", {}, (-1,), [(64, 2, 2)]),  # channels last inside
+        ("test_vit", {"img_size": 64, "patch_size": 8}, (-1, 1), [(64, 8, 8), (64, 8, 8)]),
+    ],
+)
+def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[int, ...], shapes: list[tuple[int, ...]]) -> None:
+    network = Backbone(name, arguments=arguments, stages=stages)
+    features = network(torch.randn(2, 3, 64, 64))
+    assert [tuple(found.shape[1:]) for found in features.maps] == shapes
+    assert network.channels == tuple(shape[0] for shape in shapes)
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"])
+@pytest.mark.parametrize("stages", [(-1,), (-2, -1), (-2,)])
+def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...]) -> None:
+    network = Backbone(name, stages=stages)
+    features = network(torch.randn(2, 3, 64, 64))
+    loss = sum(found.square().sum() for found in features.maps)
+    if features.cls is not None:
+        loss = loss + features.cls.square().sum()
+    loss.backward()
+    assert [key for key, parameter in network.named_parameters() if parameter.grad is None] == []
+
+
+def test_tokens_have_passed_the_final_norm() -> None:
+    torch.manual_seed(0)
+    network = Backbone("test_vit", arguments={"img_size": 64, "patch_size": 8}).eval()
+    images = torch.randn(2, 3, 64, 64)
+    features = network(images)
+    tokens = network.network.forward_features(images)
+    torch.testing.assert_close(features.cls, tokens[:, 0])
+    torch.testing.assert_close(features.maps[0].flatten(2).transpose(1, 2), tokens[:, 1:])
+    assert network.cls_channels == 64
+
+
+def test_a_distilled_network_gives_its_class_token_and_keeps_both_out_of_the_map() -> None:
+    torch.manual_seed(0)
+    network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).eval()
+    images = torch.randn(1, 3, 32, 32)
+    features = network(images)
+    tokens = network.network.forward_features(images)
+    assert tokens.shape[1] == 2 + 4
+    torch.testing.assert_close(features.cls, tokens[:, 0])
+    torch.testing.assert_close(features.maps[0].flatten(2).transpose(1, 2), tokens[:, 2:])
+
+
+def test_networks_without_a_class_token_give_none() -> None:
+    for name in ("test_resnet", "test_vit2"):
+        network = Backbone(name)
+        assert network.cls_channels is None
+        assert network(torch.randn(2, 3, 64, 64)).cls is None
+
+
+def test_the_size_a_network_insists_on_is_known() -> None:
+    assert Backbone("test_resnet").input_size is None
+    assert Backbone("test_vit").input_size is None  # interpolates its position embedding
+    assert Backbone("test_vit3", arguments={"img_size": 64, "patch_size": 8}).input_size == (64, 64)
+
+
+def test_frozen_statistics_survive_train_mode() -> None:
+    network = Backbone("test_resnet", batch_norm="frozen").train()
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    network(torch.randn(4, 3, 64, 64))
+    assert network.training
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    moving = Backbone("test_resnet", batch_norm="batch").train()
+    before = {key: value.clone() for key, value in moving.state_dict().items() if "running_mean" in key}
+    moving(torch.randn(4, 3, 64, 64))
+    assert not any(torch.equal(before[key], moving.state_dict()[key]) for key in before)
+
+
+def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> None:
+    torch.manual_seed(0)
+    network = Backbone("test_resnet", batch_norm="fixed").train()
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    network(torch.randn(4, 3, 64, 64)).maps[0].square().sum().backward()
+    norms = {f"{path}.{name}" for path, module in network.named_modules() if isinstance(module, _BatchNorm) for name, _ in module.named_parameters()}
+    assert len(norms) > 20
+    assert {key for key, parameter in network.named_parameters() if parameter.grad is None} == norms
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    assert network.state_dict().keys() == Backbone("test_resnet", batch_norm="frozen").state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "first", "last"),
+    [
+        ("resnet50", 1 + 3 + 4 + 6 + 3, "conv1.weight", "layer4.2.bn3.bias"),
+        ("deit_small_patch16_224", 1 + 12, "pos_embed", "norm.bias"),
+        ("deit_small_distilled_patch16_224", 1 + 12, "dist_token", "norm.bias"),
+        ("mobilenetv2_100", None, "conv_stem.weight", "blocks.6.0.bn3.bias"),
+        ("test_convnext", None, "stem.0.weight", "stages.3.blocks.1.mlp.fc2.bias"),
+    ],
+)
+def test_layers_go_from_the_stem_to_the_last_block(name: str, count: int | None, first: str, last: str) -> None:
+    with torch.device("meta"):
+        network = Backbone(name)
+    layers = network.layers()
+    names = {id(parameter): key for key, parameter in network.network.named_parameters()}
+    assert sorted(names[id(p)] for layer in layers for p in layer) == sorted(names.values())
+    assert count in (None, len(layers))
+    assert first in {names[id(p)] for p in layers[0]}
+    assert last in {names[id(p)] for p in layers[-1]}
+
+
+def test_a_network_whose_layers_nobody_names_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Backbone("test_resnet")
+    monkeypatch.delattr(type(network.network), "group_matcher")
+    with pytest.raises(ValueError, match="timm does not say what the layers of test_resnet are"):
+        network.layers()
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "half safetensors without classifier", "pth", "pth of a training"])
+@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_vit"])
+def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: str, name: str) -> None:
+    source = trained(name)
+    state = {key: value.contiguous() for key, value in source.state_dict().items()}
+    path = tmp_path / ("weights.safetensors" if "safetensors" in kind else "weights.pth")
+    if kind == "safetensors":
+        save_file(state, path)
+    elif "half" in kind:
+        classifier = source.default_cfg["classifier"]
+        save_file({k: v.half() if v.is_floating_point() else v for k, v in state.items() if not k.startswith(f"{classifier}.")}, path)
+    else:
+        torch.save(state if kind == "pth" else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3}, path)
+    loaded = Backbone(name, pretrained=True, checkpoint=path).eval()
+    size = 64 if name != "test_vit" else 160
+    images = torch.randn(2, 3, size, size)
+    expected = source.forward_intermediates(images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True)[0]
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if "half" in kind else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(loaded(images).maps[0], expected, **tolerance)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+
+
+def test_a_checkpoint_of_another_image_size_has_its_positions_resampled(tmp_path: Path) -> None:
+    source = trained("test_vit")
+    save_file({key: value.contiguous() for key, value in source.state_dict().items()}, tmp_path / "weights.safetensors")
+    loaded = Backbone("test_vit", checkpoint=tmp_path / "weights.safetensors", arguments={"img_size": 64})
+    assert loaded.network.pos_embed.shape[1] == 1 + 16
+
+
+def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tokens_kept(tmp_path: Path) -> None:
+    source = trained("deit_tiny_distilled_patch16_224", img_size=64, depth=1)
+    torch.save({"model": source.state_dict()}, tmp_path / "weights.pth")
+    loaded = Backbone("deit_tiny_distilled_patch16_224", checkpoint=tmp_path / "weights.pth", arguments={"img_size": 96, "depth": 1})
+    found, given = loaded.network.pos_embed.detach(), source.pos_embed.detach()
+    assert found.shape[1] == 2 + 36
+    assert torch.equal(found[:, :2], given[:, :2])
+    grid = functional.interpolate(given[:, 2:].transpose(1, 2).unflatten(2, (4, 4)), (6, 6), mode="bicubic", antialias=True, align_corners=False)
+    torch.testing.assert_close(found[:, 2:], grid.flatten(2).transpose(1, 2))
+    assert loaded.input_size == (96, 96)
+
+
+def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
+    torch.manual_seed(0)
+    arguments = {"img_size": 64, "depth": 2}
+    fixed = Backbone("deit_tiny_patch16_224", arguments=arguments).eval()
+    dynamic = Backbone("deit_tiny_patch16_224", arguments=arguments | {"dynamic_img_size": True}, stages=(0, -1)).eval()
+    dynamic.network.load_state_dict(fixed.network.state_dict())
+    assert (fixed.input_size, dynamic.input_size) == ((64, 64), None)
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(dynamic(images).maps[1], fixed(images).maps[0])
+    torch.testing.assert_close(dynamic(images).cls, fixed(images).cls)
+    wide = dynamic(torch.randn(2, 3, 64, 96))
+    assert [tuple(found.shape) for found in wide.maps] == [(2, 192, 4, 6)] * 2
+    assert wide.cls.shape == (2, 192)
+
+
+def test_the_class_token_of_a_distilled_network_is_never_averaged_with_its_neighbour() -> None:
+    torch.manual_seed(0)
+    for training in (False, True):
+        network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).train(training)
+        images = torch.randn(2, 3, 32, 32)
+        first, second = network.network.forward_features(images)[:, :2].unbind(1)
+        assert float((first - second).detach().abs().max()) > 0.1
+        torch.testing.assert_close(network(images).cls, first)
+
+
+def test_a_checkpoint_of_another_network_names_what_does_not_fit(tmp_path: Path) -> None:
+    state = {key: value.contiguous() for key, value in trained("test_resnet").state_dict().items()}
+    state["layer1.0.conv1.weight"] = torch.zeros(1)
+    state["mistaken"] = state.pop("conv1.0.weight")
+    save_file(state, tmp_path / "weights.safetensors")
+    with pytest.raises(ValueError, match=r"weights\.safetensors does not fit test_resnet") as caught:
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
+    for part in ("1 missing (conv1.0.weight)", "1 unexpected (mistaken)", "1 of another shape (layer1.0.conv1.weight (1,), expected"):
+        assert part in str(caught.value)
+
+
+def test_a_missing_checkpoint_and_one_that_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.pth of test_resnet is not there"):
+        Backbone("test_resnet", checkpoint=tmp_path / "none.pth")
+    for name, content in (("text.safetensors", b"not tensors"), ("text.pth", b"not tensors"), ("empty.pth", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name} is neither"):
+            Backbone("test_resnet", checkpoint=tmp_path / name)
+
+
+class _Payload:
+    def __reduce__(self) -> tuple:
+        return (print, ("code of a checkpoint must not run",))
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    torch.save({"conv1.weight": _Payload()}, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=r"weights-only \.pth"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+    assert "must not run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "resnet5"}, "timm has no network 'resnet5'. Did you mean resnet5"),
+        ({"name": "test_resnet", "stages": (5,)}, "has 5 feature maps, numbered 0 to 4"),
+        ({"name": "test_resnet", "stages": ()}, "has 5 feature maps"),
+        ({"name": "test_resnet", "arguments": {"colour": 1}}, "timm cannot build test_resnet with {'colour': 1}: TypeError"),
+        ({"name": "test_resnet", "arguments": {"output_stride": 5}}, "timm cannot build test_resnet"),
+        ({"name": "test_resnet", "arguments": {"num_classes": 5}}, "are set by this project"),
+        ({"name": "resnet18.none"}, "Invalid pretrained tag"),
+    ],
+)
+def test_what_timm_does_not_have_is_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        Backbone(**arguments)
+    assert message in str(caught.value)
+
+
+def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> nn.Module:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(backbone.timm, "create_model", offline)
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.a1_in1k.*`checkpoint`"):
+        Backbone("resnet50", pretrained=True)

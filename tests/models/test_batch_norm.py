@@ -1,0 +1,148 @@
+"""Batch norm over workers: torch's own with one worker, the statistics and gradients of the whole batch with several, frozen where asked."""
+
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from pipeline.models.backbone import timm
+from pipeline.models.batch_norm import SynchronisedBatchNorm, freeze, synchronise
+from tests.oracles import models as oracle
+
+multiprocessing.set_forkserver_preload(["pipeline.models.batch_norm"])
+ROWS = (5, 3)  # uneven slices: weights of the workers' means matter
+
+
+def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    """A parameter before, between and after two norms."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(
+        nn.Conv2d(2, 3, 1),
+        SynchronisedBatchNorm(3),
+        nn.GELU(),
+        nn.Conv2d(3, 4, 1),
+        SynchronisedBatchNorm(4, momentum=None),
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    )
+    for norm in (layers[1], layers[4]):
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    return layers.to(dtype)
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Images whose statistics differ between the slices, and a weight per output that makes every row's gradient another one."""
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(sum(ROWS), 2, 2, 2, generator=generator, dtype=torch.float64)
+    images[ROWS[0] :] = images[ROWS[0] :] * 3 + 5
+    return images, torch.randn(sum(ROWS), 2, generator=generator, dtype=torch.float64)
+
+
+def test_one_worker_is_torch_itself_to_the_byte() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 5, 5)
+    plain = nn.BatchNorm2d(3, momentum=0.3)
+    ours = SynchronisedBatchNorm.of(nn.BatchNorm2d(3, momentum=0.3))
+    for mode in (True, False):
+        plain.train(mode)
+        ours.train(mode)
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, z = plain(a), ours(b)
+        y.pow(3).sum().backward()
+        z.pow(3).sum().backward()
+        assert torch.equal(y, z)
+        assert torch.equal(a.grad, b.grad)
+    assert all(torch.equal(plain.state_dict()[name], value) for name, value in ours.state_dict().items())
+
+
+def test_replacing_keeps_parameters_names_and_the_fused_activation() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), timm.layers.BatchNormAct2d(4), nn.Sequential(nn.BatchNorm2d(4, eps=0.1)))
+    x = torch.randn(2, 3, 4, 4)
+    expected, parameters, names = module.eval()(x), set(map(id, module.parameters())), list(module.state_dict())
+    replaced = synchronise(module)
+    assert isinstance(replaced[1], SynchronisedBatchNorm)
+    assert isinstance(replaced[2][0], SynchronisedBatchNorm)
+    assert set(map(id, replaced.parameters())) == parameters
+    assert list(replaced.state_dict()) == names
+    assert torch.equal(replaced(x), expected)
+    assert float(replaced[1](torch.randn(2, 4, 3, 3)).min()) == 0  # its ReLU
+
+
+def test_frozen_statistics_do_not_move_and_scale_and_shift_learn() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+    freeze(module.train())
+    before = module[1].running_mean.clone()
+    module(torch.randn(4, 3, 2, 2) + 3).square().sum().backward()
+    assert not module[1].training
+    assert torch.equal(module[1].running_mean, before)
+    assert module[1].weight.grad is not None
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Tensor]]:
+    directory = tmp_path_factory.mktemp("workers")
+    mp.start_processes(_work, (str(directory),), nprocs=2, start_method="forkserver")
+    return [torch.load(directory / f"{rank}.pt") for rank in range(2)]
+
+
+def _work(rank: int, directory: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
+    try:
+        images, weights = batch()
+        own = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
+        layers, slice_of_images = network(), images[own].requires_grad_()
+        y = layers(slice_of_images)
+        # What the gather before a loss hands back to each worker: its own rows of the gradient, times the number of workers.
+        y.backward(2 * weights[own])
+        found = {"y": y.detach(), "images": slice_of_images.grad, **{name: p.grad for name, p in layers.named_parameters()}}
+        single = SynchronisedBatchNorm(2, affine=False).to(torch.bfloat16)
+        found["half"] = single(images[own].bfloat16()).float()
+        layers.eval()
+        found["eval"] = layers(images[:1]).detach()
+        torch.save(found | {f"state {name}": value for name, value in layers.state_dict().items()}, Path(directory) / f"{rank}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_workers_compute_what_one_does(two_workers: list[dict[str, Tensor]]) -> None:
+    images, weights = batch()
+    images.requires_grad_()
+    layers = network()
+    y = layers(images)
+    y.backward(weights)
+    torch.testing.assert_close(torch.cat([found["y"] for found in two_workers]), y.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.cat([found["images"] for found in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12)
+    for name, parameter in layers.named_parameters():
+        average = (two_workers[0][name] + two_workers[1][name]) / 2
+        torch.testing.assert_close(average, parameter.grad, rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
+    for name, value in layers.state_dict().items():
+        torch.testing.assert_close(two_workers[0][f"state {name}"], value, rtol=1e-12, atol=1e-12)
+
+
+def test_workers_keep_the_same_running_statistics_to_the_bit(two_workers: list[dict[str, Tensor]]) -> None:
+    for name in two_workers[0]:
+        if name.startswith("state "):
+            assert torch.equal(two_workers[0][name], two_workers[1][name]), name
+    assert torch.equal(two_workers[0]["eval"], two_workers[1]["eval"])
+
+
+def test_statistics_are_those_of_the_definition(two_workers: list[dict[str, Tensor]]) -> None:
+    images, _ = batch()
+    layers = network()
+    x = layers[0](images).detach().numpy()
+    _, mean, variance = oracle.batch_norm(x, np.ones(3), np.zeros(3), 1e-5)
+    np.testing.assert_allclose(two_workers[0]["state 1.running_mean"].numpy(), 0.1 * mean, rtol=1e-12)
+    np.testing.assert_allclose(two_workers[0]["state 1.running_var"].numpy(), 0.9 + 0.1 * variance, rtol=1e-12)
+
+
+def test_half_precision_is_normalised_in_single(two_workers: list[dict[str, Tensor]]) -> None:
+    values = torch.cat([found["half"] for found in two_workers])
+    torch.testing.assert_close(values.mean((0, 2, 3)), torch.zeros(2), atol=5e-3, rtol=0)
+    torch.testing.assert_close(values.std((0, 2, 3), correction=0), torch.ones(2), atol=5e-3, rtol=0)

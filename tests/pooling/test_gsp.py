@@ -1,0 +1,168 @@
+"""The GSP layer: average pooling at its two ends, its initialisation, its state."""
+
+import pytest
+import torch
+from torch.nn.functional import conv2d
+
+from pipeline.pooling.average import Average
+from pipeline.pooling.gsp import Gsp
+from tests.oracles import poolings as oracle
+
+
+def layer(ratio: float = 0.3, epsilon: float = 5.0, warmup: int = 0, memory: int = 12, ready: bool = True, channels: int = 5) -> Gsp:
+    torch.manual_seed(0)
+    gsp = Gsp(channels, 4, ratio, epsilon, warmup, memory)
+    gsp.initialized.fill_(ready)
+    return gsp
+
+
+def maps(count: int = 3, channels: int = 5, height: int = 3, width: int = 4, seed: int = 1) -> torch.Tensor:
+    return torch.randn(count, channels, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_pooled_is_a_weighted_mean_of_the_unclipped_features(scale: float) -> None:
+    gsp, features = layer().double(), scale * maps().double()
+    pooled, attributes = gsp(features)
+    for image in range(3):
+        flat = features[image].flatten(1).T
+        pi, rho = oracle.root(oracle.costs(flat, gsp.prototypes.detach()).numpy(), 0.3, 5.0)
+        torch.testing.assert_close(pooled[image], torch.from_numpy((1 / 12 - rho) / 0.3) @ flat, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(attributes[image], torch.from_numpy(pi.sum(1) / 0.3), rtol=1e-10, atol=1e-12)
+
+
+def test_ratio_of_one_is_exactly_average_pooling() -> None:
+    gsp, features = layer(ratio=1.0).double(), maps().double().requires_grad_()
+    pooled, attributes = gsp(features)
+    torch.testing.assert_close(pooled, Average(3)(features), rtol=1e-14, atol=1e-15)
+    (gradient,) = torch.autograd.grad(pooled[:, 0].sum(), features, retain_graph=True)
+    expected = torch.zeros_like(features)
+    expected[:, 0] = 1 / 12
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-15)
+    assert torch.autograd.grad(attributes.square().sum(), features)[0].abs().max() > 1e-4
+
+
+def test_gradcheck_of_both_outputs() -> None:
+    gsp = layer().double()
+
+    def outputs(features: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(gsp, {"prototypes": prototypes}, (features,))
+
+    assert torch.autograd.gradcheck(outputs, (maps(2, height=2, width=3).double().requires_grad_(), gsp.prototypes.detach().requires_grad_()))
+
+
+def test_until_initialised_it_is_average_pooling_with_attributes_that_pass_no_gradient() -> None:
+    gsp, features = layer(ready=False), maps().requires_grad_()
+    pooled, attributes = gsp(features)
+    torch.testing.assert_close(pooled, Average(3)(features))
+    torch.testing.assert_close(attributes.sum(1), torch.ones(3))
+    torch.testing.assert_close(attributes, layer()(features)[1])
+    attributes.square().sum().backward()
+    assert features.grad is not None
+    assert not features.grad.any()
+    assert gsp.prototypes.grad is not None
+    assert not gsp.prototypes.grad.any()
+
+
+def test_observe_waits_fills_and_chooses_by_greedy_k_center_in_place() -> None:
+    gsp = layer(warmup=2, ready=False)
+    parameter = gsp.prototypes
+    steps = [3 * torch.randn(5, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
+    filled = []
+    for step in steps:
+        gsp.observe(step)
+        filled.append((int(gsp.filled), bool(gsp.initialized)))
+    assert filled == [(0, False), (0, False), (5, False), (10, False), (12, True)]
+    collected = torch.cat(steps[2:])[:12]
+    collected = collected / collected.norm(dim=1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(gsp.memory, collected)
+    chosen = oracle.greedy_k_center(collected[4:].double().tolist(), collected[:4].double().tolist(), 4)
+    torch.testing.assert_close(gsp.prototypes.detach(), collected[4:][chosen])
+    assert gsp.prototypes is parameter
+    before = {name: value.clone() for name, value in gsp.state_dict().items()}
+    gsp.observe(steps[0])
+    assert all(torch.equal(value, before[name]) for name, value in gsp.state_dict().items())
+
+
+def test_initialisation_may_fall_between_forward_and_backward() -> None:
+    gsp, features = layer(ready=False), maps(12).requires_grad_()
+    pooled, attributes = gsp(features)
+    gsp.observe(pooled.detach())
+    assert gsp.initialized
+    (pooled.square().sum() + attributes.square().sum()).backward()
+    assert features.grad is not None
+    assert features.grad.isfinite().all()
+    assert gsp(features)[0].sub(pooled).abs().max() > 1e-6
+
+
+def test_a_restored_layer_goes_on_where_it_stopped() -> None:
+    steps = [torch.randn(5, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+    whole = layer(warmup=1, ready=False)
+    for step in steps[:2]:
+        whole.observe(step)
+    restored = layer(warmup=1, ready=False)
+    restored.load_state_dict({name: value.clone() for name, value in whole.state_dict().items()})
+    assert set(whole.state_dict()) == {"prototypes", "memory", "filled", "observed", "initialized"}
+    for step in steps[2:]:
+        whole.observe(step)
+        restored.observe(step)
+    assert whole.initialized
+    assert restored.initialized
+    assert torch.equal(whole.prototypes, restored.prototypes)
+
+
+def test_an_optimizer_made_before_the_initialisation_moves_the_prototypes_after_it() -> None:
+    gsp = layer(ready=False)
+    optimizer = torch.optim.SGD(gsp.parameters(), lr=0.1)
+    gsp.observe(maps(12).mean((2, 3)))
+    before = gsp.prototypes.detach().clone()
+    gsp(maps())[0].square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(before, gsp.prototypes)
+
+
+def test_memory_layout_of_the_map_does_not_matter() -> None:
+    gsp, features = layer(), maps()
+    for one, other in zip(gsp(features), gsp(features.contiguous(memory_format=torch.channels_last)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_and_autocast_compute_in_single(dtype: torch.dtype) -> None:
+    gsp, features = layer(), maps().to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        pooled, attributes = gsp(features)
+    (pooled.sum() + attributes.square().sum()).backward()
+    assert pooled.dtype == attributes.dtype == torch.float32
+    expected = gsp(features.detach().float())
+    torch.testing.assert_close(pooled, expected[0])
+    torch.testing.assert_close(attributes, expected[1])
+    assert features.grad is not None
+    assert features.grad.dtype == dtype
+
+
+def test_it_picks_the_positions_that_look_like_prototypes() -> None:
+    """A blank picture with one marked corner: sharp transport of a quarter of the positions returns the corner."""
+    gsp = layer(ratio=0.25, epsilon=50.0, channels=3)
+    with torch.no_grad():
+        gsp.prototypes.copy_(torch.eye(4)[:, :3])
+    pixels = torch.zeros(1, 3, 4, 4)
+    pixels[0] = 0.4
+    pixels[0, :, :2, :2] = torch.tensor([0.0, 1, 0])[:, None, None]
+    pooled, attributes = gsp(conv2d(pixels, torch.eye(3)[:, :, None, None]))
+    torch.testing.assert_close(pooled, torch.tensor([[0.0, 1, 0]]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(attributes, torch.tensor([[0.0, 1, 0, 0]]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ratio": 0.0}, "transport_ratio"),
+        ({"ratio": 1.5}, "transport_ratio"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"memory": 7}, "two features for each"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        layer(**change)

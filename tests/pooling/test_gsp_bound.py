@@ -1,0 +1,70 @@
+"""Prototypes within a bound, and transport on features as they are: what the token study asks of GSP."""
+
+import pytest
+import torch
+
+from pipeline.pooling.gsp import Gsp
+from pipeline.pooling.projected_gsp import ProjectedGsp
+
+BOUND = 0.3
+
+
+def features(count: int = 3) -> torch.Tensor:
+    return 0.3 * torch.randn(count, 2, 1, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def ready(bound: float | None, solver: str = "newton", gradient: str = "closed_form") -> Gsp:
+    pooling = Gsp(2, 3, 0.3, 5.0, 0, 6, solver=solver, gradient=gradient, bound=bound).double()
+    pooling.initialized.fill_(True)
+    with torch.no_grad():
+        pooling.prototypes.copy_(torch.tensor([[0.5, -0.1], [-0.31, 0.3], [0.2, -7.0]], dtype=torch.float64))
+    return pooling
+
+
+def test_elements_are_put_back_one_by_one() -> None:
+    pooling = ready(BOUND)
+    pooling(features())
+    assert torch.equal(pooling.prototypes, torch.tensor([[0.3, -0.1], [-0.3, 0.3], [0.2, -0.3]], dtype=torch.float64))
+
+
+def test_off_by_default() -> None:
+    pooling = ready(None)
+    before = pooling.prototypes.detach().clone()
+    pooling(features())
+    assert Gsp(2, 3, initialization_memory=6).bound is None
+    assert torch.equal(pooling.prototypes, before)
+
+
+@pytest.mark.parametrize(("solver", "gradient"), [("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")])
+def test_a_prototype_at_the_bound_goes_on_learning(solver: str, gradient: str) -> None:
+    """The gradient is that of the prototypes where they have been put, with none taken away; two batches may come before it is asked for."""
+    pooling, there = ready(BOUND, solver, gradient), ready(None, solver, gradient)
+    with torch.no_grad():
+        there.prototypes.clamp_(-BOUND, BOUND)
+    found = []
+    for one in (pooling, there):
+        total = sum((one(batch)[0].square().sum() + one(batch)[1][:, 0].sum() for batch in (features(), features(2))), torch.zeros(()))
+        total.backward()
+        assert one.prototypes.grad is not None
+        found.append(one.prototypes.grad)
+    assert torch.equal(*found)
+    assert (found[0].abs() > 1e-6).all()
+
+
+def test_a_bound_is_positive() -> None:
+    with pytest.raises(ValueError, match="bound must be positive, got 0"):
+        Gsp(2, 3, initialization_memory=6, bound=0.0)
+
+
+def test_without_dim_the_features_are_transported_as_they_are() -> None:
+    pooling, alone = ProjectedGsp(2, None, 3, 0.3, 5.0, 0, 6).double(), Gsp(2, 3, 0.3, 5.0, 0, 6).double()
+    alone.load_state_dict(pooling.gsp.state_dict())
+    for one in (pooling.gsp, alone):
+        one.initialized.fill_(True)
+    pooled, attributes, average = pooling(features())
+    expected = alone(features())
+    assert torch.equal(pooled, expected[0])
+    assert torch.equal(attributes, expected[1])
+    torch.testing.assert_close(average, features().mean((2, 3)))
+    assert pooling.out_channels == 2
+    assert [name for name, _ in pooling.named_parameters()] == ["gsp.prototypes"]

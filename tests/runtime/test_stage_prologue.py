@@ -1,0 +1,115 @@
+"""The prologue of a stage: messages, exit status, and death with the parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+BODY = """
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.stage import main
+def run(dataset: str, seed: int) -> None:
+    '''Says what it was given.'''
+    if dataset == "bad":
+        raise UserError("data/raw/bad is empty.", "Put images there.")
+    if dataset == "wait":
+        import time; print("waiting", flush=True); time.sleep(60)
+    if dataset == "deaf":
+        class Waiting:
+            def __del__(self):
+                import time; print("waiting", flush=True); time.sleep(30)
+        Waiting(); time_left = 60; import time; time.sleep(time_left)
+    if dataset == "closing":
+        class Broken:
+            def __del__(self):
+                raise ValueError("a destructor failed")
+        broken = Broken()
+        try:
+            import time; print("waiting", flush=True); time.sleep(60)
+        finally:
+            print("closing", flush=True); time.sleep(0.5); print("closed", flush=True)
+    if dataset == "late":
+        import atexit, time
+        atexit.register(lambda: (print("waiting", flush=True), time.sleep(60)))
+        return
+    import os; print(dataset, seed + 1, os.getcwd())
+main(run, "dataset", "seed")
+"""
+
+
+def stage(tmp_path: Path) -> Path:
+    script = tmp_path / "stage.py"
+    script.write_text(textwrap.dedent(BODY), encoding="utf-8")
+    return script
+
+
+def test_axes_are_parsed_and_the_stage_runs_from_the_root(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, stage(tmp_path), "fine", "3"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["fine", "4", str(Path(__file__).resolve().parents[2])]
+
+
+def test_a_user_error_is_a_message_without_a_traceback(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, stage(tmp_path), "bad", "3"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: data/raw/bad is empty.\n  Put images there.\n"
+
+
+def test_a_stage_dies_with_its_parent(tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, {str(stage(tmp_path))!r}, 'wait', '0'])"],
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"waiting\n"
+    (child,) = psutil.Process(parent.pid).children()
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.slow
+def test_a_stage_ends_even_where_the_signal_struck_a_destructor(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, stage(tmp_path), "deaf", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"waiting\n"
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=25)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert 4 < time.monotonic() - began < 20, "the exception of the signal was not lost: this test shows nothing"
+    assert error == b""
+
+
+def test_a_second_signal_does_not_break_off_what_the_first_one_closes(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, stage(tmp_path), "closing", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    for line in (b"waiting\n", b"closing\n"):
+        assert process.stdout.readline() == line
+        process.send_signal(signal.SIGTERM)
+    output, error = process.communicate(timeout=25)
+    assert output == b"closed\n"
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"ValueError: a destructor failed" in error, "an error of another kind is said"
+    assert b"SystemExit" not in error
+    assert b"_Told" not in error
+
+
+def test_a_signal_after_the_work_is_done_ends_the_stage_quietly(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, stage(tmp_path), "late", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"waiting\n"
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=25)
+    assert process.returncode == -signal.SIGTERM
+    assert error == b""

@@ -1,0 +1,36 @@
+"""A training that starts from a checkpoint says which file it was, and that DVC does not watch it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from jobs import CLASSES, IMAGES, job, recipe
+from safetensors.torch import save_file
+
+from pipeline.methods.build import initial_method
+from pipeline.training import loop
+from pipeline.training.job import say_unwatched
+
+
+def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    donor = initial_method(recipe("baseline"), CLASSES, CLASSES * IMAGES, 1).backbone.network
+    save_file({name: value.contiguous() for name, value in donor.state_dict().items()}, root / "start.safetensors")
+    settings = recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2})
+    outputs = job(root, settings).outputs
+    assert outputs is not None
+    loop.train(job(root, settings), 0, 1, torch.device("cpu"))
+    content = json.loads((outputs.model / "recipe.json").read_text(encoding="utf-8"))
+    assert content["checkpoint_sha256"] == hashlib.sha256((root / "start.safetensors").read_bytes()).hexdigest()
+    assert content["recipe"]["backbone"]["checkpoint"] == "start.safetensors"
+
+    capsys.readouterr()
+    say_unwatched(settings, "train@tiny-baseline-0")
+    expected = "note: DVC does not watch start.safetensors. After a change there: dvc repro -f -s train@tiny-baseline-0 && dvc repro\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_without_a_checkpoint_there_is_nothing_to_say(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_unwatched(recipe("baseline"), "train@tiny-baseline-0")
+    assert capsys.readouterr().err == ""

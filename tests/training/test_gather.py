@@ -1,0 +1,139 @@
+"""The gather rule against one process on the whole batch: parameters before the gather, after it, and on both sides."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from workers import run_workers
+
+from pipeline.training import gather
+
+B, WORLD = 12, 3
+
+
+@dataclass
+class Rows:
+    embedding: Tensor
+    count: Tensor
+    extra: Tensor | None = None
+
+
+def _model() -> dict[str, Parameter]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: Parameter(torch.randn(4, 4, generator=generator, dtype=torch.float64)) for name in ("before", "after", "both", "unused", "sometimes")
+    }
+
+
+def _inputs() -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]  # no two slices alike
+
+
+def _embed(p: dict[str, Parameter], x: Tensor) -> Tensor:
+    return torch.tanh(x @ p["before"]) @ p["both"]
+
+
+def _loss(p: dict[str, Parameter], z: Tensor) -> Tensor:
+    """Not a sum over rows: every pair counts, so a gradient that stays on its own worker is wrong in direction, not only in size."""
+    pairs = (z @ p["both"].T) @ p["after"] @ z.T / len(z)
+    return torch.logsumexp(pairs, dim=1).sum() + (pairs**2).mean()
+
+
+def _work(rank: int, world: int) -> dict[str, Any]:
+    parameters, own = _model(), slice(rank * B // world, (rank + 1) * B // world)
+    outputs = Rows(_embed(parameters, _inputs()[own]), torch.arange(B)[own])
+    assert gather.world_size() == world
+    whole = gather.gather_outputs(outputs)
+    assert whole.extra is None
+    loss = _loss(parameters, whole.embedding)
+    if rank == 1:
+        loss = loss + world * parameters["sometimes"].sum()  # a gradient on one worker only
+    loss.backward()
+    own_gradient = {name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()}
+    buckets = []
+    for size in (1, 20, gather.BUCKET_ELEMENTS):
+        gather.BUCKET_ELEMENTS = size
+        for name, p in parameters.items():
+            p.grad = None if own_gradient[name] is None else own_gradient[name].clone()
+        gather.average_gradients(parameters.values())
+        buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
+    with torch.no_grad():
+        same = gather.gather_rows(outputs.embedding)
+
+    module = nn.BatchNorm1d(3)  # float parameters, float and integer buffers
+    gather.assert_same_on_all_workers(module)
+    module.num_batches_tracked += 1 if rank == 1 else 0
+    try:
+        gather.assert_same_on_all_workers(module)
+        drift = ""
+    except RuntimeError as error:
+        drift = str(error)
+    return {
+        "loss": loss.detach(),
+        "rows": whole.count,
+        "own": own_gradient,
+        "buckets": buckets,
+        "same": torch.equal(same, whole.embedding),
+        "drift": drift,
+    }
+
+
+@pytest.fixture(scope="module")
+def workers() -> list[dict[str, Any]]:
+    return run_workers(_work, WORLD)
+
+
+@pytest.fixture(scope="module")
+def truth() -> dict[str, Any]:
+    parameters = _model()
+    loss = _loss(parameters, _embed(parameters, _inputs()))
+    loss.backward()
+    return {"loss": loss.detach(), **{name: p.grad for name, p in parameters.items()}}
+
+
+def test_rows_come_in_rank_order_and_the_loss_is_that_of_the_batch(workers: list[dict[str, Any]], truth: dict[str, Any]) -> None:
+    for rank, worker in enumerate(workers):
+        assert worker["rows"].tolist() == list(range(B))
+        assert worker["same"]
+        extra = WORLD * _model()["sometimes"].sum().detach() if rank == 1 else 0.0
+        torch.testing.assert_close(worker["loss"] - extra, truth["loss"], rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("name", ["before", "after", "both"])
+def test_the_averaged_gradient_is_that_of_one_process(workers: list[dict[str, Any]], truth: dict[str, Any], name: str) -> None:
+    for worker in workers:
+        for bucket in worker["buckets"]:
+            torch.testing.assert_close(bucket[name], truth[name], rtol=1e-12, atol=1e-12 * float(truth[name].abs().max()))
+    if name != "after":  # the test has power: no worker holds the answer by itself
+        assert all((worker["own"][name] - truth[name]).norm() > 0.1 * truth[name].norm() for worker in workers)
+
+
+def test_a_gradient_missing_somewhere_counts_as_zeros_and_one_missing_everywhere_stays_missing(workers: list[dict[str, Any]]) -> None:
+    for worker in workers:
+        for bucket in worker["buckets"]:
+            assert bucket["unused"] is None
+            torch.testing.assert_close(bucket["sometimes"], torch.ones(4, 4, dtype=torch.float64))
+
+
+def test_workers_that_drift_apart_are_noticed(workers: list[dict[str, Any]]) -> None:
+    assert all(worker["drift"].startswith("workers have drifted apart: num_batches_tracked differ") for worker in workers)
+
+
+def test_one_worker_needs_no_group() -> None:
+    rows = torch.randn(3, 2, requires_grad=True)
+    assert gather.gather_rows(rows) is rows
+    outputs = gather.gather_outputs(Rows(rows, torch.arange(3)))
+    assert outputs.embedding is rows
+    parameter = Parameter(torch.ones(2))
+    gather.average_gradients([parameter])
+    assert parameter.grad is None
+    gather.assert_same_on_all_workers(nn.Linear(2, 2))
+
+
+def test_outputs_with_another_number_of_rows_are_refused() -> None:
+    with pytest.raises(AssertionError, match="one row per image"):
+        gather.gather_outputs(Rows(torch.zeros(3, 2), torch.zeros(2)))

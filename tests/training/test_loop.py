@@ -1,0 +1,389 @@
+"""A whole training: what it writes, what it selects, when it stops, and that it resumes to the byte."""
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jobs import job, recipe, write_tiny_set
+from safetensors.torch import load_file
+
+from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.shards import Shards
+from pipeline.methods.artifact import load_method
+from pipeline.retrieval.metrics import quick_metrics
+from pipeline.runtime.errors import UserError
+from pipeline.training import checkpoint, loop
+from pipeline.training.job import Job
+
+CPU = torch.device("cpu")
+
+
+def _outs(job: Job) -> dict[str, bytes]:
+    """The bytes of everything that another stage reads."""
+    assert job.outputs is not None
+    files = [*sorted(job.outputs.model.iterdir()), job.outputs.history]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def _log(job: Job) -> dict[str, Any]:
+    assert job.outputs is not None
+    found: dict[str, Any] = json.loads(job.outputs.log.read_text())
+    return found
+
+
+def _state(job: Job) -> list[Path]:
+    directory = Path(job.state or "") / "tiny" / job.method
+    return sorted(directory.iterdir()) if directory.exists() else []
+
+
+class Killed(Exception):
+    pass
+
+
+def _killed_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Lets step `step` raise before it does anything."""
+    real = loop.train_step
+
+    def train_step(*arguments: Any) -> Any:
+        if arguments[7] == step:
+            raise Killed
+        return real(*arguments)
+
+    patch.setattr(loop, "train_step", train_step)
+
+
+def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
+    """Trains `job`, killed and started again at each of `steps`, then to the end."""
+    for step in steps:
+        with pytest.MonkeyPatch.context() as patch:
+            _killed_at(step, patch)
+            with pytest.raises(Killed):
+                loop.train(job, 0, 1, CPU)
+        assert job.outputs is not None
+        assert not job.outputs.model.exists()
+    loop.train(job, 0, 1, CPU)
+
+
+@pytest.fixture
+def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Callable[[], Path]:
+    def make() -> Path:
+        root = tmp_path_factory.mktemp("root")
+        (root / "data/shards").mkdir(parents=True)
+        (root / "data/shards/tiny").symlink_to(tiny_set / "data/shards/tiny")
+        return root
+
+    return make
+
+
+def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[dict[str, float]] = []
+    todo = job(root, recipe("baseline"))
+    result = loop.train(todo, 0, 1, CPU, report=told.append)
+    assert todo.outputs is not None
+
+    with open(todo.outputs.history, newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert list(rows[0])[:4] == ["iteration", "epoch", "lr", "loss"]
+    assert list(rows[0])[-4:] == ["grad_norm", "recall_at_1", "map_at_r", "r_precision"]
+    terms = list(rows[0])[4:-4]
+    assert [row["iteration"] for row in rows] == [5, 10, 12]
+    for row in rows:
+        assert row["loss"] == pytest.approx(sum(row[term] for term in terms), rel=1e-5)
+        assert row["lr"] == pytest.approx(1e-3)
+        assert row["grad_norm"] > 0
+
+    assert [set(entry) for entry in told] == [{"iteration", "epoch", "loss", "recall_at_1", "map_at_r", "r_precision", "best"}] * 3
+    assert [entry["map_at_r"] for entry in told] == pytest.approx([row["map_at_r"] for row in rows])
+    best = max(row["map_at_r"] for row in rows)
+    assert told[-1]["best"] == pytest.approx(best)
+    assert result["best"] == pytest.approx(best)
+    assert result["best_iteration"] == next(entry["iteration"] for entry in told if entry["map_at_r"] == result["best"])
+
+    assert [path.name for path in sorted(todo.outputs.model.iterdir())] == ["last.safetensors", "recipe.json", "weights.safetensors"]
+    log = _log(todo)
+    assert log["images_per_second"] > 0
+    assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}
+    assert log["resumed_at"] == []
+    assert _state(todo) == []  # of a run that ended nothing is kept
+    assert "144/144 images" in capsys.readouterr().err
+
+
+def test_weights_are_those_of_the_best_validation_and_last_those_of_the_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = iter([0.2, 0.7, 0.7])  # of equals the earlier wins
+    monkeypatch.setattr(loop, "validate", lambda *_: {"recall_at_1": 1.0, "map_at_r": next(scripted), "r_precision": 0.0})
+    kept: dict[int, dict[str, torch.Tensor]] = {}
+    real = loop.assert_same_on_all_workers
+
+    def remember(method: torch.nn.Module) -> None:
+        kept[len(kept)] = {name: value.clone() for name, value in method.state_dict().items()}
+        real(method)
+
+    monkeypatch.setattr(loop, "assert_same_on_all_workers", remember)
+    todo = job(root, recipe("baseline"))
+    assert loop.train(todo, 0, 1, CPU)["best_iteration"] == 10
+    assert todo.outputs is not None
+    for name, which in (("weights", 1), ("last", 2)):
+        saved = load_file(todo.outputs.model / f"{name}.safetensors")
+        assert saved
+        assert all(torch.equal(value, kept[which][key]) for key, value in saved.items())
+        assert any(not torch.equal(value, kept[3 - which][key]) for key, value in saved.items())
+
+
+def test_patience_ends_a_run_early_and_a_resumed_run_does_not_train_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {2: 0.1, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
+    asked: list[int] = []
+
+    def scripted(*_: Any) -> dict[str, float]:
+        asked.append(2 * (len(asked) + 1))
+        return {"recall_at_1": 0.0, "map_at_r": values[asked[-1]], "r_precision": 0.0}
+
+    monkeypatch.setattr(loop, "validate", scripted)
+    todo = job(root, recipe("baseline", training={"validate_every": 2, "patience": 2}))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_write_outs", _raise_killed)
+        with pytest.raises(Killed):
+            loop.train(todo, 0, 1, CPU)
+    assert asked == [2, 4, 6, 8]
+    result = loop.train(todo, 0, 1, CPU)
+    assert asked == [2, 4, 6, 8]
+    assert (result["iteration"], result["best_iteration"]) == (8, 4)
+    assert _log(todo)["resumed_at"] == [8]
+
+
+def _raise_killed(*_: Any) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        ("irt", (1, 4, 7, 11)),  # the memory of 36 fills at step 3 and then turns over
+        ("gsp", (2, 4, 6, 9)),  # one step of average pooling, then the memory of 48 fills in four, then prototypes are chosen and learn
+    ],
+)
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(fresh_root: Callable[[], Path], method: str, steps: tuple[int, ...]) -> None:
+    straight, broken = job(fresh_root(), recipe(method)), job(fresh_root(), recipe(method))
+    loop.train(straight, 0, 1, CPU)
+    _interrupted(broken, steps)
+    assert _outs(broken) == _outs(straight)
+    written = (2, 4, 5, 6, 8, 10, 12)
+    assert _log(broken)["resumed_at"] == [max(w for w in written if w <= step) for step in steps if step >= 2]
+    assert _state(broken) == []
+
+
+_CHILD = """
+import os, signal, sys, torch
+sys.path.insert(0, {tests!r})
+from jobs import job, recipe
+from pathlib import Path
+from pipeline.training import checkpoint, loop
+
+real, written = torch.save, []
+
+def save(content, file):
+    written.append(content["iteration"])
+    if written[-1] == {iteration}:
+        file.write(b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(content, file)
+
+checkpoint.torch.save = save
+loop.train(job(Path({root!r}), recipe("irt")), 0, 1, torch.device("cpu"))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_killed_while_it_writes_a_checkpoint_resumes_from_the_one_before(fresh_root: Callable[[], Path]) -> None:
+    straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
+    loop.train(straight, 0, 1, CPU)
+    script = _CHILD.format(tests=str(Path(__file__).parent), root=str(broken.root), iteration=8)
+    died = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    (state,) = _state(broken)
+    names = sorted(path.name for path in state.iterdir())
+    assert [name for name in names if name.endswith(".pt")] == ["00000005.pt", "00000006.pt"]
+    assert len(names) == 3  # and the half-written one
+    loop.train(broken, 0, 1, CPU)
+    assert _outs(broken) == _outs(straight)
+    assert _log(broken)["resumed_at"] == [6]
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
+    loop.train(straight, 0, 1, CPU)
+    with pytest.MonkeyPatch.context() as patch:
+        _killed_at(9, patch)
+        with pytest.raises(Killed):
+            loop.train(broken, 0, 1, CPU)
+    (state,) = _state(broken)
+    newest = max(state.glob("*.pt"))
+    os.truncate(newest, newest.stat().st_size // 2)
+    loop.train(broken, 0, 1, CPU)
+    assert "00000008.pt is damaged" in capsys.readouterr().err
+    assert _log(broken)["resumed_at"] == [6]
+    assert _outs(broken) == _outs(straight)
+
+
+def test_a_changed_recipe_never_resumes_and_the_old_state_goes_at_the_end(
+    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = recipe("baseline", optimizer={"weight_decay": 0.5})
+    straight = job(fresh_root(), changed)
+    loop.train(straight, 0, 1, CPU)
+    root = fresh_root()
+    with monkeypatch.context() as patch:
+        _killed_at(7, patch)
+        with pytest.raises(Killed):
+            loop.train(job(root, recipe("baseline")), 0, 1, CPU)
+    other = job(root, changed)
+    assert len(_state(other)) == 1
+    loop.train(other, 0, 1, CPU)
+    assert "recipe, data or code changed since a run that did not end; starting from the first step" in capsys.readouterr().err
+    assert _log(other)["resumed_at"] == []
+    assert _outs(other) == _outs(straight)
+    assert _state(other) == []
+
+
+def test_a_checkpoint_put_into_the_state_of_another_recipe_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
+    for todo in (first, second):
+        with monkeypatch.context() as patch:
+            _killed_at(3, patch)
+            with pytest.raises(Killed):
+                loop.train(todo, 0, 1, CPU)
+    one, another = _state(first)
+    (one / "00000002.pt").replace(another / "00000004.pt")
+    (another / "00000002.pt").replace(one / "00000004.pt")
+    for todo in (first, second):
+        with pytest.raises(UserError, match="belongs to another run"):
+            loop.train(todo, 0, 1, CPU)
+
+
+def test_a_full_disk_stops_the_run_without_half_an_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    todo = job(root, recipe("baseline"))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.torch, "save", full)
+        with pytest.raises(UserError, match=r"The disk is full: .*00000002\.pt"):
+            loop.train(todo, 0, 1, CPU)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_recipe", full)
+        with pytest.raises(UserError, match=r"The disk is full: .*models/tiny/baseline/0"):
+            loop.train(todo, 0, 1, CPU)
+    assert todo.outputs is not None
+    assert list(todo.outputs.model.parent.iterdir()) == []
+    loop.train(todo, 0, 1, CPU)  # with room again, the same command ends the run
+    assert _log(todo)["resumed_at"] == [12]
+
+
+def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = loop.initial_method
+
+    def broken(*arguments: Any) -> Any:
+        method = real(*arguments)
+        with torch.no_grad():
+            method.parameter_groups()["backbone"][0].fill_(torch.nan)
+        return method
+
+    monkeypatch.setattr(loop, "initial_method", broken)
+    with pytest.raises(UserError, match=r"Step 0: .* = nan.*12 of its images are not finite: row \d+ \(class \d/\d\.png\), .* and 4 more"):
+        loop.train(job(root, recipe("baseline")), 0, 1, CPU)
+
+
+def test_a_shard_that_was_altered_is_refused(tmp_path: Path) -> None:
+    write_tiny_set(tmp_path)
+    shard = tmp_path / "data/shards/tiny/shard-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(UserError, match=r"shard-00000\.arrow"):
+        loop.train(job(tmp_path, recipe("baseline")), 0, 1, CPU)
+
+
+def test_a_run_without_state_and_outs_writes_nothing(root: Path) -> None:
+    before = sorted(root.rglob("*"))
+    result = loop.train(dataclasses.replace(job(root, recipe("baseline")), state=None, outputs=None), 0, 1, CPU)
+    assert result["iteration"] == 12
+    assert sorted(root.rglob("*")) == before
+
+
+def test_settings_of_the_process_are_put_back(root: Path) -> None:
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    loop.train(dataclasses.replace(job(root, recipe("baseline")), threads=2), 0, 1, CPU)
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_workers_that_cannot_share_the_batch_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="5 workers cannot share a batch of 12 images"):
+        loop.train(job(tmp_path, recipe("baseline")), 0, 5, CPU)  # there is not even a data set
+
+
+_COMPILED = """
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+from pathlib import Path
+import torch
+from jobs import job, recipe
+from pipeline.models.backbone import Backbone
+from pipeline.training import loop
+calls = []
+def compile_eagerly(self):
+    calls.append(self)
+    torch.nn.Module.compile(self, backend="eager")
+Backbone.compile = compile_eagerly
+loop.train(job(Path({work!r}), recipe("baseline", training={{"iterations": 3, "validate_every": 3, "compile": True}})), 0, 1, torch.device("cpu"))
+assert len(calls) == 1
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_backbone_trains_to_the_same_weights(fresh_root: Callable[[], Path]) -> None:
+    """Traced and run by torch's eager backend, which needs no compiler. In a process of its own: checks of shapes cannot be traced."""
+    plain, traced = (
+        job(fresh_root(), recipe("baseline", training={"iterations": 3, "validate_every": 3, "compile": flag})) for flag in (False, True)
+    )
+    loop.train(plain, 0, 1, CPU)
+    root = Path(__file__).resolve().parents[2]
+    script = _COMPILED.format(tests=str(root / "tests/training"), root=str(root), work=str(traced.root))
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+    assert plain.outputs is not None
+    assert traced.outputs is not None
+    expected, found = (load_file(each.outputs.model / "last.safetensors") for each in (plain, traced))
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_watching_the_test_classes_changes_nothing_and_keeps_their_best_iterate(fresh_root: Callable[[], Path]) -> None:
+    plain, watching = (job(fresh_root(), recipe("baseline", training={"watch_test": flag})) for flag in (False, True))
+    judged: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = loop.watch_test
+        patch.setattr(loop, "watch_test", lambda *arguments: judged.append(real(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]})
+        for each in (plain, watching):
+            loop.train(each, 0, 1, CPU)
+    assert len(judged) == 3  # validations after 5, 10 and 12 steps
+    assert plain.outputs is not None
+    assert watching.outputs is not None
+    for name in ("weights.safetensors", "last.safetensors"):
+        assert (plain.outputs.model / name).read_bytes() == (watching.outputs.model / name).read_bytes()
+    assert not (plain.outputs.model / "best_on_test.safetensors").exists()
+
+    shards = Shards(watching.shards)
+    rows = shards.rows("test")
+    kept = load_method(watching.outputs.model, "best_on_test")
+    images = torch.cat([batch for batch, _ in EvalLoader(shards, rows, kept.recipe.input, 64)])
+    with torch.no_grad():
+        embeddings = kept.method.embed(normalize(images, *kept.method.statistics(kept.recipe.input))).numpy()
+    assert quick_metrics(embeddings, shards.labels[rows])["map_at_r"] == pytest.approx(max(judged), abs=1e-6)

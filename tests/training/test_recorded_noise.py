@@ -1,0 +1,68 @@
+"""Gradient noise recorded in a training: in the history, over a kill, on two workers, and without a trace in the weights."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jobs import job, recipe, write_tiny_set
+from workers import run_workers
+
+from pipeline.runtime.errors import UserError
+from pipeline.training import loop
+from pipeline.training.gradient_noise import NAMES, over_training
+
+CPU = torch.device("cpu")
+BATCH = 12
+
+
+def history(root: Path) -> list[dict[str, float]]:
+    with (root / "data/history/tiny/irt/0.csv").open(newline="") as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def train(root: Path, term: str | None, rank: int = 0, world: int = 1) -> None:
+    loop.train(job(root, recipe("irt", training={"gradient_noise": term, "iterations": 10, "validate_every": 5})), rank, world, CPU)
+
+
+def _work(rank: int, world: int, root: Path) -> Any:
+    train(root, "contrastive", rank, world)
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {}
+    for name in ("off", "on", "two"):
+        found[name] = tmp_path_factory.mktemp(name)
+        write_tiny_set(found[name])
+    train(found["off"], None)
+    train(found["on"], "contrastive")
+    run_workers(_work, 2, found["two"])
+    return found
+
+
+def test_recording_leaves_no_trace_in_the_weights(roots: dict[str, Path]) -> None:
+    for name in ("weights", "last"):
+        off, on = ((roots[side] / f"data/models/tiny/irt/0/{name}.safetensors").read_bytes() for side in ("off", "on"))
+        assert off == on
+    assert not set(NAMES) & set(history(roots["off"])[0])
+    columns = list(history(roots["on"])[0])
+    assert columns[columns.index(NAMES[0]) : columns.index("grad_norm") + 1] == [*NAMES, "grad_norm"]
+
+
+def test_every_step_counts_once(roots: dict[str, Path]) -> None:
+    rows = history(roots["on"])
+    assert [row["iteration"] for row in rows] == [5, 10]
+    assert over_training(rows) == pytest.approx((rows[0][NAMES[0]] + rows[1][NAMES[0]]) / 2)
+    assert all(row[NAMES[0]] > 0 and 0 < row[NAMES[1]] <= BATCH / (BATCH - 1) for row in rows)
+
+
+def test_two_workers_record_what_one_does(roots: dict[str, Path]) -> None:
+    for one, two in zip(history(roots["on"]), history(roots["two"]), strict=True):
+        assert [two[name] for name in NAMES] == pytest.approx([one[name] for name in NAMES], rel=1e-3)
+
+
+def test_a_term_that_is_none_stops_the_run(roots: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match="no loss term 'triplet'"):
+        train(roots["off"], "triplet")

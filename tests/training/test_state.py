@@ -1,0 +1,95 @@
+"""The name of a run's state covers whatever decides its result."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import BaselineRecipe
+from pipeline.runtime.errors import UserError
+from pipeline.training import state
+from pipeline.training.job import Job, check_world, job_of
+
+
+def _job(root: Path, **backbone: Any) -> Job:
+    return job_of("set", "name", 3, BaselineRecipe.model_validate({"backbone": backbone}), root, threads=2, loader_threads=2)
+
+
+def _name(job: Job, fingerprint: str = "shards", world: int = 1, device: str = "cpu") -> str:
+    return state.digest(state.identity(job, fingerprint, world, device))
+
+
+def test_same_inputs_same_directory(tmp_path: Path) -> None:
+    job = _job(tmp_path)
+    facts = state.identity(job, "shards", 1, "cpu")
+    assert state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
+    assert state.state_directory(dataclasses.replace(job, state=None), facts) is None
+    assert _name(dataclasses.replace(job, loader_threads=7)) == _name(job)  # loaders never change a batch
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: _name(dataclasses.replace(job, recipe={**job.recipe, "dim": 64})),
+        lambda job: _name(dataclasses.replace(job, seed=4)),
+        lambda job: _name(dataclasses.replace(job, threads=1)),
+        lambda job: _name(job, fingerprint="other shards"),
+        lambda job: _name(job, world=2),
+        lambda job: _name(job, device="cuda"),
+    ],
+)
+def test_a_change_is_another_directory(tmp_path: Path, change: Callable[[Job], str]) -> None:
+    assert change(_job(tmp_path)) != _name(_job(tmp_path))
+
+
+def test_changed_code_or_library_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _name(_job(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "code_digest", lambda: "edited")
+        assert _name(_job(tmp_path)) != before
+    monkeypatch.setattr(state.importlib.metadata, "version", lambda name: "0")
+    assert _name(_job(tmp_path)) != before
+
+
+def test_the_code_digest_reads_names_and_bytes_of_what_training_imports(tmp_path: Path) -> None:
+    for package in ("losses", "report"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "a.py").write_text("x = 1\n")
+    before = state.code_digest(tmp_path)
+    (tmp_path / "report/a.py").write_text("x = 2\n")
+    assert state.code_digest(tmp_path) == before
+    (tmp_path / "losses/a.py").write_text("x = 2\n")
+    edited = state.code_digest(tmp_path)
+    (tmp_path / "losses/a.py").rename(tmp_path / "losses/b.py")
+    assert len({before, edited, state.code_digest(tmp_path)}) == 3
+
+
+def test_the_bytes_of_a_backbone_file_count_and_its_path_starts_at_the_root(tmp_path: Path) -> None:
+    job = _job(tmp_path, checkpoint="backbone.pth")
+    with pytest.raises(UserError, match=r"backbone\.pth cannot be read"):
+        _name(job)
+    (tmp_path / "backbone.pth").write_bytes(b"one")
+    one = _name(job)
+    (tmp_path / "backbone.pth").write_bytes(b"two")
+    assert _name(job) != one
+    assert job.located().backbone.checkpoint == str(tmp_path / "backbone.pth")
+    assert job.resolved().backbone.checkpoint == "backbone.pth"
+
+
+def test_states_of_older_settings_go_with_the_finished_run_and_other_seeds_stay(tmp_path: Path) -> None:
+    current, old, other = (tmp_path / name for name in ("1-aaaa", "1-bbbb", "10-cccc"))
+    for path in (current, old, other):
+        path.mkdir()
+    assert state.other_states(current) == [old]
+    state.remove_states(current)
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_batch_that_the_workers_cannot_share_is_refused() -> None:
+    recipe = BaselineRecipe.model_validate({"batch": {"classes": 3, "images_per_class": 4}})
+    for world in (1, 2, 3, 4, 6, 12):
+        check_world(recipe, world)
+    with pytest.raises(UserError, match=r"5 workers cannot share a batch of 12 images \(3 classes x 4\)[^\n]*\n[^\n]*1, 2, 3, 4, 6, 12"):
+        check_world(recipe, 5)

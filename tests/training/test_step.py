@@ -1,0 +1,149 @@
+"""The step on one worker, with a method small enough to compute by hand. What several workers do together: test_exact.py."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from jobs import recipe
+from torch import Tensor
+from torch.nn import Parameter
+
+from pipeline.data.loader import normalize
+from pipeline.methods.protocol import Method
+from pipeline.runtime.errors import UserError
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.step import Step, train_step
+
+SIDE = 4
+RECIPE = recipe(
+    "baseline",
+    input={"size": SIDE, "resize": SIDE, "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2]},
+    optimizer={"name": "sgd", "learning_rate": 0.5, "weight_decay": 0.0, "momentum": 0.0},
+)
+
+
+@dataclass
+class Outputs:
+    mean: Tensor  # (B, 1)
+    noise: Tensor  # (B,)
+
+
+class Linear(Method):
+    """Loss terms: the mean of w x over the batch, and a random number of the objective."""
+
+    dim = 1
+
+    def __init__(self, poison: int | None = None, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = Parameter(torch.tensor(2.0))
+        self.poison, self.scale = poison, scale
+        self.seen: dict[str, Any] = {}
+
+    def forward(self, images: Tensor) -> Any:
+        mean = images.mean((1, 2, 3))[:, None] @ self.weight.reshape(1, 1)
+        if self.poison is not None:
+            mean = torch.where(torch.arange(len(mean))[:, None] == self.poison, torch.nan, mean)
+        return Outputs(mean * self.scale, torch.rand(len(images)))
+
+    def objective(self, outputs: Any, labels: Tensor, samples: Tensor) -> dict[str, Tensor]:
+        self.seen = {"type": outputs.mean.dtype, "noise": outputs.noise, "drawn": torch.rand(()), "labels": labels, "samples": samples}
+        return {"linear": outputs.mean.mean(), "constant": 0.0 * outputs.mean.sum() + 3.0}
+
+    def embed(self, images: Tensor) -> Tensor:
+        return torch.ones(len(images), 1)
+
+    def parameter_groups(self) -> dict[str, list[Parameter]]:
+        return {"backbone": [self.weight], "head": [], "proxies": []}
+
+
+def _images() -> Tensor:
+    return torch.randint(0, 256, (12, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+def _name(positions: Sequence[int] | None) -> str:
+    return "all rows" if positions is None else f"positions {list(positions)}"
+
+
+def _advance(method: Method, step: int = 0, seed: int = 0, rank: int = 0, validations: Sequence[float] = (), **blocks: Any) -> Step:
+    settings = RECIPE.model_copy(update={name: getattr(RECIPE, name).model_copy(update=values) for name, values in blocks.items()})
+    optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
+    return train_step(method, optimizer, _images(), torch.arange(12) // 4, torch.arange(12), settings, seed, step, rank, _name, validations)
+
+
+def test_loss_terms_gradient_norm_and_update() -> None:
+    method = Linear()
+    gradient = float(normalize(_images(), RECIPE.input.mean, RECIPE.input.std).mean())
+    done = _advance(method, optimizer={"clip_norm": None}, schedule={"warmup": 4})
+    assert done.terms == pytest.approx({"linear": 2 * gradient, "constant": 3.0}, rel=1e-5)
+    assert done.loss == pytest.approx(2 * gradient + 3.0, rel=1e-5)
+    assert done.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
+    assert done.learning_rate == pytest.approx(0.5 / 4)
+    assert method.weight.item() == pytest.approx(2.0 - 0.125 * gradient, rel=1e-6)
+
+
+def test_the_gradient_is_clipped_to_its_global_norm_and_logged_before() -> None:
+    method = Linear(scale=1000.0)
+    gradient = 1000 * float(normalize(_images(), RECIPE.input.mean, RECIPE.input.std).mean())
+    done = _advance(method, optimizer={"clip_norm": 0.5})
+    assert done.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
+    assert method.weight.item() == pytest.approx(2.0 - 0.5 * 0.5 * (1 if gradient > 0 else -1), rel=1e-4)
+
+
+def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> None:
+    flat = [0.9, 0.9, 0.1, 0.1, 0.1]  # two of the warm-up; then a gain and two without
+    blocks = {"schedule": {"name": "plateau", "patience": 1}, "training": {"validate_every": 2}}
+    assert _advance(Linear(), 10, validations=flat, optimizer={"new_layers_only": 4}, **blocks).learning_rate == pytest.approx(0.05)
+    assert _advance(Linear(), 8, validations=flat[:4], optimizer={"new_layers_only": 4}, **blocks).learning_rate == pytest.approx(0.5)
+    assert _advance(Linear(), 8, validations=flat[:4], **blocks).learning_rate == pytest.approx(0.05), "without a warm-up all count"
+
+
+def test_random_numbers_are_a_function_of_seed_step_and_rank_and_of_the_step_alone_in_the_objective() -> None:
+    def drawn(**which: int) -> tuple[list[float], float]:
+        torch.rand(7)  # what came before must not matter
+        method = Linear()
+        _advance(method, **which)
+        return method.seen["noise"].tolist(), float(method.seen["drawn"])
+
+    first = drawn(step=3, seed=1, rank=0)
+    assert drawn(step=3, seed=1, rank=0) == first
+    other_rank = drawn(step=3, seed=1, rank=1)
+    assert other_rank[0] != first[0]
+    assert other_rank[1] == first[1]
+    assert drawn(step=4, seed=1)[0] != first[0]
+    assert drawn(step=3, seed=2)[0] != first[0]
+
+
+def test_the_objective_sees_float32_under_bfloat16() -> None:
+    method = Linear()
+    _advance(method, training={"precision": "bfloat16"})
+    assert method.seen["type"] == torch.float32
+    assert method.weight.dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16  # the forward pass really ran in it
+
+
+def test_a_loss_that_is_not_finite_names_step_term_and_rows_and_leaves_the_weights() -> None:
+    method = Linear(poison=7)
+    with pytest.raises(UserError, match=r"Step 5: linear = nan, constant = nan, loss = nan.*1 of its images.*positions \[7\]"):
+        _advance(method, step=5)
+    assert method.weight.item() == 2.0
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_too() -> None:
+    class Root(Linear):
+        def objective(self, outputs: Any, labels: Tensor, samples: Tensor) -> dict[str, Tensor]:
+            return {"root": (outputs.mean * 0).abs().sqrt().sum()}  # 0, with an infinite slope
+
+    method = Root()
+    with pytest.raises(UserError, match=r"Step 0: gradient norm = nan\. Its images: all rows"):
+        _advance(method)
+    assert method.weight.item() == 2.0
+
+
+def test_a_slice_that_is_not_the_batch_is_refused() -> None:
+    method = Linear()
+    optimizer = build_optimizer(RECIPE.optimizer, method.parameter_groups(), torch.device("cpu"))
+    with pytest.raises(AssertionError, match="1 slices of 6 images are no batch of 12"):
+        train_step(method, optimizer, _images()[:6], torch.zeros(6, dtype=torch.int64), torch.arange(6), RECIPE, 0, 0, 0, _name)

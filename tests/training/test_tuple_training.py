@@ -1,0 +1,261 @@
+"""Training on tuples: from archives of landmarks to numbers, killed and resumed to the byte, on one worker and on two."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from workers import run_workers
+
+from pipeline.config import Params, Recipe, resolve
+from pipeline.config.dataset import IngestSettings, LandmarksSource
+from pipeline.config.methods import parse_recipe
+from pipeline.data.shards import Shards, ShardWriter
+from pipeline.ingest.ingest import ingest
+from pipeline.methods.build import initial_method
+from pipeline.runtime.errors import UserError
+from pipeline.training import loop, validation
+from pipeline.training.job import Job, job_of
+from pipeline.training.mining import mine, tuple_sampler
+from pipeline.training.validation import split_groups
+from stages import evaluate, export
+from tests.ingest import landmark_miniature as miniature
+from tests.oracles.mining import walk
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+NAME = Path("landmarks/irt_r/0")
+VALUE: dict[str, Any] = {
+    "method": "irt",
+    "backbone": {"name": "test_vit", "pretrained": False, "arguments": {"img_size": 32, "patch_size": 8}},
+    "input": {"size": 32, "resize": None, "fit": "square", "crop_scale": [1.0, 1.0], "crop_ratio": [1.0, 1.0], "flip": 0.0},
+    "batch": {"classes": 2, "images_per_class": 5, "sampling": "tuples", "pairs": 8, "pool": 20},
+    "optimizer": {"name": "adam", "learning_rate": 1e-3, "weight_decay": 1e-6, "clip_norm": None},
+    "schedule": {"name": "step", "every": 4, "factor": 0.990049833749168},
+    "training": {"iterations": 8, "validate_every": 4, "checkpoint_every": 1, "precision": "float32"},
+    "loss": {"name": "tuple_contrastive", "negatives": 3},
+    "memory": None,
+    "koleo_weight": 4.0,
+}
+RECIPE: Recipe = parse_recipe(VALUE)
+
+
+class Killed(Exception):
+    pass
+
+
+def project(tmp_path: Path, shards: Path) -> Path:
+    (tmp_path / "data/shards").mkdir(parents=True)
+    (tmp_path / "data/shards/landmarks").symlink_to(shards)
+    return tmp_path
+
+
+def job(root: Path, recipe: Recipe = RECIPE) -> Job:
+    return job_of("landmarks", "irt_r", 0, recipe, root, threads=1, loader_threads=1)
+
+
+def results(root: Path) -> dict[str, bytes]:
+    files = [*(root / "data/models").rglob("*.*"), *(root / "data/history").rglob("*.csv")]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("landmarks")
+    raw = miniature.write(root / "raw")
+    with pytest.MonkeyPatch.context() as patch:
+        miniature.expect(patch)
+        ingest(
+            LandmarksSource(**{name: str(raw / name) for name in ("sfm120k", *miniature.BENCHMARKS)}),
+            IngestSettings(),
+            root / "shards",
+            "landmarks",
+            1,
+        )
+    return root / "shards"
+
+
+@pytest.fixture(scope="module")
+def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = project(tmp_path_factory.mktemp("straight"), shards)
+    loop.train(job(root), 0, 1, CPU)
+    return root
+
+
+def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained)
+    reduced = "evaluate: {recall_at: [1], bootstrap: 50, confidence: 0.9, seed: 0, reduce: {dim: 6}}\n"
+    Path("params.yaml").write_text("export: {workers: 1, batch_size: 8}\n" + reduced)
+    export.run("landmarks", "irt_r", 0)
+    evaluate.run("landmarks", "irt_r", 0)
+    metrics = json.loads(Path("data/metrics", NAME.with_suffix(".json")).read_text())
+    for prefix in ("", "last_", "untrained_", "reduced_"):
+        for benchmark in miniature.BENCHMARKS:
+            for level in ("easy", "medium", "hard"):
+                for metric in ("map", "mp_at_1", "mp_at_5", "mp_at_10"):
+                    name = f"{prefix}{benchmark}_{level}_{metric}"
+                    assert 0 < metrics[name] <= 1 or (metric == "mp_at_1" and metrics[name] == 0)
+                    assert metrics[f"{name}_low"] <= metrics[name] <= metrics[f"{name}_high"]
+    assert (metrics["queries"], metrics["lone_queries"], metrics["gallery"]) == (4, 0, 16)
+    assert "recall_at_1" not in metrics
+    protocol = json.loads(Path("data/evaluation", NAME, "protocol.json").read_text())
+    assert protocol["reduction"] == "reduced_*: to 6 dimensions, whitening none"
+    assert len(pq.read_table(Path("data/evaluation", NAME, "neighbours.parquet"))) == 4
+    assert Path("data/evaluation", NAME, "reduction.safetensors").is_file()
+
+
+def test_the_history_holds_both_terms_and_the_published_decay(trained: Path) -> None:
+    with (trained / "data/history" / NAME.with_suffix(".csv")).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["iteration"], row["epoch"]) for row in rows] == [("4", "1"), ("8", "2")]
+    assert all(float(row["tuple_contrastive"]) > 0 and np.isfinite(float(row["koleo"])) for row in rows)
+    assert float(rows[1]["lr"]) == pytest.approx(1e-3 * np.exp(-0.01))
+    assert all(0 <= float(row["map_at_r"]) <= 1 for row in rows)
+
+
+def test_the_loss_falls_although_negatives_are_mined_anew(trained: Path) -> None:
+    told: list[Any] = []
+    changes = {"koleo_weight": 0.0, "training": VALUE["training"] | {"iterations": 20}, "optimizer": {"name": "adam", "learning_rate": 3e-4}}
+    longer = job(trained, parse_recipe(VALUE | changes))
+    loop.train(dataclasses.replace(longer, state=None, outputs=None), 0, 1, CPU, report=told.append)
+    assert [entry["epoch"] for entry in told] == [1, 2, 3, 4, 5]
+    assert told[-1]["loss"] < 0.3 * told[0]["loss"]
+
+
+@pytest.mark.parametrize("death", [2, 4, 5, "second mining"])
+def test_killed_and_resumed_ends_with_the_same_bytes(
+    death: int | str, shards: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, step, mined = project(tmp_path, shards), loop.train_step, loop.mine
+    epochs: list[int] = []
+
+    def dying_step(*arguments: Any) -> Any:
+        if arguments[7] == death:
+            raise Killed
+        return step(*arguments)
+
+    def dying_mine(*arguments: Any) -> Any:
+        epochs.append(arguments[1])
+        if death == "second mining" and epochs == [0, 1]:
+            raise Killed
+        return mined(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train_step", dying_step)
+        patch.setattr(loop, "mine", dying_mine)
+        with pytest.raises(Killed):
+            loop.train(job(root), 0, 1, CPU)
+        patch.setattr(loop, "train_step", step)
+        loop.train(job(root), 0, 1, CPU)
+    assert results(root) == results(trained)
+    assert epochs == {2: [0, 1], 4: [0, 1, 1], 5: [0, 1], "second mining": [0, 1, 1]}[death], "an epoch that is under way is not mined anew"
+
+
+def test_the_tuples_of_an_epoch_are_those_of_the_walk(shards: Path) -> None:
+    """Against the whole pipeline: images, eval mode, ranking."""
+    data = Shards(shards)
+    rows = data.rows("train")
+    split = split_groups(rows, data.labels[rows], [data.groups[row] for row in rows.tolist()])
+    assert (split.classes, len(split.rows), len(split.validation_rows)) == (6, 30, 12)
+    sampler = tuple_sampler(data, split, RECIPE, seed=0)
+    assert (split.labels[sampler.pairs[:, 0]] == split.labels[sampler.pairs[:, 1]]).all()
+    method = initial_method(RECIPE, split.classes, len(split.rows), seed=0).train()
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    found = mine(sampler, 1, method, data, split.rows, RECIPE, 0, CPU, threads=1).numpy()
+    assert method.training
+    assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())
+    method.eval()
+    embeddings = validation.embed_rows(method, data, split.rows, RECIPE, 0, CPU, threads=1).numpy()
+    plan = sampler.plan(1)
+    for (query, positive), row in zip(plan.pairs.tolist(), found.tolist(), strict=True):
+        places = walk(embeddings[query], int(split.labels[query]), embeddings[plan.pool], split.labels[plan.pool].tolist(), 3)
+        assert row == [query, positive, *plan.pool[places].tolist()]
+
+
+def _first_epoch(rank: int, world: int, root: Path) -> dict[str, Any]:
+    data = Shards(root / "data/shards/landmarks")
+    rows = data.rows("train")
+    split = split_groups(rows, data.labels[rows], [data.groups[row] for row in rows.tolist()])
+    sampler = tuple_sampler(data, split, RECIPE, seed=0)
+    method = initial_method(RECIPE, split.classes, len(split.rows), seed=0)
+    usual, validation.BATCH = validation.BATCH, 4  # several shares, the last one short
+    tuples = mine(sampler, 0, method, data, split.rows, RECIPE, rank, CPU, threads=1)
+    method.eval()
+    embeddings = validation.embed_rows(method, data, split.rows, RECIPE, rank, CPU, threads=1)
+    validation.BATCH = usual
+    return {"tuples": tuples, "embeddings": embeddings}
+
+
+def _work(rank: int, world: int, root: Path) -> dict[str, Any]:
+    told: list[Any] = []
+    first = _first_epoch(rank, world, root)
+    loop.train(job(root), rank, world, CPU, report=told.append)
+    return {**first, "told": told}
+
+
+def test_two_workers_find_the_tuples_of_one(shards: Path, trained: Path, tmp_path: Path) -> None:
+    root = project(tmp_path, shards)
+    alone, workers = _first_epoch(0, 1, root), run_workers(_work, 2, root)
+    for worker in workers:
+        assert torch.equal(worker["tuples"], alone["tuples"])
+        assert torch.equal(worker["embeddings"], alone["embeddings"]), "embedded in the same batches, to the last bit"
+    assert workers[0]["told"] == workers[1]["told"]
+    one: list[Any] = []
+    loop.train(dataclasses.replace(job(trained), state=None, outputs=None), 0, 1, CPU, report=one.append)
+    assert workers[0]["told"][0]["loss"] == pytest.approx(one[0]["loss"], rel=1e-3)
+    assert workers[0]["told"][1]["loss"] == pytest.approx(one[1]["loss"], rel=1e-2)
+
+
+def test_a_data_set_without_pairs_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "data/shards/landmarks"
+    directory.mkdir(parents=True)
+    picture = miniature.encode(miniature.photograph(1, 1))
+    with ShardWriter(directory, ["a", "b", "c"], 2**20) as writer:
+        for row in range(6):
+            writer.add(picture, row // 2, "train", f"{row}.jpg", 48, 36, group="validation" if row < 2 else "train")
+        writer.finish({"dataset": "landmarks"})
+    with pytest.raises(UserError, match="has no table of matching pairs"):
+        loop.train(job(tmp_path), 0, 1, CPU)
+
+
+def test_a_data_set_without_a_validation_part_is_refused() -> None:
+    with pytest.raises(UserError, match="group `validation`: they are 0 of 4"):
+        split_groups(np.arange(4), np.array([0, 0, 1, 1]), [None, "train", "train", None])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": {"classes": 2, "images_per_class": 5}}, "go together, got tuple_contrastive and classes"),
+        ({"loss": {"name": "contrastive"}}, "go together, got contrastive and tuples"),
+        ({"loss": {"name": "tuple_contrastive", "negatives": 4}}, "images_per_class must be 6, got 5"),
+        ({"memory": {"size": 9}}, "a memory stands behind a pair loss, and loss is tuple_contrastive"),
+        ({"training": {"fold": {"model": 1}}}, "training.fold must be null"),
+    ],
+)
+def test_recipes_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_recipe(VALUE | change)
+
+
+@pytest.mark.parametrize("method", ["irt_l", "irt_r", "contrastive"])
+def test_the_published_recipe(method: str) -> None:
+    """IRT section 4.2 and cnnimageretrieval-pytorch: facts of the paper, spelled out."""
+    recipe = resolve(Params(Path(__file__).resolve().parents[2] / "params.yaml"), "landmarks", method)
+    assert (recipe.batch.classes, recipe.batch.images_per_class, recipe.batch.pairs, recipe.batch.pool) == (5, 7, 2000, 22000)
+    steps = recipe.batch.pairs // recipe.batch.classes
+    assert (recipe.training.iterations, recipe.training.validate_every, recipe.schedule.every) == (100 * steps, steps, steps)
+    assert recipe.schedule.factor == pytest.approx(np.exp(-0.01), rel=1e-15)
+    optimizer, view = recipe.optimizer, recipe.input
+    assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay) == ("adam", 5e-7, 1e-6)
+    assert optimizer.clip_norm is optimizer.clip_value is None
+    assert (view.size, view.fit, view.resize, view.crop_scale, view.crop_ratio, view.flip) == (224, "square", None, (1, 1), (1, 1), 0)
+    assert recipe.backbone.batch_norm == "frozen"
+    assert recipe.loss.margin == 0.85  # type: ignore[union-attr]
+    assert getattr(recipe, "koleo_weight", 0.0) == (4.0 if method == "irt_r" else 0.0)
