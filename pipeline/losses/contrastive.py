@@ -10,40 +10,25 @@ here either, and their gradient along the sphere is zero.
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pipeline.losses.pairs import Pairs, pairs_of, relatives_of
-from pipeline.losses.precision import without_autocast
+from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
 
 _CPU_ELEMENTS = 1 << 18  # similarities held at a time: what stays in a core's cache
 _GPU_ELEMENTS = 1 << 26  # or what fills a GPU
 
 
-class Contrastive(nn.Module):
-    """The loss of a batch against itself or against references. margin: the cosine below which a negative costs nothing."""
+class Contrastive(PairLoss):
+    """margin: the cosine below which a negative costs nothing. Memory: similarities to a few thousand references at a time, never (B, S)."""
 
     def __init__(self, margin: float) -> None:
         super().__init__()
         self.margin = margin
 
-    def forward(
-        self,
-        embeddings: Float[Tensor, "B D"],
-        labels: Int[Tensor, "B"],
-        references: Float[Tensor, "S D"] | None = None,
-        reference_labels: Int[Tensor, "S"] | None = None,
-        self_index: Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """The loss of unit vectors; 0 where no pair costs anything. Without references the batch is its own.
-
-        self_index: which reference an anchor is itself. Memory: similarities to a few thousand references at a time, never (B, S).
-        Raises ValueError as pairs_of does.
-        """
-        with without_autocast(embeddings):
-            pairs = pairs_of(embeddings, labels, references, reference_labels, self_index)
-            return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin)
+    def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
+        return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin)
 
 
 class _Blocked(torch.autograd.Function):

@@ -11,47 +11,32 @@ here it is exactly 0 and no term (positive_margin >= 0).
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pipeline.losses.distances import euclidean, pull, squares
-from pipeline.losses.pairs import Pairs, pairs_of, relatives_of
-from pipeline.losses.precision import without_autocast
+from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
 
 _CPU_ELEMENTS = 1 << 18  # distances held at a time: what stays in a core's cache
 _GPU_ELEMENTS = 1 << 26  # or what fills a GPU
 _FAR = 1e4  # added to the distance of a pair that is no negative: no margin reaches it
 
 
-class EuclideanContrastive(nn.Module):
-    """The loss of a batch against itself or against references.
+class EuclideanContrastive(PairLoss):
+    """positive_margin: the distance up to which a positive costs nothing. negative_margin: that from which a negative costs nothing.
 
-    positive_margin: the distance up to which a positive costs nothing. negative_margin: that from which a negative costs nothing.
+    Memory: distances to a few thousand references at a time, never (B, S).
     """
 
     def __init__(self, positive_margin: float, negative_margin: float) -> None:
         super().__init__()
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
-    def forward(
-        self,
-        embeddings: Float[Tensor, "B D"],
-        labels: Int[Tensor, "B"],
-        references: Float[Tensor, "S D"] | None = None,
-        reference_labels: Int[Tensor, "S"] | None = None,
-        self_index: Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """The loss of unit vectors; 0 where no pair costs anything. Without references the batch is its own.
-
-        self_index: which reference an anchor is itself. Memory: distances to a few thousand references at a time, never (B, S).
-        Raises ValueError as pairs_of does.
-        """
-        with without_autocast(embeddings):
-            pairs = pairs_of(embeddings, labels, references, reference_labels, self_index)
-            # within a batch a pair is met from either end and pulls both the same way: one gradient, twice
-            ends = (pairs.anchors, pairs.references) if references is not None else (pairs.anchors, pairs.anchors.detach())
-            return _Blocked.apply(*ends, pairs, self.positive_margin, self.negative_margin)
+    def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
+        # within a batch a pair is met from either end and pulls both the same way: one gradient, twice
+        ends = (pairs.anchors, pairs.references) if pairs.references is not pairs.anchors else (pairs.anchors, pairs.anchors.detach())
+        return _Blocked.apply(*ends, pairs, self.positive_margin, self.negative_margin)
 
 
 class _Blocked(torch.autograd.Function):

@@ -13,13 +13,12 @@ Definition and constants: the authors' released code, which divides by all B anc
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pipeline.losses.log_one_plus_sum import log_one_plus_sum
-from pipeline.losses.pairs import Pairs, pairs_of
-from pipeline.losses.precision import without_autocast
+from pipeline.losses.pairs import PairLoss, Pairs
 
 _DUPLICATE = 1 - 1e-5  # a positive at this similarity is the same picture (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities held at a time: what stays in a core's cache
@@ -28,32 +27,15 @@ _ROWS = 16  # anchors at a time at least: a large memory would be read anew for 
 _FAR = 1e4  # added to the similarity of a pair that is not in a set: no minimum or maximum finds it
 
 
-class MultiSimilarity(nn.Module):
-    """The loss of a batch against itself or against references.
-
-    alpha, beta: sharpness on positives and on negatives. threshold: lambda, a cosine. mining_margin: epsilon, a cosine; None takes all pairs.
-    """
+class MultiSimilarity(PairLoss):
+    """alpha, beta: sharpness on positives and on negatives. threshold: lambda, a cosine. mining_margin: epsilon, a cosine; None takes all pairs."""
 
     def __init__(self, alpha: float, beta: float, threshold: float, mining_margin: float | None) -> None:
         super().__init__()
         self.alpha, self.beta, self.threshold, self.mining_margin = alpha, beta, threshold, mining_margin
 
-    def forward(
-        self,
-        embeddings: Float[Tensor, "B D"],
-        labels: Int[Tensor, "B"],
-        references: Float[Tensor, "S D"] | None = None,
-        reference_labels: Int[Tensor, "S"] | None = None,
-        self_index: Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """The loss of unit vectors; 0 where no anchor has a pair. Without references the batch is its own.
-
-        self_index: which reference an anchor is itself, so that it is never its own positive, whatever the rounding of its norm.
-        Raises ValueError as pairs_of does.
-        """
-        with without_autocast(embeddings):
-            pairs = pairs_of(embeddings, labels, references, reference_labels, self_index)
-            return _Blocked.apply(pairs.anchors, pairs.references, pairs, self)
+    def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
+        return _Blocked.apply(pairs.anchors, pairs.references, pairs, self)
 
 
 class _Blocked(torch.autograd.Function):

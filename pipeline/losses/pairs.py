@@ -1,12 +1,13 @@
 """The two sides of a pair loss: anchors of the batch against references, which are the batch itself or a memory."""
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from pipeline.losses.precision import full_precision
+from pipeline.losses.precision import full_precision, without_autocast
 
 
 class Pairs(NamedTuple):
@@ -19,17 +20,38 @@ class Pairs(NamedTuple):
     self_index: Int[Tensor, "B"] | None
 
 
-def pairs_of(
+class PairLoss(nn.Module, ABC):
+    """A loss of a batch against itself or against references, in single precision at least. A subclass says what pairs cost."""
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "B D"],
+        labels: Int[Tensor, "B"],
+        references: Float[Tensor, "S D"] | None = None,
+        reference_labels: Int[Tensor, "S"] | None = None,
+        self_index: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The loss of unit vectors. Without references the batch is its own.
+
+        self_index: which reference an anchor is itself, so that it is never its own positive, whatever the rounding of its norm.
+        Raises ValueError when only one of references and their labels is given, or a self index without references.
+        """
+        with without_autocast(embeddings):
+            return self.cost(_pairs_of(embeddings, labels, references, reference_labels, self_index))
+
+    @abstractmethod
+    def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
+        """The loss of the anchors against the references; 0 where no pair costs anything."""
+
+
+def _pairs_of(
     embeddings: Float[Tensor, "B D"],
     labels: Int[Tensor, "B"],
     references: Float[Tensor, "S D"] | None,
     reference_labels: Int[Tensor, "S"] | None,
     self_index: Int[Tensor, "B"] | None,
 ) -> Pairs:
-    """Both sides in one precision. Without references the batch is compared with itself, each anchor excluded against itself by index.
-
-    Raises ValueError when only one of references and their labels is given, or a self index without references.
-    """
+    """Both sides in one precision. Without references the batch is compared with itself, each anchor excluded against itself by index."""
     anchors = full_precision(embeddings)
     if (references is None) != (reference_labels is None):
         raise ValueError("references and reference_labels go together: got only one of them")

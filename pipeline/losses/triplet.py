@@ -16,13 +16,12 @@ B x S log P steps and a few blocks of rows in memory, where the triplets are B x
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pipeline.losses.distances import euclidean, pull, squares
-from pipeline.losses.pairs import Pairs, pairs_of
-from pipeline.losses.precision import without_autocast
+from pipeline.losses.pairs import PairLoss, Pairs
 
 _CPU_ELEMENTS = 1 << 18  # distances held at a time: what stays in a core's cache
 _GPU_ELEMENTS = 1 << 25  # or what fills a GPU
@@ -30,8 +29,8 @@ _ROWS = 16  # anchors at a time at least: a large memory would be read anew for 
 MININGS = ("all", "semihard")
 
 
-class Triplet(nn.Module):
-    """The loss of a batch against itself or against references. margin: a distance. mining: one of MININGS."""
+class Triplet(PairLoss):
+    """margin: a distance. mining: one of MININGS."""
 
     def __init__(self, margin: float, mining: str) -> None:
         super().__init__()
@@ -41,21 +40,8 @@ class Triplet(nn.Module):
             raise ValueError(f"semihard triplets lie within a positive margin, got {margin}")
         self.margin, self.mining = margin, mining
 
-    def forward(
-        self,
-        embeddings: Float[Tensor, "B D"],
-        labels: Int[Tensor, "B"],
-        references: Float[Tensor, "S D"] | None = None,
-        reference_labels: Int[Tensor, "S"] | None = None,
-        self_index: Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """The loss of unit vectors; 0 where no triplet costs anything. Without references the batch is its own.
-
-        self_index: which reference an anchor is itself, so that it is never its own positive. Raises ValueError as pairs_of does.
-        """
-        with without_autocast(embeddings):
-            pairs = pairs_of(embeddings, labels, references, reference_labels, self_index)
-            return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin, self.mining == "semihard")
+    def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
+        return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin, self.mining == "semihard")
 
 
 class _Blocked(torch.autograd.Function):

@@ -48,9 +48,11 @@ def held_at_its_first_checkpoint(built: Project) -> Iterator[None]:
 """
     marker.touch()
     files.write_text(text.replace(line, line + wait, 1), encoding="utf-8")
-    yield
-    files.write_text(text, encoding="utf-8")
-    marker.unlink()
+    try:
+        yield
+    finally:
+        files.write_text(text, encoding="utf-8")
+        marker.unlink()
 
 
 def killed_in_the_middle(built: Project, kill: signal.Signals) -> None:

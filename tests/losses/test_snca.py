@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch.nn.functional import normalize
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.losses import snca as module
 from pipeline.losses.snca import Snca
+from tests.losses.batches import Largest
 from tests.oracles import softmax_losses as oracle
 
 SAMPLES, DIM, CLASSES = 23, 6, 4
@@ -131,15 +131,6 @@ def test_order_of_the_batch_and_rotation_change_nothing() -> None:
 
 
 def test_all_similarities_are_never_held_at_once() -> None:
-    class Largest(TorchDispatchMode):
-        numel = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                self.numel = max(self.numel, result.numel())
-            return result
-
     loss = Snca(20_000, DIM, 0.05, 0.5).eval()
     loss.labels.copy_(torch.arange(20_000) % 100)
     loss.memory.normal_()

@@ -22,7 +22,7 @@ def multi_similarity(
     if references is None or reference_labels is None:
         references, reference_labels, self_index = embeddings, labels, list(range(len(labels)))
     zero = embeddings.new_zeros(())
-    total = embeddings.sum() * 0
+    total = embeddings.sum() * 0 + references.sum() * 0
     for i in range(len(labels)):
         positives, negatives = [], []
         for j in range(len(reference_labels)):
@@ -56,7 +56,7 @@ def contrastive(
     """IRT eq. (1)."""
     if references is None or reference_labels is None:
         references, reference_labels, self_index = embeddings, labels, list(range(len(labels)))
-    total = embeddings.sum() * 0
+    total = embeddings.sum() * 0 + references.sum() * 0
     for i in range(len(labels)):
         for j in range(len(reference_labels)):
             s = embeddings[i] @ references[j]
