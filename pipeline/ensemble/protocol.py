@@ -1,16 +1,14 @@
 """What the numbers of an ensemble mean, written down and hashed: two files with one hash may be compared, others may not."""
 
 import dataclasses
-import hashlib
-import json
 
-from pipeline.retrieval.protocol import Protocol
+from pipeline.retrieval.protocol import Declared, Protocol
 
 _OF_INTERVALS = ("bootstrap", "confidence", "seed", "interval", "map", "nmi", "class_mean")  # of what the ensembles have not
 
 
 @dataclasses.dataclass(frozen=True)
-class EnsembleProtocol:
+class EnsembleProtocol(Declared):
     """The declaration: that of retrieval, and how members and ensembles come about. An edit of any word gives every file another hash."""
 
     folds: int
@@ -25,11 +23,5 @@ class EnsembleProtocol:
     spread: str = "population standard deviation over the ensembles, as <name>_std"
 
     def declaration(self) -> dict[str, object]:
-        """As JSON holds it."""
         retrieval = Protocol("test", self.recall_at, 1, 0.5, 0).declaration()
-        return {**dataclasses.asdict(self), **{name: value for name, value in retrieval.items() if name not in _OF_INTERVALS}}
-
-    def hash(self) -> str:
-        """sha256 of the canonical JSON text, in hex."""
-        text = json.dumps(self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return {**super().declaration(), **{name: value for name, value in retrieval.items() if name not in _OF_INTERVALS}}

@@ -9,14 +9,13 @@ from pipeline.config import Recipe, parse_recipe
 from pipeline.config.strict import Strict
 
 SIDE, CLASSES, SAMPLES = 32, 6, 40
-METHODS = ("baseline", "crt", "multihead", "gsp", "irt")
 
 _COMMON: dict[str, Any] = {
     "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch", "arguments": {"output_stride": 16}},
     "input": {"size": SIDE, "resize": SIDE},
     "batch": {"classes": 4, "images_per_class": 3},
 }
-_METHODS: dict[str, dict[str, Any]] = {
+OF_METHODS: dict[str, dict[str, Any]] = {
     "baseline": {"dim": 8},
     "crt": {
         "embedding": {"prototypes": 4, "dim": 8, "hidden": 6, "loss_weight": 1.0},
@@ -26,12 +25,18 @@ _METHODS: dict[str, dict[str, Any]] = {
     "gsp": {"dim": 8, "pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24}, "zero_shot": {"dim": 6}},
     "irt": {"backbone": {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}, "memory": {"size": 20, "with_batch": False}},
 }
+METHODS = tuple(OF_METHODS)
 
 
 def recipe(method: str, **blocks: Any) -> Recipe:
     """The small recipe of a method; `blocks` are laid over it, one level deep; a block of None replaces it."""
+    return layered(method, _COMMON, OF_METHODS[method], blocks)
+
+
+def layered(method: str, *layers: dict[str, Any]) -> Recipe:
+    """A recipe of blocks, each layer laid over those before it, one level deep; a block of another name replaces what it lies on."""
     value: dict[str, Any] = {"method": method}
-    for layer in (_COMMON, _METHODS[method], blocks):
+    for layer in layers:
         for key, block in layer.items():
             both = isinstance(value.get(key), dict) and isinstance(block, dict)
             renamed = both and key != "backbone" and block.get("name", value[key].get("name")) != value[key].get("name")

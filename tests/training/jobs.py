@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipeline.config import Recipe, parse_recipe
+from pipeline.config import Recipe
 from pipeline.data.shards import ShardWriter
 from pipeline.training.job import Job, job_of
+from tests.methods.small import OF_METHODS, layered
 
 CLASSES, IMAGES, SIDE = 10, 6, 32  # train classes, images of each, crop
 
@@ -20,28 +21,15 @@ _SMALL: dict[str, Any] = {
     "optimizer": {"name": "adamw", "learning_rate": 1e-3, "weight_decay": 1e-2},
     "training": {"iterations": 12, "validate_every": 5, "checkpoint_every": 2, "precision": "float32"},
 }
-_METHODS: dict[str, dict[str, Any]] = {
-    "baseline": {"dim": 8},
-    "crt": {
-        "embedding": {"prototypes": 4, "dim": 8, "hidden": 6, "loss_weight": 1.0},
-        "auxiliary": {"prototypes": 5, "dim": 12, "hidden": 6, "loss_weight": 0.1},
-    },
-    "multihead": {"dim": 16, "backbone": {"stages": [-2, -1]}},
-    "gsp": {"dim": 8, "pooling": {"name": "gsp", "prototypes": 4, "warmup": 1, "initialization_memory": 48}, "zero_shot": {"dim": 6}},
-    "irt": {"backbone": {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}, "memory": {"size": 36, "with_batch": False}},
+_OF_METHODS: dict[str, dict[str, Any]] = {
+    "gsp": {"pooling": {"name": "gsp", "prototypes": 4, "warmup": 1, "initialization_memory": 48}},
+    "irt": {"memory": {"size": 36, "with_batch": False}},
 }
-METHODS = tuple(_METHODS)
 
 
 def recipe(method: str, **blocks: Any) -> Recipe:
     """The small recipe of a method; `blocks` are laid over it, one level deep."""
-    value: dict[str, Any] = {"method": method}
-    for layer in (_SMALL, _METHODS[method], blocks):
-        for key, block in layer.items():
-            both = isinstance(value.get(key), dict) and isinstance(block, dict)
-            renamed = both and key != "backbone" and block.get("name", value[key].get("name")) != value[key].get("name")
-            value[key] = {**value[key], **block} if both and not renamed else block
-    return parse_recipe(value)
+    return layered(method, _SMALL, OF_METHODS[method], _OF_METHODS.get(method, {}), blocks)
 
 
 def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from jobs import METHODS, recipe
+from jobs import recipe
 from torch import Tensor
 from workers import run_workers
 
@@ -17,7 +17,7 @@ from pipeline.config.losses import AnyPairLoss, AnyProxyLoss
 from pipeline.methods.build import initial_method
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import train_step
-from tests.methods.small import parts_of
+from tests.methods.small import METHODS, parts_of
 
 pytestmark = pytest.mark.slow
 
