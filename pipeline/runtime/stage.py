@@ -14,6 +14,7 @@ from pipeline.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
+_PARENT = "UNSEEN_PARENT"  # environment: the process that started the stage, told by dvc.yaml, which may end while the stage still imports
 _GRACE = 5.0  # seconds that a stage has to end its cluster once it was told to end
 
 
@@ -49,7 +50,8 @@ def _end(*_: object) -> None:
 
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments (dataset, method, seed)."""
-    die_with_parent()
+    parent = os.environ.pop(_PARENT, "")
+    die_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
         parser.add_argument(axis, type=int if axis == "seed" else str)

@@ -65,7 +65,7 @@ def test_params_are_the_keys_read(stage: str) -> None:
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_a_stage_is_a_script_of_its_own_name_with_its_axes(stage: str) -> None:
     axes = list(STAGES[stage].get("matrix", {}))
-    expected = " ".join([f"exec env OMP_WAIT_POLICY=passive python -m stages.{stage}", *(f"${{item.{axis}}}" for axis in axes)])
+    expected = " ".join([f"exec env OMP_WAIT_POLICY=passive UNSEEN_PARENT=$PPID python -m stages.{stage}", *(f"${{item.{axis}}}" for axis in axes)])
     assert STAGES[stage]["cmd"] == expected
     text = (ROOT / "stages" / f"{stage}.py").read_text(encoding="utf-8")
     called = re.search(r"^    main\(run((?:, \"\w+\")*)\)$", text, re.MULTILINE)

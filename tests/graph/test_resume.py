@@ -55,17 +55,30 @@ def held_at_its_first_checkpoint(built: Project) -> Iterator[None]:
         marker.unlink()
 
 
+def started(built: Project) -> subprocess.Popen[bytes]:
+    """`dvc repro` of one training, in the background."""
+    command = [sys.executable, "-m", *REPRO.split()]
+    return subprocess.Popen(command, cwd=built.path, env=built.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def killed_in_the_middle(built: Project, kill: signal.Signals) -> None:
     state = built.path / "data/state"
-    process = subprocess.Popen(
-        [sys.executable, "-m", *REPRO.split()], cwd=built.path, env=built.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = started(built)
     assert within(120, lambda: any(state.rglob("*.pt")) or process.poll() is not None)
     assert process.poll() is None, "the run ended before its first checkpoint was seen"
     process.send_signal(kill)
     process.wait()
     assert within(40, lambda: built.processes() == []), built.processes()
     assert any(state.rglob("*.pt")), "the checkpoint is gone"
+
+
+def test_a_run_killed_as_a_stage_begins_leaves_nothing_that_goes_on(built: Project) -> None:
+    process = started(built)
+    assert within(60, lambda: any("stages.train" in line for line in built.processes()))
+    process.kill()
+    process.wait()
+    assert within(120, lambda: built.processes() == []), built.processes()
+    assert not (built.path / "data/models/parts/gsp/0").exists(), "the stage trained to its end"
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:

@@ -78,6 +78,16 @@ def test_a_stage_dies_with_its_parent(tmp_path: Path) -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_stage_whose_parent_ended_before_it_began_does_nothing(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for parent, status in ((gone.pid, 128 + signal.SIGTERM), (os.getpid(), 0)):
+        environment = os.environ | {"UNSEEN_PARENT": str(parent)}
+        done = subprocess.run([sys.executable, stage(tmp_path), "fine", "3"], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == status
+        assert bool(done.stdout) == (status == 0)
+
+
 @pytest.mark.slow
 def test_a_stage_ends_even_where_the_signal_struck_a_destructor(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, stage(tmp_path), "deaf", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
