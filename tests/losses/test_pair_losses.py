@@ -84,33 +84,21 @@ def test_a_memory_in_blocks_of_any_size(
     assert assert_same(loss, oracle, embeddings, labels, references, reference_labels, *self_index) > 0
 
 
-def degenerate(kind: str) -> tuple[Tensor, Tensor]:
-    embeddings, _ = batch(8, 2, seed=7)
-    apart = torch.eye(8, dtype=torch.float64)
-    return {
-        "no positives": (embeddings, torch.arange(8)),
-        "one class, so no negatives": (embeddings, torch.zeros(8, dtype=torch.int64)),
-        "one image": (embeddings[:1], torch.tensor([3])),
-        "half of the batch of one class": (embeddings, torch.tensor([0, 0, 0, 0, 1, 2, 3, 3])),
-        "all similarities equal": (apart[:5], torch.tensor([0, 0, 1, 1, 2])),
-        "every positive at 0, every negative far": (apart[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])),
-    }[kind]
-
-
-KINDS = (
-    "no positives",
-    "one class, so no negatives",
-    "one image",
-    "half of the batch of one class",
-    "all similarities equal",
-    "every positive at 0, every negative far",
-)
+_ANY, _APART = batch(8, 2, seed=7)[0], torch.eye(8, dtype=torch.float64)
+DEGENERATE = {
+    "no positives": (_ANY, torch.arange(8)),
+    "one class, so no negatives": (_ANY, torch.zeros(8, dtype=torch.int64)),
+    "one image": (_ANY[:1], torch.tensor([3])),
+    "half of the batch of one class": (_ANY, torch.tensor([0, 0, 0, 0, 1, 2, 3, 3])),
+    "all similarities equal": (_APART[:5], torch.tensor([0, 0, 1, 1, 2])),
+    "every positive at 0, every negative far": (_APART[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])),
+}
 
 
 @every
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list(DEGENERATE))
 def test_degenerate_batches(module: ModuleType, loss: PairLoss, oracle: Oracle, kind: str) -> None:
-    value = assert_same(loss, oracle, *degenerate(kind))
+    value = assert_same(loss, oracle, *DEGENERATE[kind])
     if kind == "one image":
         assert value == 0
 
