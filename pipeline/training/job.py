@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.methods import Recipe, parse_recipe
+from pipeline.config.stages import TrainSettings
 from pipeline.runtime.errors import UserError
 
 
@@ -36,6 +37,8 @@ class Job:
     outputs: Outputs | None
     threads: int = 1  # of torch, per worker: with another number, sums round differently
     loader_threads: int = 2  # never change a batch
+    checkpoint_every: int = 100  # iterations; never changes a result
+    code: str = ""  # digest of the code that the training can reach
 
     @property
     def name(self) -> str:
@@ -53,7 +56,7 @@ class Job:
         return recipe.model_copy(update={"backbone": backbone})
 
 
-def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, threads: int, loader_threads: int) -> Job:
+def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, threads: int, machine: TrainSettings, code: str) -> Job:
     """The job of stage `train`, every path under the project root `root`."""
     root, run = Path(root).resolve(), Path(dataset) / method
     return Job(
@@ -70,7 +73,9 @@ def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, thr
             log=root / "data/logs" / run / f"{seed}.json",
         ),
         threads=threads,
-        loader_threads=loader_threads,
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        code=code,
     )
 
 

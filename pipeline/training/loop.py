@@ -146,7 +146,7 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
                         history.add(run.window, step)
                         if run.iteration % settings.validate_every == 0 or run.iteration == settings.iterations:
                             judge(step.learning_rate)
-                        elif run.iteration % settings.checkpoint_every == 0:
+                        elif run.iteration % job.checkpoint_every == 0:
                             keep()
                         if progress is not None:
                             progress.advance(recipe.batch.size, _note(step, run))

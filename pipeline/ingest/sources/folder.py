@@ -58,7 +58,7 @@ class _Row(NamedTuple):
     is_gallery: bool
 
 
-def collection(source: FolderSource) -> Collection:
+def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     """Lists the images and gives every class its split: the CSV's, or `test_share` of the classes by `order` and `seed`.
 
     The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes. Files that are no images are left

@@ -17,6 +17,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline.config.inputs import digest
 from pipeline.config.parts import Fold
 from pipeline.config.stages import EnsembleSettings
 from pipeline.data.sampler import make_sampler
@@ -24,11 +25,10 @@ from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.training.job import Job, Outputs
-from pipeline.training.state import digest, identity
+from pipeline.training.state import identity
 from pipeline.training.validation import split_classes
 
 EMBEDDINGS, RECORD, HISTORY = "test.arrow", "member.json", "history.csv"  # what `done` holds
-_EXPORT = Path(__file__).resolve().parents[1] / "export"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def plan(base: Job, settings: EnsembleSettings, state: Path, fingerprint: str, g
         training = recipe.training.model_copy(update={"fold": Fold(model=model, folds=settings.folds)})
         value = recipe.model_copy(update={"training": training}).model_dump(mode="json")
         job = replace(base, seed=settings.seed + number, recipe=value)
-        name = digest({"training": identity(job, fingerprint, 1, gpu), "export": _export_digest()})
+        name = digest(identity(job, fingerprint, 1, gpu))
         directory = state / f"model-{model}-repeat-{repeat}-{name}"
         outputs = Outputs(model=directory / "model", history=directory / HISTORY, log=directory / "log.json")
         members.append(Member(model, repeat, replace(job, state=directory / "state", outputs=outputs), directory, name))
@@ -136,7 +136,3 @@ def file_digest(path: Path) -> str:
         return ""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _export_digest() -> str:
-    return digest({path.name: file_digest(path) for path in sorted(_EXPORT.glob("*.py"))})
