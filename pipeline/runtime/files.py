@@ -12,10 +12,17 @@ from typing import Any
 
 from pipeline.runtime.errors import UserError
 
+# `dvc gc --workspace` is not among them: it deletes the cached models of every other commit.
+_MAKE_SPACE = """Make space in one of these ways, then run the same command again.
+    Free space outside the project. This keeps every result.
+    Move DVC's cache to a larger disk: move .dvc/cache, then `dvc cache dir --local NEW_PATH`. This keeps every result.
+    `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
+    It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
+
 
 @contextlib.contextmanager
 def full_disk_is_an_error(path: Path) -> Iterator[None]:
-    """Turns "no space left" and "quota exceeded" under `path` into a message that says how much room there is."""
+    """Turns "no space left" and "quota exceeded" under `path` into a UserError with the free space."""
     try:
         yield
     except OSError as error:
@@ -24,8 +31,9 @@ def full_disk_is_an_error(path: Path) -> Iterator[None]:
         existing = next(p for p in (path, *path.parents) if p.exists())
         free = shutil.disk_usage(existing).free / 2**20
         raise UserError(
-            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). Nothing half-written was left.",
-            "Free some space (`dvc gc --workspace` drops unused cached artefacts) and run the same command again.",
+            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). "
+            "Nothing half-written was left.",
+            _MAKE_SPACE,
         ) from error
 
 

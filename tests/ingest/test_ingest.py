@@ -205,7 +205,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(shards_module, "open", lambda path, mode: FullDisk(path, mode), raising=False)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "earlier").write_text("stays")
-    with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free some space"):
+    with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free space"):
         run(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
     assert content(tmp_path / "out") == {"earlier": b"stays"}

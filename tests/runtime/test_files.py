@@ -54,6 +54,8 @@ def test_a_full_disk_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught, atomic_directory(target):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "same command again" in str(caught.value)
+    assert "gc --all-commits --all-experiments" in str(caught.value)
+    assert "gc --workspace" not in str(caught.value), "it deletes the cached models of other commits"
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(PermissionError), atomic_directory(target):
         raise PermissionError(errno.EACCES, "no")
