@@ -21,7 +21,7 @@ from pipeline.ingest.skim import require_whole
 from pipeline.ingest.sources.folder import SUFFIXES, Directory
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_directory, atomic_file, write_json
+from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
 from pipeline.runtime.progress import track
 
 BLOCK = 2048  # pictures that are embedded before they are kept
@@ -48,6 +48,7 @@ def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, p
     nothing has changed. Skipped ones are named in catalog.json.
     """
     model, photos, output = Path(model), Path(photos), Path(output)
+    restore_directory(output)
     if output.exists() and not (output / ABOUT).is_file():
         raise UserError(f"{output} exists and is no catalog.", "Name another directory, or remove it.")
     embedder = Embedder(model)

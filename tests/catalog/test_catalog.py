@@ -150,6 +150,16 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_build_that_was_killed_while_it_replaced_the_catalog_embeds_nothing_again(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
+    build(model, photos, tmp_path / "catalog", processes=1)
+    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # as between the two renames
+    build(model, photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT]
+    assert not (tmp_path / ".catalog.replaced").exists()
+
+
 def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, photos: Path, tmp_path: Path) -> None:
     before = build(model, photos, tmp_path / "catalog", processes=1)
     (photos / "cut.jpg").write_bytes(picture(7)[:-40])
