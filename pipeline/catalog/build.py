@@ -40,16 +40,17 @@ class Listed(NamedTuple):
 def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, processes: int | None = None) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
 
-    A catalog that is there is brought up to date: new pictures are added, those that are gone leave, and vectors of unchanged files are kept as long
-    as the model is the same one. A picture is known by its bytes, so moving files embeds nothing. What a killed build had embedded lies in
-    `<output>.unfinished` and is taken from there.
+    An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of unchanged
+    files are kept if the model is the same. A picture is identified by its bytes, so moving files embeds nothing.
+    A damaged catalog is built again from the pictures. Vectors that a killed build had embedded are read from
+    `<output>.unfinished`.
 
-    Raises UserError where there is no picture, the model is incomplete, the disk is full, or, unless `skip_damaged`, a picture cannot be read; then
-    nothing has changed. Skipped ones are named in catalog.json.
+    Raises UserError if there is no picture, the model is incomplete, the disk is full, or, unless `skip_damaged`, a
+    picture cannot be read; then nothing has changed. Skipped ones are named in catalog.json.
     """
     model, photos, output = Path(model), Path(photos), Path(output)
     restore_directory(output)
-    if output.exists() and not (output / ABOUT).is_file():
+    if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is no catalog.", "Name another directory, or remove it.")
     embedder = Embedder(model)
     fingerprint = embedder.fingerprint()
@@ -120,11 +121,20 @@ def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
     )
 
 
+def _is_catalog(output: Path) -> bool:
+    """Whether a build made this directory, even if one of its files is missing. Other directories are never replaced."""
+    return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
+
+
 def _earlier(output: Path, fingerprint: str) -> Vectors:
-    """The vectors of the catalog that is there, if this model made it."""
+    """The vectors of the existing catalog, if it is whole and this model made it."""
     if not output.exists():
         return {}
-    catalog = Catalog(output)
+    try:
+        catalog = Catalog(output)
+    except UserError as error:
+        sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded anew\n")
+        return {}
     if catalog.about["fingerprint"] != fingerprint:
         sys.stderr.write(f"catalog: {output} was made by another model ({catalog.about['model']}): every picture is embedded anew\n")
         return {}

@@ -204,6 +204,39 @@ def test_a_damaged_catalog_is_refused(model: Path, photos: Path, tmp_path: Path,
         Catalog(tmp_path / "catalog")
 
 
+@pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "other"])
+def test_a_damaged_catalog_is_built_again(
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    part: str,
+    damage: str,
+    embedded: list[int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = build(model, photos, tmp_path / "catalog", processes=1)
+    path = tmp_path / "catalog" / part
+    content = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(content[:-30])
+        case "missing":
+            path.unlink()
+        case "other":
+            path.write_bytes(b"{}")
+    capsys.readouterr()
+    again = build(model, photos, tmp_path / "catalog", processes=1)
+    lines = capsys.readouterr().err.splitlines()
+    problem = "missing" if damage == "missing" else "damaged"
+    assert any(part in line and problem in line and "is built again" in line for line in lines), lines
+    assert embedded == [COUNT, COUNT]
+    assert path.read_bytes() == content
+    assert again.paths == whole.paths
+    build(model, photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT, COUNT], "the new catalog is whole"
+
+
 def test_a_model_that_did_not_embed_the_catalog_is_refused(model: Path, photos: Path, tmp_path: Path) -> None:
     build(model, photos, tmp_path / "catalog", processes=1)
     other = save_model(tmp_path / "other", 2)
