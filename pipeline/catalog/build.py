@@ -18,7 +18,7 @@ from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
 from pipeline.ingest.archive import is_hidden
 from pipeline.ingest.collection import Content
 from pipeline.ingest.skim import require_whole
-from pipeline.ingest.sources.folder import SUFFIXES, Directory
+from pipeline.ingest.sources.folder import CONVERT, SUFFIXES, Directory, unread_images, unread_sentence
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
@@ -87,13 +87,19 @@ def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, p
 
 
 def listed(photos: Path, processes: int | None = None) -> Listed:
-    """Reads every picture below a folder to its end. Files that are no pictures by their name, and hidden ones, are left alone and counted."""
+    """Reads every picture below a folder to its end.
+
+    Files that are no pictures by their name are left alone and counted; hidden ones are ignored. Images in formats
+    that are not read are named in a warning. Raises UserError if a folder cannot be listed.
+    """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:
         sys.stderr.write(f"catalog: left alone: {', '.join(f'{count:,} {suffix}' for suffix, count in sorted(others.items()))}\n")
+    if unread := unread_images(names):
+        sys.stderr.write(f"catalog: warning: {unread_sentence(unread)} {CONVERT}\n")
     paths, digests, damaged = [], [], {}
     results = outcomes(pictures, Job(files.read, _digest), processes)
     for name, result in zip(track(pictures, "catalog: read", "pictures"), results, strict=True):

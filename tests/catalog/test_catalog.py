@@ -172,6 +172,15 @@ def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, 
     assert set(catalog.about["left_out"]) == {"cut.jpg", "text.png"}
 
 
+def test_images_in_formats_that_are_not_read_are_named_in_a_warning(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
+    assert len(making.listed(photos, 1).paths) == COUNT
+    errors = capsys.readouterr().err
+    assert "catalog: left alone: 1 .heic, 1 .txt\n" in errors
+    warning = "1 image has a format that is not read: shelf 0/phone.HEIC. Convert them to JPEG or PNG."
+    assert f"catalog: warning: {warning}\n" in errors
+
+
 def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"catalog\.json is missing: .* is no catalog"):
         Catalog(tmp_path)
