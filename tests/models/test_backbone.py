@@ -115,7 +115,7 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
 @pytest.mark.parametrize(
     ("name", "count", "first", "last"),
     [
-        ("resnet50", 1 + 3 + 4 + 6 + 3, "conv1.weight", "layer4.2.bn3.bias"),
+        ("resnet50.tv_in1k", 1 + 3 + 4 + 6 + 3, "conv1.weight", "layer4.2.bn3.bias"),
         ("deit_small_patch16_224", 1 + 12, "pos_embed", "norm.bias"),
         ("deit_small_distilled_patch16_224", 1 + 12, "dist_token", "norm.bias"),
         ("mobilenetv2_100", None, "conv_stem.weight", "blocks.6.0.bn3.bias"),
@@ -261,5 +261,5 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("no route")
 
     monkeypatch.setattr(backbone.timm, "create_model", offline)
-    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.a1_in1k.*`checkpoint`"):
-        Backbone("resnet50", pretrained=True)
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.tv_in1k.*`checkpoint`"):
+        Backbone("resnet50.tv_in1k", pretrained=True)
