@@ -16,7 +16,10 @@ Scalar = bool | int | float | str
 class Backbone(Strict):
     """A network and the feature maps a method reads from it."""
 
-    name: str = "resnet50"  # timm's, with or without a tag, or googlenet, bn_inception, mit_b1, mit_b2, resnet20_preact
+    # A name of timm, with or without the tag of its weights, or googlenet, bn_inception, mit_b1, mit_b2, resnet20_preact.
+    # tv_in1k: torchvision's first weights, from which the compared ResNets start (IRT table 1: 76.2% top-1; MS, Proxy-Anchor
+    # and ProxyNCA++ code). The default tag of timm, a1_in1k, is another training on ImageNet.
+    name: str = "resnet50.tv_in1k"
     pretrained: bool = True  # the published weights; false trains from scratch
     checkpoint: str | None = None  # a .safetensors or weights-only .pth file under the published key names; wins over `pretrained`
     arguments: dict[str, Scalar] = {}  # passed to timm.create_model, e.g. img_size, pad_type, drop_path_rate

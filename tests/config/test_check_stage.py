@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from stages.check import require_files
 
 from pipeline.config import FolderSource, Params, PartsSource, Source, resolve
 from pipeline.config.dataset import CollageSource, CubSource, InshopSource, LandmarksSource, TokensSource
 from pipeline.methods.fit import require_fit
 from pipeline.runtime.errors import UserError
 from stages import check
-from stages.check import require_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -118,7 +118,9 @@ def test_too_few_classes_of_ones_own_are_known_before_an_image_is_read(project: 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     text = (
-        project.read_text().replace("datasets: [parts]", "datasets: [folder]").replace("backbone: {name: resnet50}", "backbone: {name: test_resnet}")
+        project.read_text()
+        .replace("datasets: [parts]", "datasets: [folder]")
+        .replace("backbone: {name: resnet50.tv_in1k}", "backbone: {name: test_resnet}")
     )
     project.write_text(text.replace("[ms, crt, multihead, gsp, irt_r]", "[gsp, ms]").replace("sweeps: [gsp]", "sweeps: []"))
     message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.folder\.recipes\.ms\.batch\.classes=8'"

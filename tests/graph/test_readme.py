@@ -24,7 +24,8 @@ NOT_HERE = {
     "make bench": "timings, no test",
     "make data DATASET=cub": "1.1 GB from a server that is not ours; tests/ingest/test_download.py fetches from one that is",
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[ms]' -S 'methods.ms.backbone.name=resnet50' -S '++methods.ms.pooling.name=gem'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[ms]' -S 'methods.ms.backbone.name=resnet50.tv_in1k' "
+    "-S '++methods.ms.pooling.name=gem'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[multihead]' -S '++methods.multihead.heads=single'": _HOURS,
     (

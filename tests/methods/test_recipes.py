@@ -20,9 +20,9 @@ METHODS = PARAMS.names("methods")
 CLASSES, SAMPLES = 6, 48
 TINY = {"batch.classes": 4, "batch.images_per_class": 3}
 TRANSPORT = {"pooling.prototypes": 4, "pooling.initialization_memory": 24}
-PAPERS = {"crt": "mit_b2", "multihead": "resnet50", "gsp": "bn_inception", "irt": "deit_small_patch16_224"}
+PAPERS = {"crt": "mit_b2", "multihead": "resnet50.tv_in1k", "gsp": "bn_inception", "irt": "deit_small_patch16_224"}
 PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
-PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50")
+PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_in1k")
 
 
 def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
