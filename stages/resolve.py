@@ -7,6 +7,7 @@ from pipeline.config.inputs import ROOT
 from pipeline.resolution.code import Code
 from pipeline.resolution.files import check, files, plan
 from pipeline.runtime.files import atomic_directory, write_json
+from pipeline.runtime.stage import ROOT as PROJECT
 from pipeline.runtime.stage import main
 
 
@@ -17,7 +18,7 @@ def run() -> None:
     for dataset in run.axes.datasets:  # stage ingest depends on this folder; the files of a set may be elsewhere
         Path("data/raw", dataset).mkdir(parents=True, exist_ok=True)
     with atomic_directory(ROOT) as directory:
-        for path, content in files(run, Code(Path.cwd())):
+        for path, content in files(run, Code(PROJECT)):
             target = directory / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_json(target, content)

@@ -1,7 +1,6 @@
 """A recipe as text: every value with the layer that sets it, or what differs from another revision."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pipeline.config import Params, resolve
@@ -10,6 +9,7 @@ from pipeline.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
 from pipeline.resolution.code import Code
 from pipeline.resolution.files import modules_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.stage import ROOT
 
 
 def recipe(dataset: str, method: str) -> str:
@@ -37,7 +37,7 @@ def difference(dataset: str, method: str, revision: str) -> str:
         for field in dict.fromkeys((*old, *new))
         if old.get(field, absent) != new.get(field, absent)
     ]
-    code = Code(Path.cwd()).closure(["stages.train", *modules_of(now)])
+    code = Code(ROOT).closure(["stages.train", *modules_of(now)])
     lines += [f"code: {module}" for module in sorted({*code, *before.code}) if code.get(module) != before.code.get(module)]
     return "\n".join(lines) or f"{method} on {dataset} is the same as at {revision}."
 
