@@ -1,4 +1,4 @@
-"""docs/published.md, written from the tables: `python -m pipeline.published.document > docs/published.md`. A test holds the two equal."""
+"""Writes docs/published.md from the tables: `python -m pipeline.published.document > docs/published.md`."""
 
 import sys
 from typing import Any
@@ -7,12 +7,13 @@ from pipeline.published.model import Columns, Paper, Printed, Table, groups, pap
 
 _HEAD = """# Published numbers
 
-What the four papers print, as the report sets it beside ours. Written from `pipeline/published/*.yaml` by `python -m pipeline.published.document`;
-`pipeline.published.published("cub", "ms")` gives the same rows to a program.
+The tables of the four papers, as the report compares them with our numbers. `python -m pipeline.published.document`
+writes this page from `pipeline/published/*.yaml`; `pipeline.published.published("cub", "ms")` returns the same rows.
 
-Percent as printed, but for density and decay. A recipe stands where one of ours makes the row, with what its resolved fields must say besides
-([library.md](library.md): how to say it). Network, dimensions and size are empty where the paper does not state them. *Italic* rows are quoted there
-from other papers. † is not to be trusted, for the reason below the table; ? is printed and could not be read. Names are without marks of citations.
+Numbers are percent as printed, except density and decay. Column "recipe" has the recipe of ours that reproduces the
+row, and the values that it must have ([library.md](library.md) lists the options). Network, dimensions and size are
+empty where the paper does not state them. *Italic* rows are quoted there from other papers. A number with † is not
+reliable; the reason is below the table. ? is printed and not legible. Names are without citation marks.
 """
 _METRICS = {
     "map_at_r": "MAP@R",
