@@ -1,7 +1,7 @@
 # make repro   environment, then the whole graph: images -> report, on the built-in data set
 # make test    environment, then everything that can fail: lint, types, import walls, all tests
 # make check   the two-minute part of `make test`
-# make data    DATASET=cub: the published files of a data set, with resume and hash check, into data/raw/cub
+# make docs    these pages and an API reference as a site: site/index.html
 # make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
 
 PYTHON ?= python3
@@ -13,7 +13,7 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint data named bench help
+.PHONY: repro test check lint docs bench help
 help:
 	@sed -n '1,5s/^# //p' Makefile
 
@@ -36,12 +36,6 @@ lint: $(VENV)/.development-$(FAISS)
 	ruff format --check .
 	mypy
 	lint-imports
-
-data: named $(VENV)/.runtime-$(FAISS)
-	@python -m pipeline.ingest.files.download '$(DATASET)' 'data/raw/$(DATASET)'
-
-named:
-	@test -n '$(DATASET)' || { echo "Say which: make data DATASET=cub (or sop, cifar10, cifar100, omniglot, sfm120k, roxford5k, rparis6k)"; exit 2; }
 
 bench: $(VENV)/.development-$(FAISS)
 	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
