@@ -11,7 +11,7 @@ The tables of the four papers, as the report compares them with our numbers. `py
 writes this page from `pipeline/published/*.yaml`; `pipeline.published.published("cub", "ms")` returns the same rows.
 
 Numbers are percent as printed, except density and decay. Column "recipe" has the recipe of ours that reproduces the
-row, and the values that it must have ([library.md](library.md) lists the options). Network, dimensions and size are
+row, and the values that it must have ([papers.md](papers.md) lists the options). Network, dimensions and size are
 empty where the paper does not state them. *Italic* rows are quoted there from other papers. A number with † is not
 reliable; the reason is below the table. ? is printed and not legible. Names are without citation marks.
 """
