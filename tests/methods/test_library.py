@@ -143,7 +143,7 @@ def overridden(overrides: list[str], folder: Path) -> Params:
 
 
 def test_there_are_commands() -> None:
-    assert len(typed()) > 20
+    assert len(typed()) > 15
     assert len(tabulated()) > 30
 
 
