@@ -11,7 +11,6 @@ import pytest
 import tqdm
 
 from pipeline.runtime.progress import Progress, terminal_columns
-from pipeline.training.console import Console
 
 
 def test_a_log_gets_plain_lines(tmp_path: Path) -> None:
@@ -95,16 +94,3 @@ def test_a_terminal_gets_one_line_cut_to_its_width(columns: int) -> None:
 
 def test_a_terminal_of_unknown_width() -> None:
     assert run_on_a_terminal(0)[0] == 80
-
-
-def test_a_worker_cuts_its_line_to_the_terminal_of_the_stage(tmp_path: Path) -> None:
-    for columns in (None, 30):
-        path = tmp_path / str(columns)
-        with Console(path, columns) as console, Progress("train", 9, "images", console) as progress:
-            progress.advance(9, NOTE)
-        content = path.read_bytes().decode()
-        assert (NOTE in content) is (columns is None)
-        assert ("\r" in content) is (columns is not None)
-        assert max(map(len, re.split("[\r\n]+", content))) <= (columns or 200)
-        assert content.endswith("\n")
-        assert content.count("\n") == 1
