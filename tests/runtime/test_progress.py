@@ -1,4 +1,4 @@
-"""Progress: plain lines in a log, with rate, ETA and the caller's note; one line on a terminal, cut to its width."""
+"""Progress: plain lines in a log, with rate, ETA and the caller's note; one line on a terminal."""
 
 import fcntl
 import os
@@ -61,7 +61,7 @@ NOTE = "step 12  loss 1.234 (terms 1, 2, 3, 4)  validation R@1 56.7%"
 
 
 def run_on_a_terminal(columns: int) -> tuple[int | None, str]:
-    """The width that is seen, and what ten steps with a long or a short note write to a terminal of `columns`."""
+    """The width that is seen, and what ten steps with a long or a short note write to a terminal."""
     terminal, device = os.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(device, "w") as stream:
