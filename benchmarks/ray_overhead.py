@@ -1,4 +1,5 @@
-"""Seconds that Ray adds to a training: from the call to the first line of the loop, and from its last line to the return.
+"""Seconds that Ray adds to a training: from the call to the first line of the loop, and from its last line
+to the return.
 
 They are compared with a bare process that imports what the loop imports.
 """

@@ -40,13 +40,14 @@ class Listed(NamedTuple):
 def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, processes: int | None = None) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
 
-    An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of unchanged
-    files are kept if the model is the same. A picture is identified by its bytes, so moving files embeds nothing.
+    An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of
+    unchanged files are kept if the model is the same. A picture is identified by its bytes, so moving files
+    embeds nothing.
     A damaged catalog is built again from the pictures. Vectors that a killed build had embedded are read from
     `<output>.unfinished`.
 
-    Raises UserError if there is no picture, the model is incomplete, the disk is full, or, unless `skip_damaged`, a
-    picture cannot be read; then nothing has changed. Skipped ones are named in catalog.json.
+    Raises UserError if there is no picture, the model is incomplete, the disk is full, or, unless
+    `skip_damaged`, a picture cannot be read; then nothing has changed. Skipped ones are named in catalog.json.
     """
     model, photos, output = Path(model), Path(photos), Path(output)
     restore_directory(output)
@@ -89,8 +90,8 @@ def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, p
 def listed(photos: Path, processes: int | None = None) -> Listed:
     """Reads every picture below a folder to its end.
 
-    Files that are no pictures by their name are left alone and counted; hidden ones are ignored. Images in formats
-    that are not read are named in a warning. Raises UserError if a folder cannot be listed.
+    Files that are no pictures by their name are left alone and counted; hidden ones are ignored. Images in
+    formats that are not read are named in a warning. Raises UserError if a folder cannot be listed.
     """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
@@ -128,7 +129,7 @@ def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
 
 
 def _is_catalog(output: Path) -> bool:
-    """Whether a build made this directory, even if one of its files is missing. Other directories are never replaced."""
+    """Whether a build made this directory, even if one of its files is missing. Others are never replaced."""
     return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
 
 

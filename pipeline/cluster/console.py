@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Console(io.TextIOWrapper):
-    """The standard error of a worker: unbuffered, and a terminal of `columns` if the standard error of the stage is one.
+    """The standard error of a worker: unbuffered, and a terminal if the standard error of the stage is one.
 
     `columns` is `terminal_columns(sys.stderr)` of the stage: None if it is a log.
     """

@@ -1,9 +1,12 @@
 """The base of every settings model."""
 
 import json
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+
+
+Model = TypeVar("Model", bound="Strict")
 
 
 class Strict(BaseModel):
@@ -12,7 +15,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True, protected_namespaces=())
 
     @classmethod
-    def parse(cls, value: Any) -> Self:
+    def parse(cls: type[Model], value: Any) -> Model:
         """The settings in plain values, as YAML and JSON hold them: a list is a tuple. Raises pydantic.ValidationError."""
         return cls.model_validate_json(as_json(value))
 

@@ -17,8 +17,9 @@ from PIL import Image, ImageOps
 
 from pipeline.data.scratch import Scratch
 
-# Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within the process. Without this list
-# Pillow starts Ghostscript on PostScript, and parses some thirty formats that no data set uses.
+# Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within the
+# process. Without this list Pillow starts Ghostscript on PostScript, and parses some thirty formats that no data
+# set uses.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 178_956_970  # where Pillow refuses a "decompression bomb"; held for JPEG too
 WHITE = (255, 255, 255, 255)
@@ -60,8 +61,9 @@ def decode(encoded: UInt8[np.ndarray, "bytes"], scratch: Scratch | None = None) 
 
     With `scratch` the result may lie in its memory, and is overwritten by the next picture decoded with it.
 
-    Raises ValueError saying what is wrong with the bytes: corrupt, truncated, not of `FORMATS`, or larger than `MAX_PIXELS`. JPEG has no checksum:
-    flipped bits that happen to be well-formed code words cannot be seen here, only by the shards' sha256.
+    Raises ValueError with what is wrong with the bytes: corrupt, truncated, not of `FORMATS`, or larger than
+    `MAX_PIXELS`. JPEG has no checksum: flipped bits that happen to be well-formed code words cannot be detected
+    here, only by the shards' sha256.
     """
     jpeg = jpeg_header(encoded)
     if jpeg is None:

@@ -1,4 +1,4 @@
-"""Remarks after a successful ingest: images that were left out, and sources whose changes DVC does not notice."""
+"""Remarks after a successful ingest: images that were left out, sources that DVC does not watch."""
 
 import os
 from collections.abc import Iterator

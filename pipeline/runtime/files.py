@@ -1,7 +1,7 @@
 """Files and directories that are replaced as a whole: written under another name, synced, renamed.
 
-After a crash a file is the old or the new one. A directory is the old or the new one too, but between two renames
-the old one is at `.NAME.replaced` for a moment; the next writer puts it back.
+After a crash a file is the old or the new one. A directory is the old or the new one too, but between two
+renames the old one is at `.NAME.replaced` for a moment; the next writer puts it back.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pipeline.runtime.errors import UserError
 # `dvc gc --workspace` is not among them: it deletes the cached models of every other commit.
 _MAKE_SPACE = """Make space in one of these ways, then run the same command again.
     Free space outside the project. This keeps every result.
-    Move DVC's cache to a larger disk: move .dvc/cache, then `dvc cache dir --local NEW_PATH`. This keeps every result.
+    Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
 
@@ -51,7 +51,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     with full_disk_is_an_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = _partial(path)
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # the system applies the umask
+        partial.touch(0o666, exist_ok=False)  # the system applies the umask
         try:
             yield partial
             _sync(partial)
@@ -65,11 +65,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_directory(path: Path) -> Iterator[Path]:
     """Yields an empty directory beside `path`. On success it is synced and takes the place of `path`.
 
-    The old directory is renamed to `.NAME.replaced`, the new one is renamed to `path`, then the old one is
-    deleted. On any error the new directory is removed, and `path` stays as it was. A process that is killed leaves
-    the old or the new directory whole: at `path`, or, between the two renames, at `.NAME.replaced`, from where
-    `restore_directory` puts it back. Leftovers of a killed process are removed first, so only one process at a
-    time may write `path`. If `path` is a link, the directory that it names is replaced.
+    The old directory is renamed to `.NAME.replaced`, the new one is renamed to `path`, then the old one
+    is deleted. On any error the new directory is removed, and `path` stays as it was. A process that is
+    killed leaves the old or the new directory whole: at `path`, or, between the two renames, at
+    `.NAME.replaced`, from where `restore_directory` puts it back. Leftovers of a killed process are
+    removed first, so only one process at a time may write `path`. If `path` is a link, the directory that
+    it names is replaced.
     """
     with full_disk_is_an_error(Path(path)):
         path = Path(path).resolve()
@@ -97,8 +98,8 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 def restore_directory(path: Path) -> None:
     """Completes the replacement of `path` that a killed `atomic_directory` left half done.
 
-    Puts the old directory back if `path` is missing, else deletes it. A program that reads `path` before it writes
-    it again calls this first.
+    Puts the old directory back if `path` is missing, else deletes it. A program that reads `path` before it
+    writes it again calls this first.
     """
     path = Path(path).resolve()
     replaced = _replaced(path)
@@ -133,7 +134,7 @@ def _partial(path: Path) -> Path:
 
 
 def _is_partial(name: str, target: str) -> bool:
-    """Whether a killed process left `name` while it wrote `target`, and no other target such as `target`.v2."""
+    """Whether a killed process left `name` while it wrote `target`, not another one such as `target`.v2."""
     return re.fullmatch(rf"\.{re.escape(target)}\.[a-z0-9_]+\.partial", name) is not None
 
 

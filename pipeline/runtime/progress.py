@@ -1,4 +1,4 @@
-"""Progress of long work: one line on a terminal, cut to its width; a plain line every few seconds in a log."""
+"""Progress of long work: one line on a terminal, cut to its width; plain lines every few seconds in a log."""
 
 import io
 import os
@@ -16,7 +16,7 @@ Stream = TextIO | io.TextIOBase
 class Progress(tqdm):
     """Counts `total` units of work and shows the rate, the remaining time and the caller's note.
 
-    On a terminal tqdm rewrites one line. Elsewhere a line is printed every `interval` seconds, and one at the end.
+    On a terminal tqdm rewrites one line. In a log a line is printed every `interval` seconds and at the end.
     """
 
     monitor_interval = 0  # no thread that redraws: every `advance` checks the time instead
@@ -56,7 +56,8 @@ class Progress(tqdm):
     @property
     def format_dict(self) -> dict[str, Any]:
         """What tqdm formats: the text of the line, and the width to which it is cut."""
-        return {**super().format_dict, "ncols": self.columns, "line": self._line(super().format_dict["elapsed"])}
+        facts = super().format_dict
+        return {**facts, "ncols": self.columns, "line": self._line(facts["elapsed"])}
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """Draws the line on a terminal, or prints it to a log if it has changed."""
@@ -88,7 +89,7 @@ Progress.set_lock(threading.RLock())  # tqdm's default lock is a semaphore betwe
 def terminal_columns(stream: Stream) -> int | None:
     """The width of the terminal that `stream` writes to; None if it is no terminal.
 
-    A stream may have the attribute `columns`: the console of a worker knows the width of the stage's terminal.
+    A stream may have the attribute `columns`: the console of a worker has that of the stage's terminal.
     """
     if not stream.isatty():
         return None

@@ -87,7 +87,8 @@ def kill(target: Path, number: int, moment: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])  # rename the old one, the new one; delete nothing; rename and delete the old one
+# 1: rename the old one, 2: rename the new one, 3: delete nothing, 4: rename the old one again, 5: delete it
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_a_kill_leaves_the_old_or_the_new_directory(tmp_path: Path, number: int, moment: str) -> None:
     target = tmp_path / "out"
     target.mkdir()

@@ -1,4 +1,4 @@
-"""Progress: plain lines in a log, with rate, ETA and the caller's note; one line on a terminal, cut to its width."""
+"""Progress: plain lines in a log, with rate, ETA and the caller's note; one line on a terminal."""
 
 import fcntl
 import os
@@ -62,7 +62,7 @@ NOTE = "step 12  loss 1.234 (terms 1, 2, 3, 4)  validation R@1 56.7%"
 
 
 def run_on_a_terminal(columns: int) -> tuple[int | None, str]:
-    """The width that is seen, and what ten steps with a long or a short note write to a terminal of `columns`."""
+    """The width that is seen, and what ten steps with a long or a short note write to a terminal."""
     terminal, device = os.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(device, "w") as stream:
@@ -95,16 +95,3 @@ def test_a_terminal_gets_one_line_cut_to_its_width(columns: int) -> None:
 
 def test_a_terminal_of_unknown_width() -> None:
     assert run_on_a_terminal(0)[0] == 80
-
-
-def test_a_worker_cuts_its_line_to_the_terminal_of_the_stage(tmp_path: Path) -> None:
-    for columns in (None, 30):
-        path = tmp_path / str(columns)
-        with Console(path, columns) as console, Progress("train", 9, "images", console) as progress:
-            progress.advance(9, NOTE)
-        content = path.read_bytes().decode()
-        assert (NOTE in content) is (columns is None)
-        assert ("\r" in content) is (columns is not None)
-        assert max(map(len, re.split("[\r\n]+", content))) <= (columns or 200)
-        assert content.endswith("\n")
-        assert content.count("\n") == 1

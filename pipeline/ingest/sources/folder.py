@@ -21,7 +21,7 @@ from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 
 SUFFIXES = frozenset([".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
-# Images in formats that are not read (data.decode.FORMATS). They are reported: a user expects them to be read.
+# Images in formats that are not read (data.decode.FORMATS). They are reported, because a user expects them.
 _CODECS = (".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
 _DRAWINGS = (".psd", ".tga", ".pcx", ".exr", ".svg", ".eps", ".xcf")
 _CAMERAS = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef", ".srw")
@@ -43,7 +43,7 @@ class Directory:
     def names(self) -> list[str]:
         """Sorted. Links are followed, a folder is entered once: a link to an enclosing folder does no harm.
 
-        Raises UserError if a folder cannot be listed, unless it is hidden or the `lost+found` of a file system.
+        Raises UserError if a folder cannot be listed, unless it is hidden or `lost+found` of a file system.
         """
         found, entered = [], set()
         unreadable: dict[str, str] = {}  # the reason, by folder
@@ -63,8 +63,9 @@ class Directory:
             found += [(Path(here) / name).relative_to(self.path).as_posix() for name in files]
         if unreadable:
             reasons = [f"{folder} ({reason})" for folder, reason in sorted(unreadable.items())]
+            count = f"{len(unreadable):,} folder{'s' * (len(unreadable) > 1)}"
             raise UserError(
-                f"{len(unreadable):,} folder{'s' * (len(unreadable) > 1)} cannot be read: {enumerated(reasons)}.",
+                f"{count} cannot be read: {enumerated(reasons)}.",
                 "Allow reading and entering them (chmod u+rx), or move them to another place.",
             )
         return sorted(found)
@@ -84,9 +85,10 @@ class _Row(NamedTuple):
 def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     """Lists the images and gives every class its split: the CSV's, or `test_share` of the classes by `order` and `seed`.
 
-    The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes. Files that
-    are no images are left alone and counted in the manifest. Without a CSV, images in formats that are not read are
-    listed there too, as `unread_images`. Raises UserError naming the file, or the line of the CSV, that does not fit.
+    The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes.
+    Files that are no images are left alone and counted in the manifest. Without a CSV, images in formats that
+    are not read are listed there too, as `unread_images`. Raises UserError with the file, or the line of the CSV,
+    that does not fit.
     """
     root = Path(source.path)
     files = Directory(root) if root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip") else Archive(root)
@@ -114,8 +116,9 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
 
 
 def unread_images(names: list[str]) -> list[str]:
-    """Those of `names` that are images in a format that is not read, by their suffix. Hidden files are left out."""
-    return [name for name in names if PurePosixPath(name).suffix.lower() in UNREAD_SUFFIXES and not is_hidden(name)]
+    """Those of `names` that are images in a format that is not read, by their suffix, without hidden files."""
+    visible = (name for name in names if not is_hidden(name))
+    return [name for name in visible if PurePosixPath(name).suffix.lower() in UNREAD_SUFFIXES]
 
 
 def unread_sentence(unread: list[str]) -> str:
