@@ -37,6 +37,12 @@ lint: $(VENV)/.development-$(FAISS)
 	mypy
 	lint-imports
 
+docs: $(VENV)/.docs-$(FAISS)
+	python -m pipeline.published.document > docs/.page && mv docs/.page docs/published.md
+	python -m pipeline.methods.document > docs/.page && mv docs/.page docs/library.md
+	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
+
 bench: $(VENV)/.development-$(FAISS)
 	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
 	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
@@ -55,3 +61,7 @@ $(VENV)/.development-$(FAISS): pyproject.toml | $(VENV)/bin/python
 	@echo "== installing with development tools ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
 	$(VENV)/bin/python -m pip install --quiet -e '.[$(FAISS),dev]'
 	@touch $@ $(VENV)/.runtime-$(FAISS)
+
+$(VENV)/.docs-$(FAISS): $(VENV)/.development-$(FAISS)
+	$(VENV)/bin/python -m pip install --quiet -e '.[docs]'
+	@touch $@

@@ -1,4 +1,4 @@
-"""What every loss and every pooling of the library promises, whichever there are: a part that is added (docs/extending.md) is held to it at once."""
+"""The contract of every loss and every pooling. It also applies to each part that is added (docs/extending.md)."""
 
 import inspect
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from pipeline.config import losses, poolings
 from pipeline.config.strict import Strict
 from pipeline.losses.memory import CrossBatchMemory
-from pipeline.methods import parts
+from pipeline.methods import modules
 from pipeline.methods.build import initial_method
 from pipeline.models.backbone import Backbone
 from pipeline.models.batch_norm import SynchronisedBatchNorm
@@ -27,26 +27,24 @@ pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAI
 
 
 @pytest.mark.parametrize(
-    ("union", "table", "given"),
+    ("settings", "given"),
     [
-        (losses.AnyPairLoss, parts.PAIR_LOSSES, ()),
-        (losses.AnyProxyLoss, parts.PROXY_LOSSES, ("classes", "dim")),
-        (poolings.AnyMapPooling, parts.POOLINGS | parts.PROJECTING_POOLINGS, ("channels", "dim")),
-        (poolings.AnyAttributePooling, parts.ATTRIBUTE_POOLINGS, ("channels", "dim")),
+        *((part, ()) for part in get_args(losses.AnyPairLoss)),
+        *((part, ("classes", "dim")) for part in get_args(losses.AnyProxyLoss)),
+        *((part, ("channels", "dim")) for part in get_args(poolings.AnyMapPooling) if part not in OF_A_KIND),
+        *((part, ("channels", "dim")) for part in get_args(poolings.AnyAttributePooling)),
     ],
 )
-def test_every_part_has_a_module_whose_arguments_are_its_fields(union: Any, table: dict[type[Strict], Any], given: tuple[str, ...]) -> None:
-    assert set(get_args(union)) - OF_A_KIND == set(table), "the union in pipeline/config and the table in pipeline/methods/parts.py differ"
-    for settings, module in table.items():
-        wanted = inspect.signature(module).parameters
-        if not any(argument.kind == argument.VAR_KEYWORD for argument in wanted.values()):
-            assert set(wanted) - set(given) == set(settings.model_fields) - {"name"}, settings.__name__
+def test_a_part_has_a_module_whose_arguments_are_its_fields(settings: Any, given: tuple[str, ...]) -> None:
+    arguments = inspect.signature(modules.load(settings.module)).parameters
+    if not any(argument.kind == argument.VAR_KEYWORD for argument in arguments.values()):
+        assert set(arguments) - set(given) == set(settings.model_fields) - {"name"}
 
 
 def loss_of(name: str) -> nn.Module:
     """A pair loss, or a proxy loss of 4 classes, in float64."""
     torch.manual_seed(0)
-    built = parts.pair_loss(PAIRS[name]()) if name in PAIRS else parts.proxy_loss(PROXIES[name](), 4, DIM)
+    built = modules.pair_loss(PAIRS[name]()) if name in PAIRS else modules.proxy_loss(PROXIES[name](), 4, DIM)
     return built.double().train()
 
 
@@ -149,7 +147,7 @@ def pooling_of(name: str) -> tuple[nn.Module, Tensor]:
     """A pooling of maps of 4 x 4, and six such maps."""
     torch.manual_seed(0)
     network = Backbone("test_resnet", arguments={"output_stride": 8})
-    built = parts.map_pooling(MAPS[name](**SMALL.get(name, {})), network, DIM, SIDE)
+    built = modules.map_pooling(MAPS[name](**SMALL.get(name, {})), network, DIM, SIDE)
     return built.train(), torch.randn(6, network.channels[-1], 4, 4, generator=torch.Generator().manual_seed(1))
 
 
