@@ -88,8 +88,8 @@ def require_networks(params: Params, recipes: dict[tuple[str, str], Recipe]) -> 
 
 def require_classes(params: Params, source: FolderSource, dataset: str, recipes: dict[str, Recipe], seeds: tuple[int, ...]) -> None:
     """Raises UserError where a user's own images have too few classes or images for a recipe: what training would say, before any image is read."""
+    from pipeline.data.class_split import split_classes
     from pipeline.data.sampler import make_sampler
-    from pipeline.training.validation import split_classes
 
     pictures = folder.collection(source).in_order()
     require_usable(pictures, source.path)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.config.methods import Recipe
+from pipeline.data.class_split import hold_out
 from pipeline.data.loader import Sampler, TrainBatch, TrainLoader
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import Shards
@@ -33,7 +34,7 @@ from pipeline.training.mining import mine, tuple_sampler
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.state import digest, identity, other_states, remove_states, state_directory
 from pipeline.training.step import Step, train_step
-from pipeline.training.validation import hold_out, validate, watch_test
+from pipeline.training.validation import validate, watch_test
 
 Report = Callable[[history.Row], None]
 

@@ -7,12 +7,13 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 
 from pipeline.config.methods import Recipe
+from pipeline.data.class_split import ClassSplit
 from pipeline.data.shards import Shards
 from pipeline.data.tuples import TupleSampler
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.training.gather import world_size
-from pipeline.training.validation import ClassSplit, embed_rows
+from pipeline.training.validation import embed_rows
 
 
 def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> TupleSampler:

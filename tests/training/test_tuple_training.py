@@ -14,6 +14,7 @@ import torch
 from pipeline.config import Params, Recipe, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
 from pipeline.config.methods import parse_recipe
+from pipeline.data.class_split import split_groups
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.ingest.ingest import ingest
 from pipeline.methods.build import initial_method
@@ -21,7 +22,6 @@ from pipeline.runtime.errors import UserError
 from pipeline.training import loop, validation
 from pipeline.training.job import Job, job_of
 from pipeline.training.mining import mine, tuple_sampler
-from pipeline.training.validation import split_groups
 from stages import evaluate, export
 from tests.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from pipeline.config import Recipe
+from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
 from pipeline.methods.build import initial_method
 from pipeline.training import loop
-from pipeline.training.validation import embed_rows, split_classes, validate
+from pipeline.training.validation import embed_rows, validate
 from tests.training.jobs import job, recipe, write_tiny_set
 from tests.training.workers import run_workers
 

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from pipeline.config.parts import Fold
 from pipeline.config.stages import EnsembleSettings
+from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.training.job import Job, Outputs
 from pipeline.training.state import digest, identity
-from pipeline.training.validation import split_classes
 
 EMBEDDINGS, RECORD, HISTORY = "test.arrow", "member.json", "history.csv"  # what `done` holds
 _EXPORT = Path(__file__).resolve().parents[1] / "export"
