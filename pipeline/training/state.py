@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 
@@ -36,7 +37,7 @@ def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, A
         "recipe": job.recipe,
         "seed": job.seed,
         "shards": fingerprint,
-        "backbone": None if checkpoint is None else _file_digest(Path(job.root) / checkpoint),
+        "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),
         "code": code_digest(),
         "workers": world,
         "threads": job.threads,
@@ -54,7 +55,7 @@ def code_digest(package: Path = _PACKAGE) -> str:
     """sha256 over names and bytes of the source files that a training imports."""
     total = hashlib.sha256()
     for file in sorted(path for name in _CODE for path in (package / name).rglob("*.py")):
-        total.update(f"{file.relative_to(package).as_posix()}\0{_file_digest(file)}\0".encode())
+        total.update(f"{file.relative_to(package).as_posix()}\0{sha256_of(file)}\0".encode())
     return total.hexdigest()
 
 
@@ -75,9 +76,8 @@ def remove_states(directory: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _file_digest(path: Path) -> str:
+def _checkpoint_digest(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", "Correct the path in the recipe (backbone.checkpoint).") from None

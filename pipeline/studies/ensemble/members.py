@@ -10,7 +10,6 @@ seeds open.) A member is kept in a directory named by all that decides its bytes
         done/                                      what the outs take over, once it is there the member is finished
 """
 
-import hashlib
 import itertools
 import json
 import shutil
@@ -22,6 +21,7 @@ from pipeline.config.stages import EnsembleSettings
 from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import Shards
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.training.job import Job, Outputs
@@ -125,18 +125,12 @@ def adopt(members: list[Member], output: Path) -> None:
         if member.finished or not (found / RECORD).is_file():
             continue
         record = json.loads((found / RECORD).read_text(encoding="utf-8"))
-        if record["identity"] == member.identity and file_digest(found / EMBEDDINGS) == record["sha256"]:
+        embeddings = found / EMBEDDINGS
+        whole = embeddings.is_file() and sha256_of(embeddings) == record["sha256"]
+        if whole and record["identity"] == member.identity:
             with atomic_directory(member.done) as aside:
                 shutil.copytree(found, aside, dirs_exist_ok=True)
 
 
-def file_digest(path: Path) -> str:
-    """sha256 in hex; empty for a file that is not there."""
-    if not path.is_file():
-        return ""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _export_digest() -> str:
-    return digest({path.name: file_digest(path) for path in sorted(_EXPORT.glob("*.py"))})
+    return digest({path.name: sha256_of(path) for path in sorted(_EXPORT.glob("*.py"))})

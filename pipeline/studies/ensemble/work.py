@@ -16,8 +16,9 @@ from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards
 from pipeline.export.model import embed_rows
 from pipeline.methods.artifact import load_method
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.studies.ensemble.members import EMBEDDINGS, HISTORY, RECORD, Member, file_digest
+from pipeline.studies.ensemble.members import EMBEDDINGS, HISTORY, RECORD, Member
 from pipeline.training.job import Outputs
 from pipeline.training.loop import Report, reproducible, train
 from pipeline.training.validation import BATCH
@@ -56,5 +57,5 @@ def _record(member: Member, outputs: Outputs, embeddings: Path) -> dict[str, Any
         "best_iteration": log["best_iteration"],
         f"validation_{metric}": float(selected[metric]),
         "identity": member.identity,
-        "sha256": file_digest(embeddings),
+        "sha256": sha256_of(embeddings),
     }
