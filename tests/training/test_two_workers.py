@@ -14,7 +14,10 @@ from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
 from pipeline.methods.build import initial_method
 from pipeline.training import loop
-from pipeline.training.validation import embed_rows, validate
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.gather import world_size
+from pipeline.training.validation import validate
+from pipeline.training.worker import Worker
 from tests.training.jobs import job, recipe, write_tiny_set
 from tests.training.workers import run_workers
 
@@ -33,11 +36,10 @@ def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float],
     rows = shards.rows("train")
     split = split_classes(rows, shards.labels[rows], settings.training.validation_share, seed=0)
     method = initial_method(settings, split.classes, len(split.rows), seed=0)
-    metrics = validate(method, shards, split, settings, rank, CPU, threads=1)
-    method.eval()
-    few = embed_rows(method, shards, split.validation_rows[:1], settings, rank, CPU, threads=1)  # the second worker has none
-    assert len(few) == 1
-    return metrics, embed_rows(method, shards, split.validation_rows, settings, rank, CPU, threads=1)
+    embedder = RowEmbedder(method, shards, settings, Worker(rank, world_size(), CPU))
+    metrics = validate(embedder, split)
+    assert len(embedder.embed(split.validation_rows[:1])) == 1  # the second worker has none
+    return metrics, embedder.embed(split.validation_rows)
 
 
 def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]
     real = loop.train_step
 
     def killed(*arguments: Any) -> Any:
-        if arguments[7] == 7:
+        if arguments[1].step == 7:
             raise Killed
         return real(*arguments)
 

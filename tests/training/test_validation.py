@@ -10,7 +10,9 @@ from pipeline.data.shards import Shards
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
-from pipeline.training.validation import METRICS, embed_rows, validate, watch_test
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.validation import METRICS, validate, watch_test
+from pipeline.training.worker import Worker
 from tests.training.jobs import CLASSES, IMAGES, recipe, write_tiny_set
 
 
@@ -20,12 +22,12 @@ def test_the_metrics_are_those_of_the_held_out_rows_in_order(tiny_set: Path) -> 
     split = split_classes(rows, shards.labels[rows], 0.4, seed=0)
     assert split.classes == CLASSES - 4
     method = initial_method(settings, split.classes, len(split.rows), seed=0)
-    found = validate(method, shards, split, settings, rank=0, device=torch.device("cpu"), threads=1)
+    embedder = RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu")))
+    found = validate(embedder, split)
     assert method.training
-    method.eval()
-    embeddings = embed_rows(method, shards, split.validation_rows, settings, 0, torch.device("cpu"), 1)
+    embeddings = embedder.embed(split.validation_rows)
     assert embeddings.shape == (4 * IMAGES, method.dim)
-    one = embed_rows(method, shards, split.validation_rows[7:8], settings, 0, torch.device("cpu"), 1)
+    one = embedder.embed(split.validation_rows[7:8])
     torch.testing.assert_close(one[0], embeddings[7], rtol=1e-4, atol=1e-5)
     expected = quick_metrics(embeddings.numpy(), split.validation_labels)
     assert found == {name: expected[name] for name in METRICS}
@@ -39,4 +41,4 @@ def test_the_test_classes_of_a_landmark_set_cannot_be_watched(tmp_path: Path) ->
     shards = Shards(tmp_path / "data/shards/tiny")
     shards.manifest["extras"] = {"ground_truth.parquet": "sha256"}
     with pytest.raises(UserError, match="watch_test judges test images by their classes"):
-        watch_test(method, shards, settings, 0, torch.device("cpu"), 1)
+        watch_test(RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu"))))

@@ -19,9 +19,10 @@ from pipeline.methods.artifact import load_method
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.ensemble.members import EMBEDDINGS, HISTORY, RECORD, Member
+from pipeline.training.embed import BATCH
 from pipeline.training.job import Outputs
-from pipeline.training.loop import Report, reproducible, train
-from pipeline.training.validation import BATCH
+from pipeline.training.loop import Report, train
+from pipeline.training.reproducible import reproducible
 
 
 def work(member: Member, device: torch.device, report: Report | None = None) -> None:
