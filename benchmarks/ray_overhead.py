@@ -34,7 +34,7 @@ def main() -> None:
     recipe = resolve(Params(ROOT / "params.yaml"), "parts", "baseline")
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as directory:
-            job = job_of("parts", "baseline", 0, recipe, Path(directory), 1, 1)
+            job = job_of("parts", "baseline", 0, recipe, Path(directory), threads=1, loader_threads=1)
             start = time.perf_counter()
             run_training(job, TrainSettings(workers=workers), loop)
             whole = time.perf_counter() - start

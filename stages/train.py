@@ -19,7 +19,8 @@ def run(dataset: str, method: str, seed: int) -> None:
     threads = machine.cpus_per_worker or max(1, cores // machine.workers)
     with in_full(params, dataset, method):
         check_world(recipe, machine.workers)
-        run_training(job_of(dataset, method, seed, recipe, Path.cwd(), threads, machine.loader_threads), machine)
+        of_machine = {"threads": threads, "loader_threads": machine.loader_threads}
+        run_training(job_of(dataset, method, seed, recipe, Path.cwd(), **of_machine), machine)
     say_unwatched(recipe, f"train@{dataset}-{method}-{seed}")
 
 

@@ -36,6 +36,7 @@ class Job:
     outputs: Outputs | None
     threads: int = 1  # of torch, per worker: with another number, sums round differently
     loader_threads: int = 2  # never change a batch
+    checkpoint_every: int = 100  # iterations; never changes a result
 
     @property
     def name(self) -> str:
@@ -53,9 +54,13 @@ class Job:
         return recipe.model_copy(update={"backbone": backbone})
 
 
-def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, threads: int, loader_threads: int) -> Job:
-    """The job of stage `train`, every path under the project root `root`."""
+def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, **machine: int) -> Job:
+    """The job of stage `train`, every path under the project root `root`.
+
+    machine: `threads`, `loader_threads` and `checkpoint_every` of Job, whose defaults apply.
+    """
     root, run = Path(root).resolve(), Path(dataset) / method
+    machine = {"checkpoint_every": recipe.training.checkpoint_every} | machine  # until the recipe field is removed
     return Job(
         dataset=dataset,
         method=method,
@@ -69,8 +74,7 @@ def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, thr
             history=root / "data/history" / run / f"{seed}.csv",
             log=root / "data/logs" / run / f"{seed}.json",
         ),
-        threads=threads,
-        loader_threads=loader_threads,
+        **machine,
     )
 
 

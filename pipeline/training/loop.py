@@ -93,7 +93,7 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
             record.add(step)
             if record.iteration % training.validate_every == 0 or record.iteration == training.iterations:
                 _validate(run, step.learning_rate, report)
-            elif record.iteration % training.checkpoint_every == 0:
+            elif record.iteration % run.job.checkpoint_every == 0:
                 save(run)
             if progress is not None:
                 progress.advance(run.recipe.batch.size, _note(step, run))

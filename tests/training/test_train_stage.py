@@ -39,6 +39,7 @@ def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(given: dict
     assert job.outputs.history == tmp_path / "data/history/parts/gsp/3.csv"
     assert job.outputs.log == tmp_path / "data/logs/parts/gsp/3.json"
     assert job.threads >= 1
+    assert job.loader_threads == settings.loader_threads
     assert pickle.loads(pickle.dumps(job)) == job
 
 

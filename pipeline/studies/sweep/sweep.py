@@ -34,7 +34,8 @@ def sweep(
     values = draw(settings)
     wanted = recipes(params, dataset, method, settings, values)
     metric = wanted[0].training.selection_metric
-    base = job_of(dataset, method, settings.seed, wanted[0], root, threads, machine.loader_threads)
+    of_machine = {"threads": threads, "loader_threads": machine.loader_threads}
+    base = job_of(dataset, method, settings.seed, wanted[0], root, **of_machine)
     state = base.root / "data/state/sweep" / dataset / method
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})
