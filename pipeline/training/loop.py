@@ -24,7 +24,7 @@ from pipeline.training.log import Clock
 from pipeline.training.mining import mine
 from pipeline.training.outputs import write_outputs
 from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import resume, save
+from pipeline.training.resume import save, start_or_resume
 from pipeline.training.run import TrainingRun, begin
 from pipeline.training.state import remove_states
 from pipeline.training.step import NotFinite, Step, train_step
@@ -50,7 +50,7 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
             run = begin(job, Worker(rank, world, device, job.loader_threads), clock)
-            resume(run)
+            start_or_resume(run)
         run.method.train()
         if run.recipe.training.iterations == 0 and not run.record.rows:
             _validate(run, 0.0, report)

@@ -1,9 +1,12 @@
 """What a finished run writes: the model, its history, and a log on which nothing depends."""
 
+import shutil
+
 from pipeline.methods.artifact import save_recipe, save_weights
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.training import history
 from pipeline.training.log import log_of
+from pipeline.training.resume import untrained_weights
 from pipeline.training.run import TrainingRun
 
 
@@ -13,6 +16,7 @@ def write_outputs(run: TrainingRun) -> None:
     if outputs is None:
         return
     with atomic_directory(outputs.model) as aside:
+        shutil.copyfile(untrained_weights(run), aside / "untrained.safetensors")
         save_weights(aside / "last.safetensors", run.method)
         if record.best_on_test is not None:
             run.method.load_state_dict(record.best_on_test_weights)

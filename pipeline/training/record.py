@@ -26,6 +26,7 @@ class Record:
     tuples: dict[int, Tensor] = field(default_factory=dict)  # of the current epoch, if batches are tuples
     seconds: dict[str, float] = field(default_factory=dict)  # per phase
     resumed_at: list[int] = field(default_factory=list)  # iterations
+    untrained: str = ""  # sha256 of the stored initial weights, if the job has outputs; on rank 0
 
     def add(self, step: Step) -> None:
         """Counts a finished step."""

@@ -109,7 +109,12 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert result["best"] == pytest.approx(best)
     assert result["best_iteration"] == next(entry["iteration"] for entry in told if entry["map_at_r"] == result["best"])
 
-    assert [path.name for path in sorted(todo.outputs.model.iterdir())] == ["last.safetensors", "recipe.json", "weights.safetensors"]
+    assert [path.name for path in sorted(todo.outputs.model.iterdir())] == [
+        "last.safetensors",
+        "recipe.json",
+        "untrained.safetensors",
+        "weights.safetensors",
+    ]
     log = _log(todo)
     assert log["images_per_second"] > 0
     assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}

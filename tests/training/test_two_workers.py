@@ -78,7 +78,8 @@ def test_both_workers_come_to_the_same_numbers(finished: tuple[Path, Path, list[
 
 def test_two_workers_killed_and_resumed_end_with_the_same_bytes(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
     straight, broken, _ = finished
-    names = [*(f"models/tiny/irt/0/{name}" for name in ("weights.safetensors", "last.safetensors", "recipe.json")), "history/tiny/irt/0.csv"]
+    files = ("weights.safetensors", "last.safetensors", "untrained.safetensors", "recipe.json")
+    names = [*(f"models/tiny/irt/0/{name}" for name in files), "history/tiny/irt/0.csv"]
     for name in names:
         assert (straight / "data" / name).read_bytes() == (broken / "data" / name).read_bytes(), name
     log = json.loads((broken / "data/logs/tiny/irt/0.json").read_text())
