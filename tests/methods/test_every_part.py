@@ -10,13 +10,14 @@ from torch.nn.functional import normalize
 
 from pipeline.config import losses, poolings
 from pipeline.config.strict import Strict
+from pipeline.data.loader import TrainBatch
 from pipeline.losses.memory import CrossBatchMemory
 from pipeline.methods import parts
 from pipeline.methods.build import initial_method
 from pipeline.models.backbone import Backbone
 from pipeline.models.batch_norm import SynchronisedBatchNorm
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import train_step
+from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
 
 DIM = 8
@@ -197,10 +198,10 @@ def test_two_steps_of_training_move_every_parameter(part: str) -> None:
     settings = recipe("baseline", optimizer={"name": "adamw", "learning_rate": 1e-3}, training={"precision": "float32"}, **blocks)
     method = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
     before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
-    optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
+    learner = Learner(method, build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu")), settings, 0)
     for step in range(2):
         images, labels = batch(step)
-        done = train_step(method, optimizer, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels), settings, 0, step, 0, str)
+        done = train_step(learner, TrainBatch(step, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels)))
         assert done.loss > 0
     assert all(isinstance(module, SynchronisedBatchNorm) for module in method.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
     assert [name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])] == []

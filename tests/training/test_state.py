@@ -25,8 +25,9 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
     job = _job(tmp_path)
     facts = state.identity(job, "shards", 1, "cpu")
     assert state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
-    assert state.state_directory(dataclasses.replace(job, state=None), facts) is None
-    assert _name(dataclasses.replace(job, loader_threads=7)) == _name(job)  # loaders never change a batch
+    assert state.state_directory(dataclasses.replace(job, state=None, outputs=None), facts) is None
+    for machine in ({"loader_threads": 7}, {"checkpoint_every": 7}):  # neither changes a result
+        assert _name(dataclasses.replace(job, **machine)) == _name(job)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,17 @@ def sweep(
     )
     recipes = [trial.recipe for trial in inputs.trials]
     metric = recipes[0].training.selection_metric
-    base = job_of(dataset, method, inputs.seed, recipes[0], root, threads, machine, inputs.training_code)
+    base = job_of(
+        dataset,
+        method,
+        inputs.seed,
+        recipes[0],
+        root,
+        threads=threads,
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        code=inputs.training_code,
+    )
     state = base.root / "data/state/sweep" / dataset / method
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})
