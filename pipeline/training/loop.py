@@ -5,17 +5,17 @@ Every worker runs the same loop on the same numbers: same batches (its own slice
 
 import contextlib
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.config.methods import Recipe
-from pipeline.data.loader import Sampler, TrainBatch, TrainLoader
+from pipeline.data.loader import Sampler, TrainLoader
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import Shards
 from pipeline.data.tuples import TupleSampler
@@ -132,8 +132,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
         with _progress(job, recipe, run, rank) as progress:
             while not run.finished(recipe):
                 stop = begin()
-                batches = cast(Generator[TrainBatch], loader.iterate(run.iteration, stop))  # closed at the end, which stops its threads
-                with contextlib.closing(batches):
+                batches = loader.iterate(run.iteration, stop)
+                with contextlib.closing(batches):  # which ends its threads
                     while run.iteration < stop and not run.finished(recipe):
                         with clock.phase("data_wait"):
                             batch = next(batches)

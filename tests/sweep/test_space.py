@@ -39,7 +39,7 @@ def test_a_range_of_logarithms_starts_above_zero() -> None:
 def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params) -> None:
     settings = space({RATIO: {"grid": [0.1, 0.6]}})
     found = recipes(params, "parts", "gsp", settings, draw(settings))
-    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]  # type: ignore[union-attr]
+    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]
     assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in found} == {(100, 25)}
 
 
