@@ -40,7 +40,7 @@ lint: $(VENV)/.development-$(FAISS)
 	lint-imports
 
 data: named $(VENV)/.runtime-$(FAISS)
-	@python -m pipeline.ingest.download '$(DATASET)' 'data/raw/$(DATASET)'
+	@python -m pipeline.ingest.files.download '$(DATASET)' 'data/raw/$(DATASET)'
 
 named:
 	@test -n '$(DATASET)' || { echo "Say which: make data DATASET=cub (or sop, cifar10, cifar100, omniglot, sfm120k, roxford5k, rparis6k)"; exit 2; }

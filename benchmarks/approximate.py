@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from timing import interleave, ratio, save
 
-from pipeline.retrieval.approximate import Hnsw, Ivf, IvfPq, approximate_search, build, load, recall
-from pipeline.retrieval.approximate import save as save_index
-from pipeline.retrieval.index_kinds import Setting
-from pipeline.retrieval.search import exact_search
-from pipeline.retrieval.sharded import Shard, sharded_search
+from pipeline.evaluation.search import exact_search
+from pipeline.index.approximate import Hnsw, Ivf, IvfPq, approximate_search, build, load, recall
+from pipeline.index.approximate import save as save_index
+from pipeline.index.kinds import Setting
+from pipeline.index.sharded import Shard, sharded_search
 
 ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 DIM, QUERIES, K, ROUNDS = 128, 1000, 10, 3

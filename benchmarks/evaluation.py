@@ -25,10 +25,10 @@ import numpy as np
 import psutil
 from timing import ratio, save
 
-from pipeline.retrieval import rank_count
-from pipeline.retrieval.evaluate import Sides, evaluate
-from pipeline.retrieval.metrics import Rows, averages, per_query
-from pipeline.retrieval.protocol import Protocol
+from pipeline.evaluation import rank_count
+from pipeline.evaluation.evaluate import Sides, evaluate
+from pipeline.evaluation.metrics import Rows, averages, per_query
+from pipeline.evaluation.protocol import Protocol
 
 IMAGES, CLASSES = 60_502, 11_316
 RECALL_AT = (1, 10, 100, 1000)

@@ -32,9 +32,9 @@ from pipeline.config.dataset import CubSource, SopSource
 from pipeline.data.decode import decode
 from pipeline.data.scratch import Scratch
 from pipeline.ingest.census import Count
+from pipeline.ingest.files.tarball import inflate
 from pipeline.ingest.ingest import ingest
 from pipeline.ingest.sources import cub, sop
-from pipeline.ingest.tarball import inflate
 
 TIMES_OF_DECODING = 1.0  # in every layout
 TIMES_OF_REUSE = 1.2  # a folder

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, resolve
 from pipeline.runtime.files import write_json
 from pipeline.runtime.stage import ROOT
 from pipeline.training.job import job_of
-from pipeline.training.runner import run_training
 
 
 def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:

@@ -22,7 +22,7 @@ from timing import save
 
 from pipeline.config import Params, Recipe, resolve
 from pipeline.methods.build import initial_method
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import mixed_precision, train_step
 

@@ -4,8 +4,8 @@ import csv
 from itertools import product
 from pathlib import Path
 
+from pipeline.analysis.analyze import COLUMNS, analyze, numbers
 from pipeline.config import AnalyzeSettings, Params, RunSettings, settings
-from pipeline.generalization.analysis import COLUMNS, analyze, numbers
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.runtime.stage import main
 

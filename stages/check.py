@@ -26,7 +26,7 @@ from pipeline.config import (
 from pipeline.config.command import in_full
 from pipeline.config.effect import require_effect
 from pipeline.ingest.collection import require_usable
-from pipeline.ingest.published import PUBLISHED, not_there
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.ingest.sources import folder
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipeline.config import EnsembleSettings, Params, TrainSettings, resolve, settings
 from pipeline.config.command import in_full
-from pipeline.ensemble.ensemble import ensemble
 from pipeline.runtime.stage import main
+from pipeline.studies.ensemble.ensemble import ensemble
 from pipeline.training.job import say_unwatched
 
 

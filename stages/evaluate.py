@@ -10,17 +10,17 @@ import pyarrow.parquet as pq
 from pipeline.config.params import Params
 from pipeline.config.resolve import settings
 from pipeline.config.stages import EvaluateSettings, Reduce
-from pipeline.export.embeddings import Embeddings, read
-from pipeline.retrieval.approximate import Index
-from pipeline.retrieval.approximate import save as save_index
-from pipeline.retrieval.evaluate import SELECTED, Extent, Sides, evaluate
-from pipeline.retrieval.index_kinds import KINDS
-from pipeline.retrieval.index_metrics import evaluate_index
-from pipeline.retrieval.landmarks import Judged, LandmarkProtocol, evaluate_landmarks
-from pipeline.retrieval.metrics import PerQuery, Rows
-from pipeline.retrieval.protocol import Protocol
-from pipeline.retrieval.reduction import Reduction, apply, fit_pca, fit_whitening, save
-from pipeline.retrieval.tables import file_of, write_neighbours, write_queries, write_table
+from pipeline.data.embeddings import Embeddings, read
+from pipeline.evaluation.evaluate import SELECTED, Extent, Sides, evaluate
+from pipeline.evaluation.index_metrics import evaluate_index
+from pipeline.evaluation.landmarks import Judged, LandmarkProtocol, evaluate_landmarks
+from pipeline.evaluation.metrics import PerQuery, Rows
+from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
+from pipeline.evaluation.tables import file_of, write_neighbours, write_queries, write_table
+from pipeline.index.approximate import Index
+from pipeline.index.approximate import save as save_index
+from pipeline.index.kinds import KINDS
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.runtime.stage import main

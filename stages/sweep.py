@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.config import Params, SweepSettings, TrainSettings, settings
 from pipeline.config.command import in_full
 from pipeline.runtime.stage import main
-from pipeline.sweep.sweep import sweep
+from pipeline.studies.sweep.sweep import sweep
 
 
 def run(dataset: str, method: str) -> None:

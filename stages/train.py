@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
+from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, resolve, settings
 from pipeline.config.command import in_full
 from pipeline.runtime.stage import main
 from pipeline.training.job import check_world, job_of, say_unwatched
-from pipeline.training.runner import run_training
 
 
 def run(dataset: str, method: str, seed: int) -> None:

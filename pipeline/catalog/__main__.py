@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Catalog
-from pipeline.catalog.page import page
+from pipeline.catalog.results_page import page
 from pipeline.runtime.files import atomic_file
 from pipeline.runtime.stage import said_plainly
 

@@ -15,8 +15,8 @@ from jaxtyping import Float32
 
 from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog
 from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
-from pipeline.ingest.archive import is_hidden
 from pipeline.ingest.collection import Content
+from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.skim import require_whole
 from pipeline.ingest.sources.folder import SUFFIXES, Directory
 from pipeline.ingest.workers import Damaged, Job, outcomes

@@ -53,7 +53,7 @@ class ExportSettings(Strict):
 
 
 class Reduce(Strict):
-    """A linear reduction of the embeddings, learned on those of the train images by the same weights (pipeline/retrieval/reduction.py)."""
+    """A linear reduction of the embeddings, learned on those of the train images by the same weights (pipeline/evaluation/reduction.py)."""
 
     dim: Count
     whiten: Literal["none", "pca", "pairs"] = "none"  # none: PCA; pairs: supervised, by the data set's table of matching images
@@ -67,13 +67,13 @@ class _Cells(Strict):
 
 
 class IvfSettings(_Cells):
-    """Inverted file (pipeline/retrieval/index_kinds.py)."""
+    """Inverted file (pipeline/index/kinds.py)."""
 
     kind: Literal["ivf"] = "ivf"
 
 
 class IvfPqSettings(_Cells):
-    """Inverted file of product-quantised codes (pipeline/retrieval/index_kinds.py)."""
+    """Inverted file of product-quantised codes (pipeline/index/kinds.py)."""
 
     kind: Literal["ivf_pq"] = "ivf_pq"
     code_bytes: Count = 32  # a divisor of the dimensions
@@ -81,7 +81,7 @@ class IvfPqSettings(_Cells):
 
 
 class HnswSettings(Strict):
-    """Navigable graph (pipeline/retrieval/index_kinds.py)."""
+    """Navigable graph (pipeline/index/kinds.py)."""
 
     kind: Literal["hnsw"] = "hnsw"
     neighbours: Annotated[int, Field(ge=2)] = 32

@@ -22,12 +22,12 @@ import torch
 from jaxtyping import Float32, Int64
 
 from pipeline.config.stages import ExportSettings
+from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
-from pipeline.export.embeddings import check, write
 from pipeline.export.scales import AS_IT_IS, check_scales, describe
 from pipeline.methods.artifact import Weights, load_method
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import Progress
 

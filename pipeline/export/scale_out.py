@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
+from pipeline.cluster.connection import connection
 from pipeline.config.stages import ExportSettings
 from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards
 from pipeline.export.model import Embedded, device, embed_rows, loader_threads
 from pipeline.export.scales import check_scales
 from pipeline.methods.artifact import Weights, load_method
-from pipeline.runtime.cluster import connection
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 

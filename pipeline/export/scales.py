@@ -19,7 +19,7 @@ from torch.nn import functional
 from pipeline.methods.artifact import LoadedModel
 from pipeline.methods.embedding import EmbeddingMethod
 from pipeline.methods.head import Linear
-from pipeline.methods.protocol import Method, Outputs, unit
+from pipeline.methods.method import Method, Outputs, unit
 from pipeline.models.token_embedding import TokenEmbedding
 from pipeline.pooling.gem import Gem
 from pipeline.pooling.second_order import SecondOrder

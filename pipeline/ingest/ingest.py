@@ -30,9 +30,9 @@ from pipeline.config.dataset import (
 from pipeline.data.shards import ShardWriter, sha256_of
 from pipeline.ingest.collection import Collection, Picture, require_usable
 from pipeline.ingest.duplicates import Proposals, summary
+from pipeline.ingest.files.tarball import scratch_directory
 from pipeline.ingest.prepare import pixels_of, prepare, stored_box
 from pipeline.ingest.sources import cars, cifar, collage, cub, folder, inshop, landmarks, omniglot, parts, revisited, sfm120k, sop, tokens
-from pipeline.ingest.tarball import scratch_directory
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.dataset import Source
-from pipeline.ingest.published import PUBLISHED
+from pipeline.ingest.releases import PUBLISHED
 
 _WATCHED = "data/raw"  # of the project: dvc.yaml names data/raw/<dataset>
 

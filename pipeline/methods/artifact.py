@@ -14,8 +14,8 @@ from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.losses.memory import CrossBatchMemory
 from pipeline.losses.snca import Snca
 from pipeline.methods.build import initial_method
+from pipeline.methods.method import Method
 from pipeline.methods.momentum import MomentumEncoder
-from pipeline.methods.protocol import Method
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 

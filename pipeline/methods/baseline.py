@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pipeline.config.methods import BaselineRecipe
 from pipeline.methods.embedding import EmbeddingMethod
-from pipeline.methods.protocol import Outputs
+from pipeline.methods.method import Outputs
 
 
 class Baseline(EmbeddingMethod):

@@ -7,8 +7,8 @@ from pipeline.methods.baseline import Baseline
 from pipeline.methods.crt import Crt
 from pipeline.methods.gsp import Gsp
 from pipeline.methods.irt import Irt
+from pipeline.methods.method import Method
 from pipeline.methods.multihead import Multihead
-from pipeline.methods.protocol import Method
 from pipeline.runtime.errors import UserError
 
 _CLASSES = {BaselineRecipe: Baseline, CrtRecipe: Crt, MultiheadRecipe: Multihead, GspRecipe: Gsp, IrtRecipe: Irt}

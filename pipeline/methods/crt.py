@@ -11,7 +11,7 @@ from pipeline.losses.consistency import similarity_consistency
 from pipeline.losses.diversity import prototype_diversity
 from pipeline.methods import parts
 from pipeline.methods.head import Linear
-from pipeline.methods.protocol import Method, Outputs, unit
+from pipeline.methods.method import Method, Outputs, unit
 from pipeline.models.coded_residual import CodedResidualBranches
 from pipeline.pooling.average import Average
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from pipeline.config.methods import BaselineRecipe, GspRecipe, IrtRecipe, Projection
 from pipeline.methods import parts
 from pipeline.methods.head import PoolingHead
+from pipeline.methods.method import Method, Outputs, unit
 from pipeline.methods.metric_loss import MetricLoss
 from pipeline.methods.momentum import MomentumEncoder
-from pipeline.methods.protocol import Method, Outputs, unit
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 from pipeline.config.methods import GspRecipe
 from pipeline.losses.zero_shot import ZeroShot
 from pipeline.methods.embedding import EmbeddingMethod, EmbeddingOutputs
-from pipeline.methods.protocol import Outputs
+from pipeline.methods.method import Outputs
 
 
 class Gsp(EmbeddingMethod):

@@ -6,7 +6,7 @@ from torch import Tensor
 from pipeline.config.methods import IrtRecipe
 from pipeline.losses.koleo import koleo
 from pipeline.methods.embedding import EmbeddingMethod
-from pipeline.methods.protocol import Outputs
+from pipeline.methods.method import Outputs
 
 
 class Irt(EmbeddingMethod):

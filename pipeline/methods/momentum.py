@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pipeline.methods.head import PoolingHead
-from pipeline.methods.protocol import unit
+from pipeline.methods.method import unit
 from pipeline.models.backbone import Backbone
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, cat, nn
 from pipeline.config.methods import MultiheadRecipe, Projection
 from pipeline.methods import parts
 from pipeline.methods.head import Linear
+from pipeline.methods.method import Method, Outputs, unit
 from pipeline.methods.metric_loss import MetricLoss
-from pipeline.methods.protocol import Method, Outputs, unit
 from pipeline.models.attention import SecondOrderAttention
 from pipeline.models.focus import Focus
 from pipeline.pooling.average_max import AverageMax

@@ -1,6 +1,6 @@
 """What the page says of methods against each other on the same queries, and of one method over its seeds.
 
-Queries, intervals and tests are those of pipeline/retrieval/comparison.py, drawn as the evaluation's protocol says. All pairs and metrics of a data
+Queries, intervals and tests are those of pipeline/evaluation/comparison.py, drawn as the evaluation's protocol says. All pairs and metrics of a data
 set are one family: its p values are adjusted together (Holm), and enough signs are drawn for the smallest of them to be found. A method is said to
 be *ahead* only where the interval of the difference leaves zero out and the adjusted p value is at most 1 - confidence. That is about these
 trainings and other classes; whether other trainings would agree, several seeds tell.
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
 from pipeline.report.inputs import Inputs
 from pipeline.report.joint_intervals import column_of
 from pipeline.report.opening import Leader
 from pipeline.report.outcome import Shown
-from pipeline.report.results import HEADLINE, Results
+from pipeline.report.summary import HEADLINE, Results
 from pipeline.report.words import name_of, percent, probability, signed_points, span
-from pipeline.retrieval.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
 
 COMPARED = (HEADLINE, "recall_at_1")
 MANY = 15  # pairs, beyond which those without the leading method are folded away

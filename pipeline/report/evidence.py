@@ -9,7 +9,7 @@ from pipeline.report.gallery import gallery, thumbnails
 from pipeline.report.inputs import Inputs
 from pipeline.report.outcome import Shown, headline_of
 from pipeline.report.provenance import chain
-from pipeline.report.results import Results, verdict
+from pipeline.report.summary import Results, verdict
 from pipeline.report.words import counted, name_of, number, percent
 
 OPEN = 8  # files that are named without being asked for

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 
-from pipeline.report.results import Results, Value
+from pipeline.report.summary import Results, Value
 from pipeline.report.svg import GRID, INK, MUTED, PAPER, SERIES, few_ticks, inline, panel, plain, style_of
 from pipeline.report.words import interval, name_of, percent
 

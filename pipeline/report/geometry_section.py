@@ -10,7 +10,7 @@ from pipeline.report.generalization_section import TRANSFER, attributes_section,
 from pipeline.report.inputs import Inputs
 from pipeline.report.networks import before
 from pipeline.report.outcome import Shown
-from pipeline.report.results import HEADLINE
+from pipeline.report.summary import HEADLINE
 from pipeline.report.words import decimals, name_of, number, percent, signed_points
 
 _COLUMNS = (

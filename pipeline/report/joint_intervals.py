@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from pipeline.evaluation.bootstrap import class_intervals
+from pipeline.evaluation.comparison import read_runs
+from pipeline.evaluation.tables import file_of
 from pipeline.report.inputs import Run
-from pipeline.report.results import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
-from pipeline.retrieval.bootstrap import class_intervals
-from pipeline.retrieval.comparison import read_runs
-from pipeline.retrieval.tables import file_of
+from pipeline.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
 from pipeline.runtime.errors import UserError
 
 LANDMARKS = "benchmark"  # a column of the per-query files of sets with a ground truth of their own

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from pipeline.report.inputs import Inputs
 from pipeline.report.networks import pretrained
-from pipeline.report.results import Results, Verdict, verdict
+from pipeline.report.summary import Results, Verdict, verdict
 from pipeline.report.words import counted, interval, listed, name_of, percent, points, signed_points
 
 _WHOLE = Markup('<span class="whole">{}</span>')  # on one line

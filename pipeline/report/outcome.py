@@ -12,7 +12,7 @@ from pipeline.report.inputs import Inputs, Run
 from pipeline.report.joint_intervals import LANDMARKS
 from pipeline.report.networks import before, few_validation_classes, networks, seeds_differ
 from pipeline.report.opening import Leader, lede, tiles
-from pipeline.report.results import CLASS_MEAN, HEADLINE, NETWORKS, Results, verdict
+from pipeline.report.summary import CLASS_MEAN, HEADLINE, NETWORKS, Results, verdict
 from pipeline.report.words import interval, name_of, percent
 
 NOISE = ("gradient_covariance", "direction_covariance")  # columns of a history whose recipe names a term in training.gradient_noise

@@ -14,7 +14,7 @@ from pipeline.report.inputs import Inputs
 from pipeline.report.joint_intervals import joint_intervals
 from pipeline.report.outcome import Shown, headline_of, results_section, training_section
 from pipeline.report.published_section import published_section
-from pipeline.report.results import results, verdict
+from pipeline.report.summary import results, verdict
 from pipeline.report.svg import dash_pattern
 from pipeline.report.sweep_section import sweep_section
 from pipeline.runtime.progress import track

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.published import PLAIN, Number, Row, papers, published
 from pipeline.report.inputs import Inputs
 from pipeline.report.outcome import Shown
-from pipeline.report.results import Results
+from pipeline.report.summary import Results
 from pipeline.report.words import listed, name_of, percent, signed_points
 
 ENSEMBLES = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}

@@ -21,7 +21,7 @@ from pipeline.data.shards import Shards
 from pipeline.data.tuples import TupleSampler
 from pipeline.methods.artifact import save_recipe, save_weights
 from pipeline.methods.build import initial_method
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.runtime.progress import Progress

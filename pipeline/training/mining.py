@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline.config.methods import Recipe
 from pipeline.data.shards import Shards
 from pipeline.data.tuples import TupleSampler
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.training.gather import world_size
 from pipeline.training.validation import ClassSplit, embed_rows

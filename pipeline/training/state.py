@@ -15,7 +15,17 @@ from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_CODE = ("config", "data", "losses", "methods", "models", "pooling", "retrieval", "training")  # what a training imports; runtime changes no result
+_CODE = (
+    "config",
+    "data",
+    "evaluation",
+    "losses",
+    "methods",
+    "models",
+    "pooling",
+    "studies",
+    "training",
+)  # what a training imports; runtime changes no result
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "opencv-python-headless", "simplejpeg", "pillow")
 
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from pipeline.config.methods import Recipe
 from pipeline.data.loader import normalize
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.training.gather import average_gradients, gather_outputs, gather_rows, world_size
 from pipeline.training.gradient_noise import gradient_noise

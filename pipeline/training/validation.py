@@ -19,11 +19,11 @@ from pipeline.config.methods import Recipe
 from pipeline.config.parts import Fold
 from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards
-from pipeline.methods.protocol import Method
-from pipeline.retrieval.ensembles import validation_classes
-from pipeline.retrieval.metrics import Rows, averages, per_query, quick_metrics
+from pipeline.evaluation.metrics import Rows, averages, per_query, quick_metrics
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
+from pipeline.studies.ensemble.scores import validation_classes
 from pipeline.training.gather import gather_rows, world_size
 from pipeline.training.rng import named_generator
 from pipeline.training.step import mixed_precision, to_pixels

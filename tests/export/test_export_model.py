@@ -11,9 +11,9 @@ from PIL import Image
 
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
+from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards, ShardWriter
-from pipeline.export.embeddings import read
 from pipeline.export.model import FILES, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
+from pipeline.data.embeddings import read
 from pipeline.data.shards import ShardWriter
-from pipeline.export.embeddings import read
 from pipeline.export.model import FILES, export_model
 from pipeline.export.scale_out import Embedder
 from pipeline.export.scales import check_scales, describe, exponent, sides
 from pipeline.methods.artifact import LoadedModel, save_recipe, save_weights
 from pipeline.methods.build import initial_method
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from tests.oracles import scales as oracle
 

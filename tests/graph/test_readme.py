@@ -12,8 +12,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Project
 from PIL import Image
+
+from tests.graph.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import Project
+
+from tests.graph.conftest import Project
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(400)]
 REPRO = "dvc repro --force --single-item train@parts-gsp-0"

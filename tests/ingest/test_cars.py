@@ -11,10 +11,10 @@ from pipeline.config import IngestSettings
 from pipeline.config.dataset import CarsSource
 from pipeline.data.shards import Shards
 from pipeline.ingest.census import Count
+from pipeline.ingest.files.tree import Tree
 from pipeline.ingest.ingest import ingest
-from pipeline.ingest.published import PUBLISHED
+from pipeline.ingest.releases import PUBLISHED
 from pipeline.ingest.sources import cars
-from pipeline.ingest.tree import Tree
 from pipeline.runtime.errors import UserError
 from tests.ingest import miniatures
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from pipeline.config import Recipe
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
 

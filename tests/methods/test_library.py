@@ -15,7 +15,7 @@ from pipeline.config import EvaluateSettings, Params, RunSettings, dataset_setti
 from pipeline.config.losses import Loss
 from pipeline.config.poolings import AttributePooling, Pooling
 from pipeline.config.strict import Strict
-from pipeline.ingest.published import PUBLISHED
+from pipeline.ingest.releases import PUBLISHED
 from pipeline.methods.build import initial_method
 from pipeline.models.backbone import OWN
 

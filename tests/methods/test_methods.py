@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from pipeline.methods.artifact import lasting_state
 from pipeline.methods.build import build_method, initial_method
-from pipeline.methods.protocol import unit
+from pipeline.methods.method import unit
 from pipeline.models.attention import SecondOrderAttention
 from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, SIDE, batch, places, recipe

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.losses.memory import CrossBatchMemory
 from pipeline.methods.build import initial_method
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from tests.methods.small import CLASSES, SAMPLES, batch, places, recipe
 from tests.oracles import methods as oracle
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from pipeline.published import papers
-from pipeline.published.page import markdown
+from pipeline.published.document import markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/published.md"
 
 
 def test_the_page_is_that_of_the_tables() -> None:
-    assert PAGE.read_text(encoding="utf-8") == markdown(), "run `python -m pipeline.published.page > docs/published.md`"
+    assert PAGE.read_text(encoding="utf-8") == markdown(), "run `python -m pipeline.published.document > docs/published.md`"
 
 
 def test_every_table_is_whole_and_every_mark_explained() -> None:

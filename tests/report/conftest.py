@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import simplejpeg
 
+from pipeline.analysis.analyze import analyze
+from pipeline.data.embeddings import write
 from pipeline.data.shards import ShardWriter
-from pipeline.export.embeddings import write
-from pipeline.generalization.analysis import analyze
-from pipeline.retrieval.evaluate import SELECTED, Sides, evaluate
-from pipeline.retrieval.metrics import Rows
-from pipeline.retrieval.protocol import Protocol
-from pipeline.retrieval.tables import file_of, write_neighbours, write_queries
+from pipeline.evaluation.evaluate import SELECTED, Sides, evaluate
+from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.tables import file_of, write_neighbours, write_queries
 from pipeline.runtime.files import write_json
-from pipeline.sweep.record import Trial
-from pipeline.sweep.results import row_of
+from pipeline.studies.sweep.outputs import row_of
+from pipeline.studies.sweep.record import Trial
 
 TRAIN, TEST, EACH = 6, 7, 5
 LONG = "Vögel der Heimat/Singvögel/Kleiber und Verwandte aus dem Süden"

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
 from pipeline.report.comparison_section import Pair, compared, comparison_section, leader
 from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.outcome import Shown
 from pipeline.report.page import build
-from pipeline.retrieval.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
 from pipeline.runtime.errors import UserError
 from tests.report.page_reader import Element, read_page
 

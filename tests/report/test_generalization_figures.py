@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline.generalization.spectrum import decay_modes
+from pipeline.analysis.spectrum import decay_modes
 from pipeline.report import generalization as figures
 
 POSITIONS = {"gsp": 0, "irt_r": 1}

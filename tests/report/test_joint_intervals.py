@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.evaluation.bootstrap import CHUNK
+from pipeline.evaluation.comparison import over_seeds
+from pipeline.evaluation.evaluate import Extent, Sides, evaluate
+from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.tables import write_queries, write_table
 from pipeline.report.geometry_section import _means
 from pipeline.report.inputs import Inputs, Run, read_inputs
 from pipeline.report.joint_intervals import joint_intervals
 from pipeline.report.page import build
-from pipeline.report.results import results
-from pipeline.retrieval.bootstrap import CHUNK
-from pipeline.retrieval.comparison import over_seeds
-from pipeline.retrieval.evaluate import Extent, Sides, evaluate
-from pipeline.retrieval.landmarks import LandmarkProtocol, evaluate_landmarks
-from pipeline.retrieval.metrics import Rows
-from pipeline.retrieval.protocol import Protocol
-from pipeline.retrieval.tables import write_queries, write_table
+from pipeline.report.summary import results
 from pipeline.runtime.errors import UserError
 from tests.oracles import joint_bootstrap
 from tests.oracles.retrieval import percentile

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.opening import Leader, lede, tiles
-from pipeline.report.results import Results, Value, verdict
+from pipeline.report.summary import Results, Value, verdict
 
 
 @pytest.fixture(scope="module")

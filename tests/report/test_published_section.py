@@ -14,7 +14,7 @@ from pipeline.report.inputs import Inputs, Run, read_inputs
 from pipeline.report.outcome import Shown
 from pipeline.report.page import build
 from pipeline.report.published_section import merged, published_section
-from pipeline.report.results import results
+from pipeline.report.summary import results
 from tests.report.page_reader import read_page
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")

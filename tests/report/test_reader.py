@@ -13,7 +13,7 @@ from pipeline.report import figures
 from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.networks import few_validation_classes, networks, seeds_differ
 from pipeline.report.page import build
-from pipeline.report.results import Results, Value
+from pipeline.report.summary import Results, Value
 from pipeline.runtime.files import write_json
 from tests.report.conftest import LONG
 from tests.report.page_reader import Element, read_page

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.export.embeddings import read
+from pipeline.data.embeddings import read
+from pipeline.evaluation.evaluate import Sides
+from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.tables import write_table
 from pipeline.report.generalization_section import over_training
 from pipeline.report.inputs import read_inputs
 from pipeline.report.outcome import NOISE
 from pipeline.report.page import build
-from pipeline.retrieval.evaluate import Sides
-from pipeline.retrieval.landmarks import LandmarkProtocol, evaluate_landmarks
-from pipeline.retrieval.metrics import Rows
-from pipeline.retrieval.tables import write_table
 from pipeline.runtime.files import write_json
 from pipeline.training import gradient_noise
 from tests.report.page_reader import Element, read_page

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.report.results import Value, results, verdict
+from pipeline.report.summary import Value, results, verdict
 from pipeline.report.svg import inline, panel
 from pipeline.report.words import counted, decimals, interval, listed, name_of, number, percent, probability, short, signed_points
 

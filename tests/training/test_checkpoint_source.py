@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from jobs import CLASSES, IMAGES, job, recipe
 from safetensors.torch import save_file
 
 from pipeline.methods.build import initial_method
 from pipeline.training import loop
 from pipeline.training.job import say_unwatched
+from tests.training.jobs import CLASSES, IMAGES, job, recipe
 
 
 def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from jobs import recipe
 from torch import Tensor
-from workers import run_workers
 
 from pipeline.config import Recipe
 from pipeline.config.losses import AnyPairLoss, AnyProxyLoss
@@ -18,6 +16,8 @@ from pipeline.methods.build import initial_method
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import train_step
 from tests.methods.small import METHODS, parts_of
+from tests.training.jobs import recipe
+from tests.training.workers import run_workers
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
-from workers import run_workers
 
 from pipeline.training import gather
+from tests.training.workers import run_workers
 
 B, WORLD = 12, 3
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 import torch
-from jobs import job, recipe, write_tiny_set
 from safetensors.torch import load_file
 
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
+from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.artifact import load_method
-from pipeline.retrieval.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
 from pipeline.training import checkpoint, loop
 from pipeline.training.job import Job
+from tests.training.jobs import job, recipe, write_tiny_set
 
 CPU = torch.device("cpu")
 
@@ -183,7 +183,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(fresh_root: Calla
 _CHILD = """
 import os, signal, sys, torch
 sys.path.insert(0, {tests!r})
-from jobs import job, recipe
+from tests.training.jobs import job, recipe
 from pathlib import Path
 from pipeline.training import checkpoint, loop
 
@@ -334,7 +334,7 @@ import sys
 sys.path[:0] = [{tests!r}, {root!r}]
 from pathlib import Path
 import torch
-from jobs import job, recipe
+from tests.training.jobs import job, recipe
 from pipeline.models.backbone import Backbone
 from pipeline.training import loop
 calls = []

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from jobs import job, recipe, write_tiny_set
-from workers import run_workers
 
 from pipeline.runtime.errors import UserError
 from pipeline.training import loop
 from pipeline.training.gradient_noise import NAMES, over_training
+from tests.training.jobs import job, recipe, write_tiny_set
+from tests.training.workers import run_workers
 
 CPU = torch.device("cpu")
 BATCH = 12

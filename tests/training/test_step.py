@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from jobs import recipe
 from torch import Tensor
 from torch.nn import Parameter
 
 from pipeline.data.loader import normalize
-from pipeline.methods.protocol import Method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import Step, train_step
+from tests.training.jobs import recipe
 
 SIDE = 4
 RECIPE = recipe(

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from workers import run_workers
 
 from pipeline.config import Params, Recipe, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
@@ -26,6 +25,7 @@ from pipeline.training.validation import split_groups
 from stages import evaluate, export
 from tests.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk
+from tests.training.workers import run_workers
 
 pytestmark = pytest.mark.slow
 

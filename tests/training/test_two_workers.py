@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from jobs import job, recipe, write_tiny_set
-from workers import run_workers
 
 from pipeline.config import Recipe
 from pipeline.data.shards import Shards
 from pipeline.methods.build import initial_method
 from pipeline.training import loop
 from pipeline.training.validation import embed_rows, split_classes, validate
+from tests.training.jobs import job, recipe, write_tiny_set
+from tests.training.workers import run_workers
 
 pytestmark = pytest.mark.slow
 

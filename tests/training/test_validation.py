@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from jobs import CLASSES, IMAGES, recipe, write_tiny_set
 
 from pipeline.config.parts import Fold
 from pipeline.data.shards import Shards
+from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.build import initial_method
-from pipeline.retrieval.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
 from pipeline.training.validation import METRICS, embed_rows, split_classes, validate, watch_test
+from tests.training.jobs import CLASSES, IMAGES, recipe, write_tiny_set
 
 
 def test_held_out_classes_are_drawn_by_seed_and_never_trained_on() -> None:

@@ -19,11 +19,11 @@ import numpy as np
 from scipy.io import loadmat
 
 from pipeline.config.dataset import CarsSource
-from pipeline.ingest.archive import leaves_its_folder
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Branch, Tree
+from pipeline.ingest.files.archive import leaves_its_folder
+from pipeline.ingest.files.tree import Branch, Tree
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(8_054, 98), "test": Count(8_131, 98)}

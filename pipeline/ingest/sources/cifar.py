@@ -22,8 +22,8 @@ from jaxtyping import Int, UInt8
 
 from pipeline.config.dataset import Cifar10Source, Cifar100Source, CollageSource
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Branch, Tree
+from pipeline.ingest.files.tree import Branch, Tree
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 SIDE = 32

@@ -19,7 +19,7 @@ from jaxtyping import Int, UInt8
 
 from pipeline.config.dataset import CollageSource
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED
+from pipeline.ingest.releases import PUBLISHED
 from pipeline.ingest.sources.cifar import SIDE, Cifar, Pixels, read
 from pipeline.runtime.errors import UserError
 

@@ -11,11 +11,11 @@
 from pathlib import Path
 
 from pipeline.config.dataset import CubSource
-from pipeline.ingest.archive import leaves_its_folder
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Branch, Tree
+from pipeline.ingest.files.archive import leaves_its_folder
+from pipeline.ingest.files.tree import Branch, Tree
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(5_864, 100), "test": Count(5_924, 100)}

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from pipeline.config.dataset import FolderSource
 from pipeline.data.shards import SPLITS
-from pipeline.ingest.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.collection import Collection, Picture
+from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from PIL import Image
 
 from pipeline.config.dataset import InshopSource
-from pipeline.ingest.archive import leaves_its_folder
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Branch, Tree
+from pipeline.ingest.files.archive import leaves_its_folder
+from pipeline.ingest.files.tree import Branch, Tree
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(25_882, 3_997), "query": Count(14_218, 3_985), "gallery": Count(12_612, 3_985)}

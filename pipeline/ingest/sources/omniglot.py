@@ -13,8 +13,8 @@ from pathlib import Path
 from pipeline.config.dataset import OmniglotSource
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Branch, Tree
+from pipeline.ingest.files.tree import Branch, Tree
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 DRAWERS = 20

@@ -22,9 +22,9 @@ from jaxtyping import Int
 
 from pipeline.config.dataset import RoxfordSource, RparisSource
 from pipeline.ingest.collection import Box, Collection, Picture, RowOf
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Tree
-from pipeline.ingest.unpickle import Node, load
+from pipeline.ingest.files.tree import Tree
+from pipeline.ingest.files.unpickle import Node, load
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 DATABASE = {"roxford5k": 4_993, "rparis6k": 6_322}

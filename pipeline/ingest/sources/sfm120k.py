@@ -20,12 +20,12 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from pipeline.config.dataset import Sfm120kSource
-from pipeline.ingest.archive import leaves_its_folder
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture, RowOf
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Tree
-from pipeline.ingest.unpickle import Node, load
+from pipeline.ingest.files.archive import leaves_its_folder
+from pipeline.ingest.files.tree import Tree
+from pipeline.ingest.files.unpickle import Node, load
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(91_642, 551), "test": Count(6_403, 162)}

@@ -10,11 +10,11 @@ Some two thousand pictures are exact copies of others. They belong to the benchm
 from pathlib import Path
 
 from pipeline.config.dataset import SopSource
-from pipeline.ingest.archive import leaves_its_folder
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
-from pipeline.ingest.published import PUBLISHED, not_there
-from pipeline.ingest.tree import Branch, Tree
+from pipeline.ingest.files.archive import leaves_its_folder
+from pipeline.ingest.files.tree import Branch, Tree
+from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(59_551, 11_318), "test": Count(60_502, 11_316)}

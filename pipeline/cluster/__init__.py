@@ -1,0 +1,1 @@
+"""Everything that imports Ray: the connection to a cluster, training workers, trials."""

@@ -1,0 +1,1 @@
+"""Approximate nearest-neighbour search."""

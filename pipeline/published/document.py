@@ -1,0 +1,86 @@
+"""docs/published.md, written from the tables: `python -m pipeline.published.document > docs/published.md`. A test holds the two equal."""
+
+import sys
+from typing import Any
+
+from pipeline.published.model import Columns, Paper, Printed, Table, groups, papers, stated
+
+_HEAD = """# Published numbers
+
+What the four papers print, as the report sets it beside ours. Written from `pipeline/published/*.yaml` by `python -m pipeline.published.document`;
+`pipeline.published.published("cub", "ms")` gives the same rows to a program.
+
+Percent as printed, but for density and decay. A recipe stands where one of ours makes the row, with what its resolved fields must say besides
+([library.md](library.md): how to say it). Network, dimensions and size are empty where the paper does not state them. *Italic* rows are quoted there
+from other papers. † is not to be trusted, for the reason below the table; ? is printed and could not be read. Names are without marks of citations.
+"""
+_METRICS = {
+    "map_at_r": "MAP@R",
+    "embedding_density": "density",
+    "spectral_decay": "decay",
+    "roxford5k_medium_map": "ROxford M",
+    "roxford5k_hard_map": "ROxford H",
+    "rparis6k_medium_map": "RParis M",
+    "rparis6k_hard_map": "RParis H",
+}
+_PROTOCOLS = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
+
+
+def markdown() -> str:
+    """The page."""
+    return "\n".join([_HEAD, *(_paper(paper) for paper in papers())])
+
+
+def _paper(paper: Paper) -> str:
+    left_out = [f"Left out: {'; '.join(paper.left_out)}.", ""] if paper.left_out else []
+    parts = [f"## {paper.name}", "", f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}.", "", *left_out]
+    return "\n".join([*parts, *(_table(paper, table) for table in paper.tables)])
+
+
+def _table(paper: Paper, table: Table) -> str:
+    place = f"table {table.table}" if table.table.isdigit() else table.table
+    heads = [f"{_group(group)} {_metric(name)}" for group in table.columns for name in group.metrics]
+    lines = [
+        f"### {paper.name} {place}: {table.what}",
+        "",
+        _line(["row", "recipe", "network", "dim", "px", *heads]),
+        _line(["---"] * (5 + len(heads))),
+    ]
+    lines += [_row(table, row) for row in table.rows]
+    notes = dict.fromkeys(f"{row.name}: {note}" for row in table.rows for note in filter(None, (row.note, *row.notes.values())))
+    return "\n".join([*lines, *([""] if notes else []), *(f"- {note}" for note in notes), ""])
+
+
+def _row(table: Table, row: Printed) -> str:
+    quoted = table.quoted if row.quoted is None else row.quoted
+    settings = ", ".join(f"{key}={_text(value) or 'null'}" for key, value in row.settings.items())
+    recipe = f"`{row.method}`" + (f" {settings}" if settings else "") if row.method else ""
+    dim = stated("dim", row, table)
+    where = [stated("backbone", row, table), f"{dim} (PCA)" if row.reduced else dim, stated("size", row, table)]
+    cells = [cell for group in groups(row.values) for cell in group]
+    return _line([f"*{row.name}*" if quoted else row.name, recipe, *map(_text, where), *map(_cell, cells)])
+
+
+def _group(group: Columns) -> str:
+    return " ".join(filter(None, (group.dataset, _text(group.dim), _PROTOCOLS.get(group.protocol), group.label)))
+
+
+def _metric(name: str) -> str:
+    return _METRICS.get(name, f"R@{name.rpartition('_')[2]}")
+
+
+def _cell(cell: str) -> str:
+    return "–" if cell == "-" else cell.replace("!", "†").replace("±", " ± ")
+
+
+def _text(value: Any) -> str:
+    """As YAML writes it; what is not stated, as nothing in a column of its own."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,162 @@
+"""The table over all runs, from embedding files, and the stage that writes it."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.analysis.analyze import COLUMNS, analyze, numbers, rounded
+from pipeline.analysis.gap import train_test_gap
+from pipeline.analysis.transfer import attribute_transfer
+from pipeline.data.embeddings import write
+from pipeline.evaluation.metrics import quick_metrics
+from pipeline.runtime.errors import UserError
+from tests.oracles import generalization as oracle
+from tests.oracles import retrieval as retrieval_oracle
+
+
+def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    label = first + np.repeat(np.arange(6), 5)
+    x = generator.normal(size=(6, 8))[label - first] + noise * generator.normal(size=(30, 8))
+    return np.arange(30) + 30 * first, label, (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for seed, method in enumerate(("one", "two")):
+        for place, (name, noise, first) in enumerate((("train", 0.2, 0), ("test", 0.8, 6), ("test-last", 0.9, 6), ("test-untrained", 3.0, 6))):
+            write(tmp_path / "data/embeddings/set" / method / "0" / f"{name}.arrow", *rows(noise, first, 10 * seed + place))
+    return tmp_path
+
+
+def test_rows_are_the_definitions(root: Path) -> None:
+    runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
+    assert [(run.row["method"], run.row["network"]) for run in runs] == [(m, n) for m in ("one", "two") for n in ("selected", "untrained")]
+    (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
+    row = runs[0].row
+    assert tuple(row) == COLUMNS
+    assert row["embedding_density"] == pytest.approx(oracle.density(test, label)[2], rel=1e-5)
+    assert row["train_embedding_density"] == pytest.approx(oracle.density(train, train_label)[2], rel=1e-5)
+    assert row["spectral_decay"] == pytest.approx(oracle.kl_uniform_first(oracle.singular_values(test).tolist()), rel=1e-5)
+    expected = quick_metrics(test, label)["map_at_r"]
+    assert row["test_map_at_r"] == pytest.approx(expected, rel=1e-5)
+    assert row["map_at_r_gap"] == pytest.approx(quick_metrics(train, train_label)["map_at_r"] - expected, rel=1e-4)
+    assert row["map_at_r_gap"] > 0.1, "the made-up train classes are tighter"
+    assert runs[1].row["map_at_r_gap"] is None
+    assert runs[1].row["test_map_at_r"] < row["test_map_at_r"]
+    assert sum(runs[0].curves["positive"]["share"]) == pytest.approx(1, abs=1e-4)
+    assert set(runs[0].files) == {"test", "train", "test-last"}
+
+
+def test_modes_and_similarities_of_both_sides(root: Path) -> None:
+    run = analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER)[0]
+    (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
+    values, seen_values = (oracle.singular_values(side).tolist() for side in (test, train))
+    for mode in range(2, 9):
+        assert run.row[f"spectral_decay_at_{mode}"] == pytest.approx(oracle.kl_uniform_first(values[mode - 1 :]), rel=1e-5)
+        assert run.row[f"spectral_decay_reversed_at_{mode}"] == pytest.approx(oracle.kl_uniform_second(values[mode - 1 :]), rel=1e-5)
+    assert run.row["spectral_decay_reversed"] == pytest.approx(oracle.kl_uniform_second(values), rel=1e-5)
+    assert run.row["spectral_decay_at_9"] is None, "the dimension is 8"
+    assert run.row["train_spectral_decay_reversed"] == pytest.approx(oracle.kl_uniform_second(seen_values), rel=1e-5)
+    for side, (x, of) in {"": (test, label), "train_": (train, train_label)}.items():
+        positive, negative = oracle.pair_similarities(x.astype(np.float64), of)
+        assert run.row[f"{side}positive_similarity"] == pytest.approx(np.mean(positive), abs=1e-6)
+        assert run.row[f"{side}negative_similarity"] == pytest.approx(np.mean(negative), abs=1e-6)
+        shares = [np.histogram(found, 20, (-1, 1))[0] / len(found) for found in (positive, negative)]
+        assert run.row[f"{side}similarity_overlap"] == pytest.approx(np.minimum(*shares).sum(), abs=0.01)
+        np.testing.assert_allclose(run.curves[f"{side}positive"]["share"], shares[0], atol=0.02)
+    assert run.row["transfer_map_l2"] is None
+    assert "attributes" not in run.curves
+
+
+def test_attributes_are_analysed_where_there_are_some(root: Path) -> None:
+    attributes = np.random.default_rng(0).dirichlet(np.ones(3), 30).astype(np.float32)
+    _, label, test = rows(0.8, 6, 1)
+    for place, (name, noise) in enumerate((("test", 0.8), ("test-last", 0.9), ("test-untrained", 3.0)), 1):
+        write(root / f"data/embeddings/set/one/0/{name}.arrow", *rows(noise, 6, place), attributes=attributes)
+    runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
+    found = attribute_transfer(attributes, test, label, splits=7, ridge=0.2, classes=5)
+    assert runs[0].row["transfer_map_l2"] == pytest.approx(found.l2, rel=1e-5)
+    assert runs[0].row["transfer_map_cosine_std"] == pytest.approx(found.cosine_std, rel=1e-5)
+    assert runs[0].row["transfer_map_chance"] == pytest.approx(found.chance, rel=1e-5)
+    assert runs[0].row["transfer_classes"] == 5
+    assert runs[1].row["transfer_map_l2"] != runs[0].row["transfer_map_l2"], "the untrained network has embeddings of its own"
+    assert runs[0].curves["attributes"]["labels"] == [6, 7, 8, 9, 10, 11]
+    np.testing.assert_allclose(runs[0].curves["attributes"]["share"][2], attributes[label == 8].mean(0), rtol=1e-5)
+    assert numbers(runs)["set"]["one"]["0"]["transfer_map_l2"] == runs[0].row["transfer_map_l2"]
+    assert "transfer_map_l2" not in numbers(runs)["set"]["two"]["0"]
+    assert "attributes" not in runs[2].curves
+
+
+def test_gap_is_train_minus_test_by_definition() -> None:
+    (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
+    gap = train_test_gap((train, train_label), (test, label))
+    seen, unseen = (retrieval_oracle.metrics(x.tolist(), of.tolist(), list(range(30)), (1,)) for x, of in ((train, train_label), (test, label)))
+    for name in ("recall_at_1", "map_at_r", "r_precision"):
+        assert gap[f"train_{name}"] == pytest.approx(seen[name], rel=1e-12)
+        assert gap[f"test_{name}"] == pytest.approx(unseen[name], rel=1e-12)
+        assert gap[f"{name}_gap"] == pytest.approx(seen[name] - unseen[name], abs=1e-12)
+    assert len(gap) == 9
+
+
+def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stages.analyze import run
+
+    (root / "params.yaml").write_text(
+        "run: {datasets: [set], methods: [one, two], seeds: [0]}\nanalyze: {histogram_bins: 20, pairs: 10000, transfer_splits: 5}\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(root)
+    run()
+    files = [root / name for name in ("data/analysis/table.csv", "data/analysis/analysis.json", "data/metrics/analysis.json")]
+    first = [file.read_bytes() for file in files]
+    with files[0].open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["method"], row["network"]) for row in table] == [(m, n) for m in ("one", "two") for n in ("selected", "untrained")]
+    assert table[1]["map_at_r_gap"] == ""
+    leaf = json.loads(files[2].read_text())["set"]["two"]["0"]
+    assert leaf["embedding_density"] == float(table[2]["embedding_density"])
+    assert all(isinstance(value, int | float) for value in leaf.values())
+    run()
+    assert [file.read_bytes() for file in files] == first
+
+    (root / "data/embeddings/set/two/0/test-untrained.arrow").unlink()
+    with pytest.raises(UserError, match=r"set/two/0/test-untrained\.arrow is missing"):
+        run()
+    assert [file.read_bytes() for file in files] == first, "what was there stays as it was"
+
+
+def test_undefined_numbers_are_left_out_of_the_metrics(tmp_path: Path) -> None:
+    unit = np.eye(4, dtype=np.float32)
+    pairs = np.array([5, 5, 5, 5])
+    for name in ("train", "test", "test-untrained"):
+        write(tmp_path / "set/one/0" / f"{name}.arrow", np.arange(4), pairs, unit)
+    runs = analyze(tmp_path, [("set", "one", 0)], 20, 100, *TRANSFER)
+    assert runs[0].row["embedding_density"] is None
+    assert runs[0].row["negative_similarity"] is None
+    leaf = numbers(runs)["set"]["one"]["0"]
+    assert "embedding_density" not in leaf
+    assert leaf["spectral_decay"] == pytest.approx(0, abs=1e-6)
+
+
+def test_rounding_keeps_six_digits() -> None:
+    assert rounded(0.123456789) == 0.123457
+    assert rounded(float("nan")) is None
+    assert rounded(7) == 7
+
+
+def test_labels_of_a_landmark_set_decide_nothing(root: Path) -> None:
+    (root / "data/embeddings/set/one/0/ground_truth.parquet").touch()
+    for run in analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER):
+        row = run.row
+        assert row["spectral_decay"] is not None
+        assert row["images"] == 30
+        left_out = ("classes", "embedding_density", "positive_similarity", "similarity_overlap", "test_map_at_r", "map_at_r_gap")
+        assert [row[name] for name in left_out] == [None] * len(left_out)
+        if row["network"] == "selected":
+            assert row["train_embedding_density"] is not None

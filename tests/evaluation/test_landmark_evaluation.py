@@ -1,0 +1,182 @@
+"""The evaluate stage on a landmark set: each benchmark by its own ground truth among its own images, reduced embeddings beside whole ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.data.embeddings import read, write
+from pipeline.evaluation.evaluate import Sides, evaluate
+from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.reduction import apply, load
+from pipeline.runtime.errors import UserError
+from stages.evaluate import run
+from tests.oracles import reduction as reduction_oracle
+from tests.oracles import revisited as oracle
+
+NAME = Path("landmarks/irt_r/0")
+LEVELS, PRECISION_AT, DIM = ("easy", "medium", "hard"), (1, 5, 10), 10
+PARAMS = "evaluate: {{recall_at: [1], bootstrap: 80, confidence: 0.9, seed: 3, reduce: {reduce}}}\n"
+# roxford: rows 100-139, its queries 110, 121, 133; rparis: 140-169, its queries 141, 150. One query has nothing easy, one nothing at all.
+TRUTH: list[dict[str, Any]] = [
+    {"benchmark": "roxford5k", "query": 121, "easy": [100, 104, 135], "hard": [101, 139], "junk": [102, 120]},
+    {"benchmark": "roxford5k", "query": 110, "easy": [], "hard": [130, 131, 132], "junk": []},
+    {"benchmark": "roxford5k", "query": 133, "easy": [], "hard": [], "junk": [107]},
+    {"benchmark": "rparis6k", "query": 150, "easy": [160], "hard": [140, 161], "junk": [159]},
+    {"benchmark": "rparis6k", "query": 141, "easy": [142, 143], "hard": [169], "junk": [144, 145, 146]},
+]
+
+
+def unit(count: int, seed: int) -> np.ndarray:
+    x = np.random.default_rng(seed).normal(size=(count, DIM)) * np.linspace(0.3, 2, DIM) + 0.4
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text(PARAMS.format(reduce="null"))
+    folder = tmp_path / "data/embeddings" / NAME
+    ids, asks = np.arange(100, 170), np.isin(np.arange(100, 170), [row["query"] for row in TRUTH])
+    for seed, name in enumerate(("test", "test-last", "test-untrained")):
+        write(folder / f"{name}.arrow", ids, np.repeat([7, 8], [40, 30]), unit(70, seed), asks, ~asks)
+    write(folder / "train.arrow", np.arange(100), np.repeat(np.arange(10), 10), unit(100, 9))
+    pq.write_table(pa.Table.from_pylist(TRUTH), folder / "ground_truth.parquet")
+    pairs = np.random.default_rng(1).permutation(100)[:80].reshape(40, 2)
+    pq.write_table(pa.table({"split": ["train"] * 30 + ["validation"] * 10, "query": pairs[:, 0], "positive": pairs[:, 1]}), folder / "pairs.parquet")
+    return tmp_path
+
+
+def expected(embeddings: np.ndarray, prefix: str = "") -> dict[str, float]:
+    """By the walk down the ranked list, in float64."""
+    vectors, asks = embeddings.astype(float), {row["query"] for row in TRUTH}
+    flat = {}
+    for benchmark, ids in (("roxford5k", range(100, 140)), ("rparis6k", range(140, 170))):
+        found: dict[str, list[Any]] = {level: [] for level in LEVELS}
+        for row in (row for row in TRUTH if row["benchmark"] == benchmark):
+            gallery = [identity for identity in ids if identity not in asks]
+            ranking = sorted(gallery, key=lambda identity: -float(vectors[identity - 100] @ vectors[row["query"] - 100]))
+            for level in LEVELS:
+                found[level].append(oracle.level(ranking, row, level, PRECISION_AT))
+        for level in LEVELS:
+            scored = [one for one in found[level] if one is not None]
+            flat[f"{prefix}{benchmark}_{level}_map"] = float(np.mean([ap for ap, _ in scored]))
+            for place, k in enumerate(PRECISION_AT):
+                flat[f"{prefix}{benchmark}_{level}_mp_at_{k}"] = float(np.mean([precisions[place] for _, precisions in scored]))
+    return flat
+
+
+def metrics() -> dict[str, Any]:
+    return json.loads(Path("data/metrics", NAME.with_suffix(".json")).read_text())
+
+
+def test_metrics_are_flat_and_those_of_the_definition(project: Path) -> None:
+    run("landmarks", "irt_r", 0)
+    found = metrics()
+    wanted = expected(unit(70, 0)) | expected(unit(70, 1), "last_") | expected(unit(70, 2), "untrained_")
+    for name, value in wanted.items():
+        assert found[name] == pytest.approx(value, abs=1e-9), name
+        assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
+    counts = {f"{name}_{level}_queries": 2 for name in ("roxford5k", "rparis6k") for level in LEVELS} | {"roxford5k_easy_queries": 1}
+    counts |= {"queries": 5, "lone_queries": 1, "gallery": 65}
+    assert {name: found[name] for name in counts} == counts
+    assert found.keys() == counts.keys() | {f"{name}{end}" for name in wanted for end in ("", "_low", "_high")} | {"protocol"}
+
+
+def test_tables_of_queries_and_neighbours(project: Path) -> None:
+    run("landmarks", "irt_r", 0)
+    directory = project / "data/evaluation" / NAME
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "neighbours.parquet", "protocol.json", "queries-last.parquet", "queries-untrained.parquet", "queries.parquet",
+    ]  # fmt: skip
+    queries, neighbours = (pq.read_table(directory / f"{name}.parquet") for name in ("queries", "neighbours"))
+    assert queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == [row["query"] for row in TRUTH]
+    assert queries["benchmark"].to_pylist() == [row["benchmark"] for row in TRUTH]
+    assert queries["relevant"].to_pylist() == [5, 3, 0, 3, 3]
+    assert queries["easy_ap"].is_null().to_pylist() == [False, True, True, False, False]
+    assert queries["hard_precision_at_10"].null_count == 1
+    assert np.nanmean(queries["medium_ap"][:3].to_numpy(zero_copy_only=False)) == pytest.approx(metrics()["roxford5k_medium_map"])
+    for row, nearest in zip(TRUTH, neighbours["neighbours"].to_pylist(), strict=True):
+        assert len(nearest) == 10
+        assert all((identity < 140) == (row["benchmark"] == "roxford5k") for identity in nearest)
+
+
+@pytest.mark.parametrize("whiten", ["none", "pca", "pairs"])
+def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) -> None:
+    run("landmarks", "irt_r", 0)
+    whole = metrics()
+    (project / "params.yaml").write_text(PARAMS.format(reduce=f"{{dim: 4, whiten: {whiten}}}"))
+    run("landmarks", "irt_r", 0)
+    found = metrics()
+    reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
+    reduced = apply(reduction, read(project / "data/embeddings" / NAME / "test.arrow").embedding)
+    assert reduced.shape == (70, 4)
+    for name, value in expected(reduced, "reduced_").items():
+        assert found[name] == pytest.approx(value, abs=1e-9), name
+    assert {name: found[name] for name in whole if name != "protocol"} == {name: value for name, value in whole.items() if name != "protocol"}
+    assert found["protocol"] != whole["protocol"]
+
+    # Learned on train embeddings alone: what the definition says of their projections.
+    train = unit(100, 9)
+    projected = (train.astype(float) - reduction.mean) @ reduction.projection.T
+    mean, covariance = reduction_oracle.covariance(train)
+    if whiten == "none":
+        assert reduction.mean == pytest.approx(mean)
+        assert np.cov(projected.T, bias=True) == pytest.approx(np.diag(np.linalg.eigvalsh(covariance)[::-1][:4]), abs=1e-12)
+    elif whiten == "pca":
+        assert np.cov(projected.T, bias=True) == pytest.approx(np.eye(4), abs=1e-9)
+    else:
+        pairs = pq.read_table(project / "data/embeddings" / NAME / "pairs.parquet").to_pandas()
+        pairs = pairs[pairs["split"] == "train"][["query", "positive"]].to_numpy()
+        assert reduction_oracle.between_pairs(projected, pairs) == pytest.approx(np.eye(4), abs=1e-9)
+
+
+def test_category_sets_can_be_reduced_too(project: Path) -> None:
+    folder = project / "data/embeddings" / NAME
+    for name in ("ground_truth", "pairs"):
+        (folder / f"{name}.parquet").unlink()
+    for seed, name in enumerate(("test", "test-last", "test-untrained")):
+        write(folder / f"{name}.arrow", np.arange(100, 170), np.arange(70) // 5, unit(70, seed))
+    (project / "params.yaml").write_text(PARAMS.format(reduce="{dim: 4}"))
+    run("landmarks", "irt_r", 0)
+    rows = read(folder / "test.arrow")
+    reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
+    smaller = Rows(rows.row_id, rows.label, apply(reduction, rows.embedding))
+    alone, _ = evaluate(Sides(smaller, smaller), {}, Protocol("test", (1,), 80, 0.9, 3))
+    for name in ("recall_at_1", "map_at_r", "r_precision", "map", "map_at_r_low"):
+        assert metrics()[f"reduced_{name}"] == alone[name]
+    (project / "params.yaml").write_text(PARAMS.format(reduce="{dim: 4, whiten: pairs}"))
+    with pytest.raises(UserError, match="has no table of matching images"):
+        run("landmarks", "irt_r", 0)
+
+
+def sides(ids: np.ndarray, labels: np.ndarray, asks: np.ndarray) -> Sides:
+    rows = Rows(ids, labels, unit(len(ids), 4))
+    return Sides(*(Rows(*(column[side] for column in rows)) for side in (asks, ~asks)))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    ids, protocol = np.arange(100, 170), LandmarkProtocol("test", 10, 0.9, 0)
+    asks = np.isin(ids, [row["query"] for row in TRUTH])
+    good = sides(ids, np.repeat([7, 8], [40, 30]), asks)
+    table = pa.Table.from_pylist(TRUTH)
+    with pytest.raises(UserError, match="last model was not shown the same rows"):
+        evaluate_landmarks(good, {"last": sides(ids + 1, np.repeat([7, 8], [40, 30]), asks)}, table, protocol)
+    with pytest.raises(UserError, match="ground truth of roxford5k names query 99"):
+        evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"query": 99}]), protocol)
+    with pytest.raises(UserError, match="queries of roxford5k have 2 labels"):
+        evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0], TRUTH[3] | {"benchmark": "roxford5k"}]), protocol)
+    with pytest.raises(UserError, match="id 160 is not in the ranked gallery"):
+        evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"junk": [160]}]), protocol)
+
+
+def test_the_protocol_has_a_hash_that_follows_its_words() -> None:
+    one = LandmarkProtocol("test", 10, 0.9, 0)
+    others = [LandmarkProtocol("test", 11, 0.9, 0), LandmarkProtocol("test", 10, 0.9, 0, "reduced"), LandmarkProtocol("test", 10, 0.9, 0, easy="all")]
+    assert len({one.hash(), *(other.hash() for other in others)}) == 4

@@ -1,0 +1,225 @@
+"""Counted ranks against the definition: ties, near ties, every way through a tile, any tile and block, bounded memory."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import faiss
+import numpy as np
+import pytest
+
+from pipeline.evaluation import rank_count
+from pipeline.evaluation.rank_count import rank_blocks
+from pipeline.runtime.errors import UserError
+from tests.oracles import retrieval as oracle
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def gaussian(rows: int, dim: int, seed: int = 0) -> np.ndarray:
+    return unit(np.random.default_rng(seed).standard_normal((rows, dim)))
+
+
+def galleries() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return {
+        "gaussian": gaussian(60, 12),
+        "signs": unit(np.sign(generator.standard_normal((60, 4)))),
+        "long signs": unit(np.sign(generator.standard_normal((60, 37)))),
+        "repeated": gaussian(9, 7)[generator.integers(9, size=60)],
+        "one point": np.repeat(gaussian(1, 5), 60, axis=0),
+        "nearly one point": unit(gaussian(1, 16) + 1e-7 * generator.standard_normal((60, 16))),
+        "one dimension": np.where(np.arange(60)[:, None] % 3, 1, -1).astype(np.float32),
+        "zeros among them": gaussian(60, 6) * (np.arange(60)[:, None] % 4 > 0).astype(np.float32),
+    }
+
+
+def count(queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[int, list[int]]:
+    """(embedding, id, label) of each side -> ranks of each query that has a relevant row."""
+    found: dict[int, list[int]] = {}
+    for block in rank_blocks(*queries, *gallery):
+        assert (block.ranks[:, -1] > 0).any()
+        for query, ranks in zip(block.queries.tolist(), block.ranks.tolist(), strict=True):
+            held = [rank for rank in ranks if rank]
+            assert ranks == held + [0] * (len(ranks) - len(held))
+            assert query not in found
+            found[query] = held
+    return found
+
+
+def slow(queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[int, list[int]]:
+    found = {}
+    rows, ids, labels = (column.tolist() for column in gallery)
+    for query, (vector, identity, label) in enumerate(zip(*(column.tolist() for column in queries), strict=True)):
+        ranked = oracle.ranking(vector, identity, rows, ids)
+        if ranks := [rank for rank, (_, _, place) in enumerate(ranked, 1) if labels[place] == label]:
+            found[query] = ranks
+    return found
+
+
+def table(embeddings: np.ndarray, classes: int, seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    ids = generator.permutation(1000)[: len(embeddings)].astype(np.int64)
+    return embeddings, ids, generator.integers(0, classes, len(embeddings))
+
+
+@pytest.mark.parametrize("classes", [1, 4, 40])
+@pytest.mark.parametrize("name", galleries())
+def test_is_the_definition(name: str, classes: int) -> None:
+    rows = table(galleries()[name], classes)
+    assert count(rows, rows) == slow(rows, rows)
+
+
+@pytest.mark.parametrize("name", galleries())
+def test_every_way_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Picked out, sorted, exact: each forced on every tile, in tiles of about 8 x 12, gives the definition."""
+    rows = table(galleries()[name], 9)
+    expected = slow(rows, rows)
+    monkeypatch.setattr(rank_count, "BLOCK", 8)
+    monkeypatch.setattr(rank_count, "CELLS", 100)
+    ways = {"few": rank_count._few, "sorted": rank_count._in_rows}
+    used: list[str] = []
+    for way, function in ways.items():
+
+        def forced(*arguments: object, way: str = way, function: Callable[..., object] = function) -> object:
+            used.append(way)
+            return function(*arguments[:-1], 10**9)  # however many lie close
+
+        monkeypatch.setattr(rank_count, "_few", forced)
+        monkeypatch.setattr(rank_count, "_in_rows", forced)
+        assert count(rows, rows) == expected, way
+    monkeypatch.setattr(rank_count, "_few", lambda *_: (None, *(np.empty(0, np.int64),) * 3))
+    monkeypatch.setattr(rank_count, "_in_rows", lambda *_: (None, *(np.empty(0, np.int64),) * 3))
+    assert count(rows, rows) == expected
+    assert set(used) == {"few", "sorted"}
+
+
+def test_what_makes_a_tile_exact() -> None:
+    """A collapsed gallery is computed exactly, well spread rows never are."""
+    calls = []
+    exact = rank_count._Block._exact
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_count._Block, "_exact", lambda self, columns, own: (calls.append(columns), exact(self, columns, own)))
+        rows = table(gaussian(300, 16), 40)
+        count(rows, rows)
+        assert not calls
+        rows = table(np.repeat(gaussian(1, 16), 300, axis=0), 40)
+        count(rows, rows)
+        assert calls
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_near_ties_are_decided_in_float64(seed: int) -> None:
+    """Rows a few units in the last place apart: products in float32 rank many of them wrongly, counting ranks none of them so."""
+    generator = np.random.default_rng(seed)
+    base = gaussian(4, 48, seed)[generator.integers(4, size=80)]
+    rows = table((base * (1 + generator.integers(-3, 4, base.shape) * 2.0**-23)).astype(np.float32), 8, seed)
+    expected = slow(rows, rows)
+    assert count(rows, rows) == expected
+    products = rows[0] @ rows[0].T
+    wrong = 0
+    for query, ranks in expected.items():
+        ranking = np.lexsort((rows[1], -products[query]))
+        ranking = ranking[ranking != query]
+        wrong += (np.flatnonzero(rows[2][ranking] == rows[2][query]) + 1).tolist() != ranks
+    assert wrong > len(expected) / 2
+
+
+def test_blocks_and_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings = np.concatenate([gaussian(90, 8), unit(np.sign(np.random.default_rng(1).standard_normal((60, 8))))])
+    rows = (embeddings, np.arange(150), np.random.default_rng(2).integers(0, 20, 150))
+    expected = count(rows, rows)
+    for block, cells in ((1, 100), (9, 300), (500, 1 << 20), (64, 64)):
+        monkeypatch.setattr(rank_count, "BLOCK", block)
+        monkeypatch.setattr(rank_count, "CELLS", cells)
+        assert count(rows, rows) == expected
+
+
+def test_threads_change_nothing_but_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same blocks in the same order, and an error in one of them comes through."""
+    monkeypatch.setattr(rank_count, "BLOCK", 16)
+    rows = table(gaussian(200, 12), 30)
+    taken = []
+    for threads in (1, 4):
+        monkeypatch.setattr(faiss, "omp_get_max_threads", lambda threads=threads: threads)
+        taken.append([(block.queries.tolist(), block.ranks.tolist()) for block in rank_blocks(*rows, *rows)])
+    assert taken[0] == taken[1]
+    assert len(taken[0]) > 8
+    monkeypatch.setattr(rank_count._Block, "_own", lambda self, columns: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        count(rows, rows)
+
+
+def test_order_of_rows_and_turns_of_the_space_change_nothing() -> None:
+    """Exchanged and mirrored axes leave every product as it is; a turn in general leaves rankings without near ties."""
+    generator = np.random.default_rng(3)
+    embeddings, labels = gaussian(250, 10), generator.integers(0, 30, 250)
+    rows = (embeddings, np.arange(250), labels)
+    expected = count(rows, rows)
+    shuffled = generator.permutation(250)
+    moved = count(rows, tuple(column[shuffled] for column in rows))
+    assert moved == expected
+    mirrored = np.ascontiguousarray(embeddings[:, generator.permutation(10)] * generator.choice(np.array([-1, 1], np.float32), 10))
+    assert count((mirrored, *rows[1:]), (mirrored, *rows[1:])) == expected
+    turn, _ = np.linalg.qr(generator.standard_normal((10, 10)))
+    turned = (embeddings @ turn).astype(np.float32)
+    ranks = count((turned, *rows[1:]), (turned, *rows[1:]))
+    same = sum(ranks[query] == expected[query] for query in expected)
+    assert same > 0.97 * len(expected)
+
+
+def test_two_sides() -> None:
+    """Queries outside, inside and of classes that the gallery lacks."""
+    generator = np.random.default_rng(4)
+    gallery = table(gaussian(120, 6, 1), 15)
+    inside = generator.choice(120, 20, replace=False)
+    queries = (
+        np.concatenate([gallery[0][inside], gaussian(25, 6, 2)]),
+        np.concatenate([gallery[1][inside], np.arange(2000, 2025)]),
+        np.concatenate([gallery[2][inside], generator.integers(0, 20, 25)]),
+    )
+    assert count(queries, gallery) == slow(queries, gallery)
+
+
+@pytest.mark.parametrize(("classes", "mebibytes"), [(2000, 48), (2, 96)])
+def test_memory_is_that_of_a_tile(classes: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,000 x 8,000 products alone are 244 MiB; two classes have 32 million ranks, 244 MiB more."""
+    rows = (gaussian(8000, 32), np.arange(8000), np.random.default_rng(0).integers(0, classes, 8000))
+    monkeypatch.setattr(faiss, "omp_get_max_threads", lambda: 1)
+    tracemalloc.start()
+    try:
+        blocks = rank_blocks(*rows, *rows)
+        for _ in range(3):
+            assert next(blocks).ranks.size <= rank_count.THRESHOLDS
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < mebibytes * 2**20
+
+
+def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = np.matmul
+
+    def rounded(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+        honest(a, b, out=out)
+        out += np.float32(1e-3)
+        return out
+
+    monkeypatch.setattr(np, "matmul", rounded)
+    rows = table(gaussian(60, 8), 9)
+    with pytest.raises(UserError, match=r"off by 1\.0e-03"):
+        count(rows, rows)
+
+
+def test_rows_that_cannot_be_ranked_are_named() -> None:
+    rows = (gaussian(6, 4), np.arange(6), np.zeros(6, np.int64))
+    with pytest.raises(UserError, match="Row id 3 occurs twice"):
+        count(rows, (rows[0], np.array([0, 3, 2, 3, 4, 5]), rows[2]))
+    with pytest.raises(UserError, match="Row id 2 has one label as a query and another in the gallery"):
+        count(rows, (*rows[:2], np.array([0, 0, 1, 0, 0, 0])))
+    broken = rows[0].copy()
+    broken[4, 1] = np.inf
+    with pytest.raises(UserError, match="gallery row id 4"):
+        count(rows, (broken, *rows[1:]))
+    assert count(tuple(column[:0] for column in rows), rows) == {}

@@ -1,0 +1,160 @@
+"""PCA, PCA whitening and supervised whitening: scikit-learn, definitions, files, degenerate data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from sklearn.decomposition import PCA
+
+from pipeline.evaluation import reduction
+from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, load, save
+from pipeline.runtime.errors import UserError
+from tests.oracles import reduction as oracle
+
+
+def embeddings(rows: int, dim: int, seed: int = 0) -> np.ndarray:
+    """Unit vectors off the origin, of unequal spread, correlated."""
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((rows, dim)) * np.geomspace(1, 0.05, dim) @ generator.standard_normal((dim, dim)) + 0.5
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("dim", [1, 5, 12])
+def test_is_scikit_learn_then_unit_length(dim: int, whiten: bool) -> None:
+    train, test = embeddings(300, 12), embeddings(40, 12, 1)
+    theirs = PCA(dim, whiten=whiten, svd_solver="full").fit(train.astype(np.float64))
+    ours = fit_pca(train, dim, whiten)
+    assert np.abs(ours.mean - theirs.mean_).max() < 1e-12
+    reduced = apply(ours, test)
+    assert reduced.dtype == np.float32
+    assert np.abs(reduced - unit(theirs.transform(test.astype(np.float64)))).max() < 1e-6  # signs too: scikit-learn's largest entry is positive
+
+
+def test_all_dimensions_of_pca_keep_every_centred_angle() -> None:
+    train, test = embeddings(100, 8), embeddings(30, 8, 1)
+    ours = fit_pca(train, 8)
+    centred = unit(test - ours.mean)
+    assert np.abs(apply(ours, test) @ apply(ours, test).T - centred @ centred.T).max() < 1e-6
+
+
+def test_whitened_training_set_has_covariance_one() -> None:
+    train = embeddings(500, 10)
+    ours = fit_pca(train, 6, whiten=True)
+    _, covariance = oracle.covariance((train - ours.mean) @ ours.projection.T)
+    assert np.abs(covariance - np.eye(6)).max() < 1e-9
+
+
+def matching(rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(3)
+    x = np.repeat(embeddings(rows // 2, dim), 2, axis=0) + 0.05 * generator.standard_normal((rows, dim)) * np.geomspace(3, 0.3, dim)
+    return unit(x).astype(np.float32), np.arange(rows).reshape(-1, 2)
+
+
+def test_supervised_whitening_is_the_definition() -> None:
+    """Differences of pairs have covariance one, projections are uncorrelated and descend; this fixes P up to signs."""
+    x, pairs = matching(400, 7)
+    ours = fit_whitening(x, pairs, 7)
+    within = ours.projection @ oracle.between_pairs(x, pairs) @ ours.projection.T
+    assert np.abs(within - np.eye(7)).max() < 1e-9
+    assert np.abs(ours.mean - x[pairs[:, 0]].mean(axis=0, dtype=np.float64)).max() < 1e-12
+    projected = (x.astype(np.float64) - ours.mean) @ ours.projection.T
+    spread = projected.T @ projected
+    assert np.abs(spread - np.diag(np.diag(spread))).max() < 1e-9 * spread.max()
+    assert (np.diff(np.diag(spread)) < 0).all()
+    assert np.allclose(fit_whitening(x, pairs, 3).projection, ours.projection[:3], atol=1e-12)
+
+
+def test_supervised_whitening_suppresses_what_differs_within_pairs() -> None:
+    """A direction in which matching images differ wildly and objects do not: PCA keeps it, whitening drops it."""
+    generator = np.random.default_rng(0)
+    objects = generator.standard_normal((100, 6)) * [0, 1, 1, 1, 1, 1]
+    x = (np.repeat(objects, 4, axis=0) + generator.standard_normal((400, 6)) * [6, 0.1, 0.1, 0.1, 0.1, 0.1]).astype(np.float32)
+    pairs = np.array([(4 * o + a, 4 * o + b) for o in range(100) for a in range(4) for b in range(a)])
+    labels = np.repeat(np.arange(100), 4)
+
+    def hits(reduced: np.ndarray) -> float:
+        similarity = reduced @ reduced.T
+        np.fill_diagonal(similarity, -2)
+        return float((labels[similarity.argmax(axis=1)] == labels).mean())
+
+    assert hits(apply(fit_whitening(x, pairs, 4), x)) > hits(apply(fit_pca(x, 4), x)) + 0.3
+
+
+def test_scale_of_the_rows_and_order_do_not_matter() -> None:
+    train, test = embeddings(200, 9), embeddings(20, 9, 1)
+    one = apply(fit_pca(train, 4), test)
+    shuffled = np.random.default_rng(0).permutation(200)
+    assert np.abs(apply(fit_pca(train[shuffled], 4), test) - one).max() < 1e-6
+    assert np.abs(apply(fit_pca(4 * train, 4), 4 * test) - one).max() < 1e-6
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, pairs = matching(100, 5)
+    one = [apply(fit, x) for fit in (fit_pca(x, 3), fit_whitening(x, pairs, 3))]
+    monkeypatch.setattr(reduction, "BLOCK", 7)
+    other = [apply(fit, x) for fit in (fit_pca(x, 3), fit_whitening(x, pairs, 3))]
+    assert np.abs(np.array(one) - np.array(other)).max() < 1e-6
+
+
+def test_signs_are_fixed() -> None:
+    """The mirrored data have the same directions, not their negatives."""
+    train = embeddings(100, 6)
+    one, other = fit_pca(train, 6), fit_pca(-train, 6)
+    assert np.allclose(one.projection, other.projection, atol=1e-9)
+    assert (one.projection[np.arange(6), np.abs(one.projection).argmax(axis=1)] > 0).all()
+
+
+def test_more_dimensions_than_there_are_is_refused() -> None:
+    few = embeddings(5, 12)
+    assert apply(fit_pca(few, 4), embeddings(9, 12, 1)).shape == (9, 4)
+    for dim in (5, 12, 13):
+        with pytest.raises(UserError, match=f"{dim} dimensions was asked for; the training embeddings vary in 4 of their 12"):
+            fit_pca(few, dim)
+    with pytest.raises(UserError, match="vary in 0 of their 12"):
+        fit_pca(np.repeat(few[:1], 50, axis=0), 1)
+    flat = embeddings(100, 6) * np.array([1, 1, 1, 1, 0, 0], np.float32)
+    with pytest.raises(UserError, match="vary in 4 of their 6"):
+        fit_pca(flat, 5, whiten=True)
+
+
+def test_too_few_pairs_is_refused() -> None:
+    x, pairs = matching(40, 7)
+    with pytest.raises(UserError, match="6 matching pairs vary in 6 of 7 directions"):
+        fit_whitening(x, pairs[:6], 3)
+    with pytest.raises(UserError, match="vary in 0 of 7"):
+        fit_whitening(x, np.stack([pairs[:, 0]] * 2, axis=1), 3)
+
+
+def test_an_embedding_at_the_mean_has_no_direction() -> None:
+    fit = Reduction(np.array([0.25, 0.5, 0.75]), np.eye(3)[:2])
+    with pytest.raises(UserError, match="row 1 is reduced to zero"):
+        apply(fit, np.array([[1, 0, 0], [0.25, 0.5, 0.75]], np.float32))
+    with pytest.raises(ValueError, match="learned on 3 dimensions, the embeddings have 4"):
+        apply(fit, np.ones((1, 4), np.float32))
+
+
+def test_files(tmp_path: Path) -> None:
+    fit = fit_pca(embeddings(100, 6), 4, whiten=True)
+    path = tmp_path / "pca.safetensors"
+    save(path, fit)
+    first = path.read_bytes()
+    back = load(path)
+    assert np.array_equal(back.mean, fit.mean)
+    assert np.array_equal(back.projection, fit.projection)
+    save(path, back)
+    assert path.read_bytes() == first
+    path.write_bytes(first[:-9])
+    with pytest.raises(UserError, match="cannot be read"):
+        load(path)
+    with pytest.raises(UserError, match=r"none\.safetensors cannot be read"):
+        load(tmp_path / "none.safetensors")
+    for arrays in ({"mean": fit.mean}, {**fit._asdict(), "mean": fit.mean[:-1]}, {**fit._asdict(), "mean": fit.mean * np.nan}):
+        save_file(arrays, path)
+        with pytest.raises(UserError, match="is no reduction"):
+            load(path)

@@ -1,0 +1,102 @@
+"""Which members there are, what they train on, what is refused before any of them starts, how far each is."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import EnsembleSettings
+from pipeline.data.shards import Shards
+from pipeline.runtime.errors import UserError
+from pipeline.studies.ensemble.members import Member, check, plan
+from pipeline.training.job import Job
+from tests.studies.ensemble.protocol_runs import settings, short, write_set
+from tests.training.jobs import job, recipe
+
+
+def planned(base: Job, gpu: str = "no", **more: int) -> list[Member]:
+    return plan(base, EnsembleSettings(**more), base.root / "state", "shards", gpu)
+
+
+def test_four_models_three_times(tmp_path: Path) -> None:
+    members = planned(job(tmp_path, short()))
+    assert [(one.repeat, one.model) for one in members] == [(repeat, model) for repeat in (1, 2, 3) for model in (1, 2, 3, 4)]
+    assert [one.job.seed for one in members] == list(range(12))
+    for one in members:
+        assert one.job.recipe["training"]["fold"] == {"model": one.model, "folds": 4}
+        assert one.job.outputs is not None
+        assert {one.job.outputs.model.parent, one.job.outputs.history.parent, one.job.outputs.log.parent, one.directory} == {one.directory}
+        assert one.directory.parent == tmp_path / "state"
+    assert len({one.directory for one in members}) == 12
+    assert (members[5].name, members[5].title) == ("model-2-repeat-2", "model 2, repeat 2")
+
+
+def test_more_repeats_leave_the_members_that_are_there(tmp_path: Path) -> None:
+    base = job(tmp_path, short())
+    assert planned(base, repeats=1) == planned(base, repeats=2)[:4]
+    assert [one.job.seed for one in planned(base, seed=40, repeats=1)] == [40, 41, 42, 43]
+
+
+def test_what_changes_the_bytes_changes_the_identity(tmp_path: Path) -> None:
+    base = job(tmp_path, short())
+    changes = [
+        planned(base, repeats=1),
+        planned(base, seed=1, repeats=1),
+        planned(base, folds=3, repeats=1),
+        planned(base, gpu="auto", repeats=1),
+        planned(replace(base, threads=2), repeats=1),
+        planned(replace(base, recipe={**base.recipe, "dim": 9}), repeats=1),
+        plan(base, EnsembleSettings(repeats=1), tmp_path / "state", "other shards", "no"),
+    ]
+    assert len({members[0].identity for members in changes}) == len(changes)
+    assert planned(replace(base, loader_threads=7), repeats=1)[0].identity == planned(base, repeats=1)[0].identity
+
+
+def test_how_far_a_member_is(tmp_path: Path) -> None:
+    member = planned(job(tmp_path, short()), repeats=1)[0]
+    assert member.iteration() == 0
+    states = member.directory / "state/tiny/baseline/0-abc"
+    states.mkdir(parents=True)
+    for name in ("00000002.pt", "00000003.pt", ".00000004.pt.x.partial"):
+        (states / name).touch()
+    assert (member.iteration(), member.finished) == (3, False)
+    assert member.job.outputs is not None
+    member.job.outputs.log.touch()  # its training is over and has removed its state
+    shutil.rmtree(member.directory / "state")
+    assert (member.iteration(), member.finished) == (4, False)
+    member.done.mkdir()
+    assert (member.iteration(), member.finished) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "folds", "message"),
+    [
+        ({"training": {"iterations": 0}}, 3, "baseline on tiny trains for 0 iterations.*\n.*Take baseline out of run.ensembles"),
+        ({}, 10, "9 train classes cannot be cut into 10 folds.\n.*ensemble.folds"),
+        ({}, 5, "Model 5 of 5 folds of 9 train classes leaves 8 to train on and holds out 1.*\n.*Change ensemble.folds"),
+        ({"batch": {"classes": 6}}, 2, "Model 1 of 2 folds, 4 classes to train on: A batch needs 6 classes.*\n.*ensemble.folds"),
+        (
+            {"batch": {"classes": 7, "sampling": "shuffled"}},
+            2,
+            "Model 1 of 2 folds, 4 classes to train on: A batch takes 28 images, and there are 20",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_starts(
+    shards: Path, change: dict[str, dict[str, object]], folds: int, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        check(job(shards, recipe("baseline", **change)), settings(folds=folds), Shards(shards))
+
+
+def test_a_set_without_test_classes_is_refused(tmp_path: Path) -> None:
+    write_set(tmp_path, test=0)
+    with pytest.raises(UserError, match="tiny has no test image"):
+        check(job(tmp_path, short()), settings(), Shards(tmp_path / "data/shards/tiny"))
+
+
+def test_what_can_be_trained_is_not(fresh: Callable[[], Path]) -> None:
+    root = fresh()
+    check(job(root, short()), settings(folds=4), Shards(root / "data/shards/tiny"))

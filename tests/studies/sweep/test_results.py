@@ -1,0 +1,119 @@
+"""Table, figure, best values, and the line that adopts them."""
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from pipeline.config import Params, SweepSettings, resolve
+from pipeline.runtime.errors import UserError
+from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
+from pipeline.studies.sweep.record import Trial, load, save
+
+RATIO = "pooling.transport_ratio"
+SETTINGS = SweepSettings(space={RATIO: {"grid": [0.1, 0.3, 0.6]}, "loss.name": {"grid": ["multi_similarity"]}}, iterations=20)
+
+
+def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
+    return {
+        "iteration": float(iteration),
+        "epoch": 0.5,
+        "loss": 1 - metric,
+        "recall_at_1": metric + 0.1,
+        "r_precision": metric,
+        "map_at_r": metric,
+        "seconds": seconds,
+    }
+
+
+@pytest.fixture
+def trials() -> list[Trial]:
+    whole = Trial(0, {RATIO: 0.1, "loss.name": "multi_similarity"}, [row(10, 0.4, 2.0), row(20, 0.3, 4.0)], finished=True)
+    short = Trial(1, {RATIO: 0.3, "loss.name": "multi_similarity"}, [row(10, 0.2)], finished=True, stopped_early=True)
+    failed = Trial(2, {RATIO: 0.6, "loss.name": "multi_similarity"}, [], finished=True, error="The loss is not finite.\n  Lower the learning rate.")
+    return [whole, short, failed]
+
+
+def test_every_trial_is_in_the_table_and_the_best_is_of_its_best_validation(trials: list[Trial], tmp_path: Path) -> None:
+    write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
+    with open(tmp_path / "out/trials.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(one["trial"], one[RATIO], one["iterations"], one["stopped_early"], one["best_map_at_r"]) for one in rows] == [
+        ("0", "0.1", "20", "False", "0.4"),
+        ("1", "0.3", "10", "True", "0.2"),
+        ("2", "0.6", "0", "False", ""),
+    ]
+    assert rows[0]["last_map_at_r"] == "0.3"
+    assert rows[2]["error"].startswith("The loss is not finite")
+    best = json.loads((tmp_path / "out/best.json").read_text())
+    assert best == {"trial": 0, "values": trials[0].values, "metric": "map_at_r", "value": 0.4, "adopt": "dvc exp run"}
+    figure = (tmp_path / "out/sweep.svg").read_text()
+    assert "MAP@R on validation classes" in figure
+    assert RATIO in figure
+    printed = table(trials, "map_at_r").splitlines()
+    assert printed[1].startswith("*  0      0.1")
+    assert printed[2].endswith("stopped early")
+    assert printed[3].endswith("failed: The loss is not finite.")
+
+
+def test_a_sweep_whose_trials_all_failed_has_no_best(trials: list[Trial], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"All 1 trials of the sweep failed: trial 2: The loss is not finite\."):
+        best_of(trials[2:], "map_at_r")
+
+
+def test_records_come_back_but_failed_trials_are_tried_again(trials: list[Trial], tmp_path: Path) -> None:
+    for trial in trials:
+        save(tmp_path, trial)
+    values = [trial.values for trial in trials]
+    assert load(tmp_path, values) == [*trials[:2], Trial(2, values[2])]
+    assert load(tmp_path / "nothing", values) == [Trial(number, value) for number, value in enumerate(values)]
+
+
+def test_a_resumed_trial_repeats_no_validation_and_its_seconds_add_up() -> None:
+    trial = Trial(0, {}, [row(5, 0.1, 1.0), row(10, 0.2, 2.0), row(15, 0.3, 3.0)])
+    trial.add(row(10, 0.25, 0.5))
+    trial.add(row(15, 0.35, 1.5))
+    assert [one["map_at_r"] for one in trial.rows] == [0.1, 0.25, 0.35]
+    assert trial.seconds == 1.0 + 1.5
+
+
+def adopted(line: str) -> Params:
+    """params.yaml after the assignments of a line, as DVC would write it."""
+    words = shlex.split(line)
+    assert words[:3] == ["dvc", "exp", "run"]
+    yaml = YAML()
+    tree = yaml.load(Path("params.yaml").read_text(encoding="utf-8"))
+    for option, assignment in zip(words[3::2], words[4::2], strict=True):
+        assert option == "-S"
+        key, _, value = assignment.partition("=")
+        node: Any = tree
+        *parents, last = key.removeprefix("++").split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {}) if key.startswith("+") else node[parent]
+        assert (last in node) != key.startswith("+"), f"{key}: ++ adds a key, nothing changes one"
+        node[last] = YAML(typ="safe").load(re.sub(r"([:,])(?! )", r"\1 ", value))
+    with open("adopted.yaml", "w", encoding="utf-8") as file:
+        yaml.dump(tree, file)
+    return Params(Path("adopted.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "expected"),
+    [
+        ("gsp", {RATIO: 0.6}, "dvc exp run -S 'methods.gsp.pooling.transport_ratio=0.6'"),
+        ("gsp", {"optimizer.learning_rate": 3e-5}, "dvc exp run -S 'datasets.parts.recipe.optimizer.learning_rate=3e-05'"),
+        ("crt", {"embedding.hidden": 64}, "dvc exp run -S 'datasets.parts.recipes.crt.embedding.hidden=64'"),
+        ("ms", {"loss.beta": 20.0, "memory": None}, "dvc exp run -S '++methods.ms.loss.beta=20.0' -S '++methods.ms.memory=null'"),
+        ("gsp", {"loss.name": "contrastive"}, "dvc exp run -S '++methods.gsp.loss.name=contrastive'"),
+        ("ms", {"input.crop_scale": [0.2, 1.0]}, "dvc exp run -S 'datasets.parts.recipe.input.crop_scale=[0.2,1.0]'"),
+    ],
+)
+def test_the_line_changes_the_layer_that_decides(params: Params, method: str, values: dict[str, Any], expected: str) -> None:
+    line = adopting_line(params, "parts", method, values)
+    assert line == expected
+    assert resolve(adopted(line), "parts", method) == resolve(params, "parts", method, values)

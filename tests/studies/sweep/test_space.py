@@ -1,0 +1,59 @@
+"""Spaces: what is drawn, and what is refused before anything starts."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.config import Params, SweepSettings
+from pipeline.runtime.errors import UserError
+from pipeline.studies.sweep.space import draw, recipes
+
+RATIO = "pooling.transport_ratio"
+
+
+def space(domains: dict[str, dict[str, Any]], **more: Any) -> SweepSettings:
+    return SweepSettings(space=domains, iterations=100, **more)
+
+
+def test_grids_are_combined_and_taken_whole_once() -> None:
+    settings = space({"a": {"grid": [1, 2]}, "b": {"grid": ["x", "y"]}}, trials=7)
+    assert draw(settings) == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def test_draws_stay_in_their_domain_and_depend_on_the_seed_alone() -> None:
+    domains = {"a": {"uniform": [0.2, 0.4]}, "b": {"loguniform": [1e-5, 1e-1]}, "c": {"choice": ["x", None]}, "d": {"grid": [1, 2]}}
+    trials = draw(space(domains, trials=100))
+    assert len(trials) == 200
+    assert all(0.2 <= trial["a"] <= 0.4 and 1e-5 <= trial["b"] <= 1e-1 for trial in trials)
+    assert {trial["c"] for trial in trials} == {"x", None}
+    assert 70 < sum(trial["b"] < 1e-3 for trial in trials) < 130, "half of the draws lie below the middle of the logarithms"
+    assert draw(space(domains, trials=100)) == trials
+    assert draw(space(domains, trials=100, seed=1)) != trials
+
+
+def test_a_range_of_logarithms_starts_above_zero() -> None:
+    with pytest.raises(UserError, match=r"optimizer\.learning_rate\.loguniform starts at 0"):
+        draw(space({"optimizer.learning_rate": {"loguniform": [0, 1]}}))
+
+
+def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params) -> None:
+    settings = space({RATIO: {"grid": [0.1, 0.6]}})
+    found = recipes(params, "parts", "gsp", settings, draw(settings))
+    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]
+    assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in found} == {(100, 25)}
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "message"),
+    [
+        ("pooling.transport_ration", [0.1], r"params\.yaml:\d+: sweep\.gsp\.space: pooling\.transport_ration = 0\.1 .*is not a setting"),
+        ("nothing.here", [1], "nothing.* is not a setting"),
+        (RATIO, [0.1, 2], r"transport_ratio = 2 makes no recipe: .*less than or equal to 1"),
+        ("training.selection_metric", ["map_at_r"], "cannot be swept: trials must be judged by the same metric"),
+        ("training.iterations", [10], "cannot be swept: set `iterations` of the sweep"),
+    ],
+)
+def test_a_field_or_a_value_that_makes_no_recipe_is_refused(params: Params, field: str, values: list[Any], message: str) -> None:
+    settings = space({field: {"grid": values}})
+    with pytest.raises(UserError, match=message):
+        recipes(params, "parts", "gsp", settings, draw(settings))
