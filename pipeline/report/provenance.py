@@ -11,7 +11,7 @@ from pipeline.report.inputs import Inputs, Run
 from pipeline.runtime.digest import sha256_of
 
 LIBRARIES = (
-    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu-cuvs", "numpy", "scipy", "pyarrow", "opencv-python-headless", "simplejpeg", "pillow",
+    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu", "numpy", "scipy", "pyarrow", "opencv-python-headless", "simplejpeg", "pillow",
     "matplotlib",
 )  # fmt: skip
 
