@@ -40,7 +40,7 @@ def main() -> None:
     print(f"bare process with the loop's imports: {time.perf_counter() - start:5.1f} s")
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as directory:
-            job = job_of(DATASET, METHOD, 0, recipe(), Path(directory), 1, 1)
+            job = job_of(DATASET, METHOD, 0, recipe(), Path(directory))
             start = time.perf_counter()
             run_training(job, TrainSettings(workers=workers), loop)
             whole = time.perf_counter() - start

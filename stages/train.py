@@ -19,7 +19,18 @@ def run(dataset: str, method: str, seed: int) -> None:
     threads = machine.cpus_per_worker or max(1, cores // machine.workers)
     with in_full(params, dataset, method):
         check_world(recipe, machine.workers)
-        run_training(job_of(dataset, method, seed, recipe, Path.cwd(), threads, machine, inputs.code_digest), machine)
+        job = job_of(
+            dataset,
+            method,
+            seed,
+            recipe,
+            Path.cwd(),
+            threads=threads,
+            loader_threads=machine.loader_threads,
+            checkpoint_every=machine.checkpoint_every,
+            code=inputs.code_digest,
+        )
+        run_training(job, machine)
     say_unwatched(recipe, f"train@{dataset}-{method}-{seed}")
 
 

@@ -104,7 +104,7 @@ class Schedule(Strict):
 
 
 class Fold(Strict):
-    """Model 1 .. folds of the MLRC protocol: its block of the train classes is what validation holds out (pipeline/studies/ensemble/scores.py)."""
+    """Model 1 .. folds of the MLRC protocol: its block of the train classes is what validation holds out (pipeline/data/folds.py)."""
 
     model: Count
     folds: Annotated[int, Field(ge=2)] = 4

@@ -169,3 +169,9 @@ class SweepSettings(Strict):
         if repeated := sorted({name for name in fields if fields.count(name) > 1}):
             raise ValueError(f"{', '.join(repeated)}: a field belongs to one axis of the space")
         return self
+
+
+class Search(SweepSettings):
+    """A sweep whose longest trial is known."""
+
+    iterations: Count

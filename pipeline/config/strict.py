@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-
 Model = TypeVar("Model", bound="Strict")
 
 

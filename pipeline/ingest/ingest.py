@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.config.dataset import IngestSettings, Source
-from pipeline.data.shards import ShardWriter, sha256_of
+from pipeline.data.shards import ShardWriter
 from pipeline.ingest.collection import Collection, Picture, require_usable
 from pipeline.ingest.duplicates import Proposals, summary
 from pipeline.ingest.files.tarball import scratch_directory
 from pipeline.ingest.prepare import pixels_of, prepare, stored_box
 from pipeline.ingest.workers import Damaged, Job, outcomes
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import track

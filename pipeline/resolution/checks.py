@@ -52,8 +52,8 @@ def require_networks(params: Params, recipes: Recipes) -> None:
 
 def require_classes(params: Params, source: FolderSource, dataset: str, recipes: dict[str, Recipe], seeds: tuple[int, ...]) -> None:
     """Raises UserError where a user's own images have too few classes or images for a recipe: as training would, before it starts."""
+    from pipeline.data.class_split import split_classes
     from pipeline.data.sampler import make_sampler
-    from pipeline.training.validation import split_classes
 
     pictures = folder.collection(source).in_order()
     require_usable(pictures, source.path)

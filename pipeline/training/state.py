@@ -4,13 +4,13 @@ The hash covers everything that decides the bytes of the result: resolved recipe
 So the same command resumes, and a changed recipe, data set or code starts anew.
 """
 
-import hashlib
 import importlib.metadata
 import shutil
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.inputs import digest
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 
@@ -24,7 +24,7 @@ def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, A
         "recipe": job.recipe,
         "seed": job.seed,
         "shards": fingerprint,
-        "backbone": None if checkpoint is None else _file_digest(Path(job.root) / checkpoint),
+        "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),
         "code": job.code,
         "workers": world,
         "threads": job.threads,
@@ -50,9 +50,8 @@ def remove_states(directory: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _file_digest(path: Path) -> str:
+def _checkpoint_digest(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", "Correct the path in the recipe (backbone.checkpoint).") from None

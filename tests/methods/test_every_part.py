@@ -1,4 +1,4 @@
-"""The contract of every loss and every pooling. It also applies to each part that is added (docs/extending.md)."""
+"""What every loss and every pooling of the library promises, whichever there are: a part that is added (docs/extending.md) is held to it at once."""
 
 import inspect
 from typing import Any, get_args
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pipeline.config import losses, poolings
-from pipeline.config.strict import Strict
+from pipeline.data.loader import TrainBatch
 from pipeline.losses.memory import CrossBatchMemory
 from pipeline.methods import modules
 from pipeline.methods.build import initial_method
 from pipeline.models.backbone import Backbone
 from pipeline.models.batch_norm import SynchronisedBatchNorm
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import train_step
+from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
 
 DIM = 8
@@ -27,18 +27,21 @@ pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAI
 
 
 @pytest.mark.parametrize(
-    ("settings", "given"),
+    ("union", "given"),
     [
-        *((part, ()) for part in get_args(losses.AnyPairLoss)),
-        *((part, ("classes", "dim")) for part in get_args(losses.AnyProxyLoss)),
-        *((part, ("channels", "dim")) for part in get_args(poolings.AnyMapPooling) if part not in OF_A_KIND),
-        *((part, ("channels", "dim")) for part in get_args(poolings.AnyAttributePooling)),
+        (losses.AnyPairLoss, ()),
+        (losses.AnyProxyLoss, ("classes", "dim")),
+        (poolings.AnyMapPooling, ("channels", "dim")),
+        (poolings.AnyAttributePooling, ("channels", "dim")),
     ],
 )
-def test_a_part_has_a_module_whose_arguments_are_its_fields(settings: Any, given: tuple[str, ...]) -> None:
-    arguments = inspect.signature(modules.load(settings.module)).parameters
-    if not any(argument.kind == argument.VAR_KEYWORD for argument in arguments.values()):
-        assert set(arguments) - set(given) == set(settings.model_fields) - {"name"}
+def test_every_part_names_a_module_whose_arguments_are_its_fields(union: Any, given: tuple[str, ...]) -> None:
+    for settings in set(get_args(union)) - OF_A_KIND:
+        arguments = inspect.signature(modules.load(settings.module)).parameters
+        if not any(argument.kind == argument.VAR_KEYWORD for argument in arguments.values()):
+            assert set(arguments) - set(given) == set(settings.model_fields) - {"name"}, settings.__name__
+            if union is poolings.AnyMapPooling:
+                assert ("dim" in arguments) is getattr(settings, "projects", False), settings.__name__
 
 
 def loss_of(name: str) -> nn.Module:
@@ -195,10 +198,10 @@ def test_two_steps_of_training_move_every_parameter(part: str) -> None:
     settings = recipe("baseline", optimizer={"name": "adamw", "learning_rate": 1e-3}, training={"precision": "float32"}, **blocks)
     method = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
     before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
-    optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
+    learner = Learner(method, build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu")), settings, 0)
     for step in range(2):
         images, labels = batch(step)
-        done = train_step(method, optimizer, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels), settings, 0, step, 0, str)
+        done = train_step(learner, TrainBatch(step, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels)))
         assert done.loss > 0
     assert all(isinstance(module, SynchronisedBatchNorm) for module in method.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
     assert [name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])] == []

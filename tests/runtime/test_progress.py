@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import tqdm
 
-from pipeline.cluster.console import Console
 from pipeline.runtime.progress import Progress, terminal_columns
 
 

@@ -44,6 +44,7 @@ def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(given: dict
     assert job.outputs.log == tmp_path / "data/logs/parts/gsp/3.json"
     assert job.threads >= 1
     assert job.code, "the digest of the code is part of what identifies a training"
+    assert job.loader_threads == settings.loader_threads
     assert pickle.loads(pickle.dumps(job)) == job
 
 

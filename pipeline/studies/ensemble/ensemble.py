@@ -36,7 +36,17 @@ def ensemble(
     where they would be trained to the same bytes. Raises UserError before anything starts for what cannot be trained or judged.
     """
     threads = machine.cpus_per_worker or (max(1, cores // settings.concurrent) if settings.concurrent else 1)
-    base = job_of(dataset, method, settings.seed, recipe, root, threads, machine, code)
+    base = job_of(
+        dataset,
+        method,
+        settings.seed,
+        recipe,
+        root,
+        threads=threads,
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        code=code,
+    )
     shards = Shards(base.shards)
     check(base, settings, shards)
     state, output = base.root / "data/state/ensemble" / dataset / method, base.root / "data/ensemble" / dataset / method

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from pipeline.cluster.training import Loop
-from pipeline.config import Params, SweepSettings, TrainSettings
+from pipeline.config import Params, TrainSettings
 from pipeline.config.inputs import SweepInputs, digest
+from pipeline.config.stages import Search
 from pipeline.data.shards import Shards
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
@@ -38,7 +39,7 @@ def sweep(
         with atomic_directory(output) as directory:
             write_json(directory / SKIPPED, {"reason": f"sweep.{method}.datasets does not name {dataset}"})
         return None
-    settings = SweepSettings(
+    settings = Search(
         space=inputs.space,
         seed=inputs.seed,
         iterations=inputs.iterations,
@@ -48,7 +49,17 @@ def sweep(
     )
     recipes = [trial.recipe for trial in inputs.trials]
     metric = recipes[0].training.selection_metric
-    base = job_of(dataset, method, inputs.seed, recipes[0], root, threads, machine, inputs.training_code)
+    base = job_of(
+        dataset,
+        method,
+        inputs.seed,
+        recipes[0],
+        root,
+        threads=threads,
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        code=inputs.training_code,
+    )
     state = base.root / "data/state/sweep" / dataset / method
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})

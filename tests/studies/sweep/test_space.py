@@ -40,7 +40,7 @@ def test_tied_fields_have_the_value_of_their_axis(params: Params) -> None:
     """Branches of CRT that share their weights have the same prototypes (table 9): no other space could vary them."""
     tied = space({"embedding.prototypes": {"grid": [4, 16], "tied": ["auxiliary.prototypes"]}})
     found = trial_recipes(params, "cub", "crt", tied, draw(tied))
-    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in found] == [(4, 4), (16, 16)]  # type: ignore[union-attr]
+    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in found] == [(4, 4), (16, 16)]
     with pytest.raises(ValueError, match="a field belongs to one axis"):
         space({"a": {"grid": [1], "tied": ["b"]}, "b": {"grid": [1]}})
 
@@ -48,7 +48,7 @@ def test_tied_fields_have_the_value_of_their_axis(params: Params) -> None:
 def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params) -> None:
     settings = space({RATIO: {"grid": [0.1, 0.6]}})
     found = trial_recipes(params, "parts", "gsp", settings, draw(settings))
-    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]  # type: ignore[union-attr]
+    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]
     assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in found} == {(100, 25)}
 
 
