@@ -33,6 +33,7 @@ class Project:
     def environment(self) -> dict[str, str]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))}
         paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.home)}
+        paths["PYTHONPATH"] = str(self.path)  # the command `unseen` is that of the copy
         # DVC runs stages in $SHELL: sh, which it takes where there is none, stays in between unless it is told not to
         return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1", "SHELL": "/bin/sh"}
 
