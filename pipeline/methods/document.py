@@ -29,9 +29,9 @@ from pipeline.models.networks import OWN
 _PAGE = """# The library
 
 A recipe names its parts. Any loss works with any pooling, and any pooling with any network; combinations that
-cannot work are refused before anything starts. `python -m pipeline.methods.document` writes this page from the
-code. [Rows of the papers' tables](papers.md) shows how to combine the parts; [deviations](deviations.md) lists
-where a definition differs from released code; [extending](extending.md) adds a part.
+cannot work are refused before anything starts. `python -m pipeline.methods.document` writes this page from
+the code. [Rows of the papers' tables](papers.md) shows how to combine the parts; [deviations](deviations.md)
+lists where a definition differs from released code; [extending](extending.md) adds a part.
 
 ## Recipes: `run.methods`
 
