@@ -2,7 +2,7 @@
 # make test    environment, then everything that can fail: lint, types, import walls, all tests
 # make check   the two-minute part of `make test`
 # make data    DATASET=cub: the published files of a data set, with resume and hash check, into data/raw/cub
-# make bench   measured against the floors, as ratios
+# make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
 # make cluster the packages of `ray job submit` and of the dashboard
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
@@ -46,7 +46,8 @@ named:
 	@test -n '$(DATASET)' || { echo "Say which: make data DATASET=cub (or sop, cifar10, cifar100, omniglot, sfm120k, roxford5k, rparis6k)"; exit 2; }
 
 bench: $(VENV)/.development-$(FAISS)
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || exit 1; done
+	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
+	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'

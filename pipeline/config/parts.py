@@ -104,7 +104,7 @@ class Schedule(Strict):
 
 
 class Fold(Strict):
-    """Model 1 .. folds of the MLRC protocol: its block of the train classes is what validation holds out (pipeline/studies/ensemble/scores.py)."""
+    """Model 1 .. folds of the MLRC protocol: its block of the train classes is what validation holds out (pipeline/data/folds.py)."""
 
     model: Count
     folds: Annotated[int, Field(ge=2)] = 4
@@ -121,7 +121,6 @@ class Training(Strict):
     validate_every: Count = 200  # iterations
     patience: Count | None = None  # validations without a gain before the run stops; None trains to the end
     minimum_gain: NonNegative = 0.0  # of the selection metric, below which a validation is no gain (GSP code: 1e-5)
-    checkpoint_every: Count = 100  # iterations
     compile: bool = False  # the backbone through torch.compile: faster on a GPU after a minute or so; rounds in another order
     precision: Literal["float32", "bfloat16", "auto"] = "auto"  # auto: bfloat16 on a GPU that has it, float32 elsewhere
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # of the *train* classes are held out, where the data set has no part for it

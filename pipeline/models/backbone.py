@@ -4,9 +4,7 @@ Parameters keep the names of the library or of the published file, so weights mo
 """
 
 import difflib
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pipeline.models.batch_norm import fix, freeze, synchronise
-from pipeline.models.bn_inception import BnInception
 from pipeline.models.checkpoint import fit, read_state
-from pipeline.models.googlenet import GoogLeNet
-from pipeline.models.mix_transformer import MixTransformer
-from pipeline.models.resnet20 import PreactivationResNet20
+from pipeline.models.networks import OWN
 from pipeline.models.staged import Staged
-from pipeline.models.token_embedding import TokenEmbedding
 from pipeline.models.torchvision_guard import ensure_torchvision
 
 ensure_torchvision()
@@ -29,14 +23,6 @@ import timm  # noqa: E402  after the guard
 from timm.models import group_parameters  # noqa: E402
 from timm.models.efficientnet import EfficientNet  # noqa: E402
 
-OWN: dict[str, Callable[..., Staged]] = {
-    "googlenet": GoogLeNet,
-    "bn_inception": BnInception,
-    "mit_b1": partial(MixTransformer, "b1"),
-    "mit_b2": partial(MixTransformer, "b2"),
-    "resnet20_preact": PreactivationResNet20,
-    "token_embedding": TokenEmbedding,
-}
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 _RESERVED = {"pretrained", "num_classes", "features_only", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "scriptable", "in_chans"}
 
@@ -162,7 +148,7 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module
     if taken:
         raise ValueError(f"backbone arguments {sorted(taken)} are set by this project; what is left for `arguments` are options such as img_size.")
     try:
-        network = OWN[name](**arguments) if name in OWN else timm.create_model(name, pretrained=pretrained, num_classes=0, **arguments)
+        network = OWN[name].build(arguments) if name in OWN else timm.create_model(name, pretrained=pretrained, num_classes=0, **arguments)
     except OSError as error:
         raise _not_fetched(name, _weights_file(name), error) from error
     except (TypeError, ValueError, RuntimeError, AssertionError, KeyError) as error:

@@ -108,6 +108,10 @@ def all_is_up_to_date(project: Project, output: str) -> None:
     assert "up to date" in output
 
 
+def the_photos_are_there(project: Project, output: str) -> None:
+    assert (project.path / "data/raw/folder/sparrow/f/0.jpg").is_file()
+
+
 def photos_become_a_report(project: Project, output: str) -> None:
     assert stages_run(output) == {"check", "ingest@folder", *chain("folder", "ms", "gsp"), "sweep@folder-gsp", "analyze", "report"}
     manifest = json.loads((project.path / "data/shards/folder/manifest.json").read_text(encoding="utf-8"))
@@ -187,7 +191,7 @@ CHECKS: dict[str, Check] = {
     "dvc repro": nothing_is_built,
     "dvc dag --md": the_graph_is_shown,
     "dvc status": all_is_up_to_date,
-    "cp -r ~/photos/. data/raw/folder/": lambda project, _: project.run("ls data/raw/folder/sparrow/f/0.jpg"),
+    "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
     "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog": the_photos_are_in_a_catalog,
