@@ -63,7 +63,7 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         ({"run.seeds": [0, 1]}, {"analyze.json", "report.json"}),
         ({"datasets.parts.methods.gsp.pooling.transport_ratio": 0.6}, {"train/parts/gsp.json"}),
     ],
-    ids=str,
+    ids=lambda value: " ".join(sorted(value)) if isinstance(value, dict) else "",
 )
 def test_a_change_changes_the_files_of_the_stages_that_depend_on_it(tmp_path: Path, changes: dict[str, Any], expected: set[str]) -> None:
     """The last line: adopting the best value of a swept field does not repeat the search."""
