@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +107,8 @@ def shrink(path: Path) -> None:
     params["sweep"]["gsp"].update({"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4})
     gsp = {"pooling": {"prototypes": 8, "initialization_memory": 24}}
     source = {"train_classes": 10, "test_classes": 6, "images_per_class": 6}
-    params["datasets"]["parts"] = {"source": source, "recipe": NETWORK, "methods": {"gsp": gsp}}
+    # Copies: YAML writes an object that occurs twice as an alias, which DVC does not change.
+    params["datasets"]["parts"] = {"source": source, "recipe": deepcopy(NETWORK), "methods": {"gsp": deepcopy(gsp)}}
     params["datasets"]["folder"].update({"recipe": NETWORK, "methods": {"gsp": gsp}})
     with path.open("w", encoding="utf-8") as file:
         yaml.dump(params, file)
