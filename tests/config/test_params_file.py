@@ -46,6 +46,26 @@ def test_a_change_keeps_all_other_lines(path: tuple[str, ...], new: str, tmp_pat
     assert len(lost) <= 1 + (len(old) if isinstance(old, list) else 0), lost
 
 
+@pytest.mark.parametrize(
+    ("change", "undo"),
+    [
+        ("++methods.gsp={dim: 64}", "~methods.gsp"),
+        ("++datasets.folder.recipe.dim=64", "~datasets.folder.recipe.dim"),
+        ("++datasets.folder.methods.ms={dim: 64}", "~datasets.folder.methods.ms"),
+        ("++datasets.birds={source: {kind: folder}}", "~datasets.birds"),
+        ("evaluate.reduce={dim: 128}", "evaluate.reduce=null"),
+        ("run.sweeps=[]", "run.sweeps=[gsp]"),
+    ],
+)
+def test_a_change_can_be_undone(change: str, undo: str, tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(TEXT, encoding="utf-8")
+    apply_overrides(file, [change])
+    assert file.read_text(encoding="utf-8") != TEXT
+    apply_overrides(file, [undo])
+    assert file.read_text(encoding="utf-8") == TEXT
+
+
 def test_the_file_is_short() -> None:
     assert len(SETTABLE) > 50
     assert len(TEXT.splitlines()) <= 150

@@ -1,6 +1,5 @@
 """The documents and the code agree: generated pages are current, tables list what exists, commands resolve to recipes."""
 
-import json
 import re
 import shlex
 from itertools import product
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from dvc.utils.hydra import apply_overrides
-from ruamel.yaml import YAML
 
 from pipeline.config import EvaluateSettings, Params, RunSettings, dataset_settings, resolve, settings
 from pipeline.config.losses import CrossBatchMemory, Loss, ZeroShotLoss
@@ -22,7 +20,6 @@ from pipeline.resolution.files import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(ROOT / "params.yaml")
-DOCUMENT = YAML(typ="safe").load(PARAMS.path.read_text(encoding="utf-8"))
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
 LOSSES, POOLINGS = members(Loss), members(Pooling, AttributePooling)
 Row = list[str]
@@ -134,10 +131,10 @@ def identified(commands: list[tuple[str, list[str]]]) -> list[object]:
 
 def overridden(overrides: list[str], folder: Path) -> Params:
     """params.yaml under the overrides of a command."""
-    path = folder / "params.json"
-    # a command that removes a key follows one that added it
-    removed = {name.split(".")[1]: {} for name in overrides if name.startswith("~methods.")}
-    path.write_text(json.dumps({**DOCUMENT, "methods": {**DOCUMENT["methods"], **removed}}), encoding="utf-8")
+    path = folder / "params.yaml"
+    path.write_text(PARAMS.path.read_text(encoding="utf-8"), encoding="utf-8")
+    if removed := [f"++{name[1:]}={{dim: 64}}" for name in overrides if name.startswith("~methods.")]:
+        apply_overrides(path, removed)  # a command that removes a key follows one that added it
     apply_overrides(path, overrides)
     return Params(path)
 
