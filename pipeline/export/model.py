@@ -11,7 +11,6 @@ Methods that pool by prototypes leave the attributes of the test images beside t
 
 import contextlib
 import filecmp
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from pipeline.data.shards import Shards
 from pipeline.export.scales import AS_IT_IS, check_scales, describe
 from pipeline.methods.artifact import Weights, load_method
 from pipeline.methods.method import Method
+from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import Progress
 
@@ -116,9 +116,8 @@ def device() -> torch.device:
 
 
 def loader_threads() -> int:
-    """Cores this process may use; decoding keeps no more than eight of them busy in front of one GPU."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(8, cores)
+    """The usable cores, at most eight: more threads decode faster than one GPU embeds."""
+    return min(8, usable_cores())
 
 
 @contextlib.contextmanager
