@@ -9,12 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
+from pipeline.cluster.export import run_export
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards, ShardWriter
-from pipeline.export.model import FILES, embed_rows, export_model
+from pipeline.export.model import FILES, embed_rows
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
@@ -191,10 +192,10 @@ def test_several_workers_write_the_same_bytes(project: Path) -> None:
     shards, model = Path("data/shards/tiny"), Path("data/models/tiny/gsp/0")
     save_model(model, recipe("gsp"))
     for workers in (1, 2):
-        export_model(shards, model, Path(f"out-{workers}"), ExportSettings(workers=workers, batch_size=4))
+        run_export(shards, model, Path(f"out-{workers}"), ExportSettings(workers=workers, batch_size=4))
     for name in FILES:
         assert Path(f"out-1/{name}.arrow").read_bytes() == Path(f"out-2/{name}.arrow").read_bytes()
     (model / "last.safetensors").unlink()
     with pytest.raises(UserError, match=r"last\.safetensors is missing"):
-        export_model(shards, model, Path("out-3"), ExportSettings(workers=2, batch_size=4))
+        run_export(shards, model, Path("out-3"), ExportSettings(workers=2, batch_size=4))
     assert not Path("out-3").exists()
