@@ -1,6 +1,7 @@
 """The Ray cluster of a stage: the one that RAY_ADDRESS names, else a private one on this machine that ends with the stage."""
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -92,6 +93,24 @@ def connection(processes: int, gpu: bool = True, object_store: int = 80 * 2**20)
         for name in set(os.environ) - set(before):
             del os.environ[name]
         os.environ.update(before)
+
+
+@contextlib.contextmanager
+def imported(*modules: str) -> Iterator[None]:
+    """Imports modules in the background while the block starts a cluster, which mostly waits.
+
+    A module that is missing is an error of the code that uses it, not of this function.
+    """
+    thread = threading.Thread(
+        target=lambda: [importlib.import_module(name) for name in modules],
+        name="imports",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _check(address: str) -> None:

@@ -5,26 +5,24 @@ does the next `dvc repro`. Nothing of Ray is imported before the batch is known 
 """
 
 import contextlib
-import importlib
 import json
 import logging
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.connection import Cluster, connection
+from pipeline.cluster.connection import Cluster, connection, imported
 from pipeline.cluster.console import Console, copied
+from pipeline.cluster.devices import usable_gpu
 from pipeline.config.stages import TrainSettings
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
-from pipeline.training.job import Job, check_world
+from pipeline.training.job import Job, Loop, check_world
 
-Loop = Callable[..., dict[str, Any]]  # as pipeline.training.loop.train, which None stands for: importing it here would cost the driver seconds
 _RETRIES = 2  # of a run whose worker died
 
 
@@ -123,31 +121,6 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # an error travels to the stage, which prints it once
     result = train(job, context.get_world_rank(), context.get_world_size(), device)
     return {"result": result, "began": began, "ended": time.time()}
-
-
-def usable_gpu(wanted: str, cluster: Cluster) -> str:
-    """`wanted` (train.gpu), unless the installed torch cannot use the GPUs of this machine."""
-    import torch
-
-    if not cluster.private or cluster.gpus == 0 or torch.cuda.is_available():
-        return wanted
-    if wanted == "yes":
-        raise UserError(
-            f"train.gpu is yes and this machine has {cluster.gpus} GPU, but the installed torch {torch.__version__} cannot use it.",
-            "Install a CUDA build of torch and a driver that it supports, or set train.gpu: no.",
-        )
-    return "no"
-
-
-@contextlib.contextmanager
-def imported(*modules: str) -> Iterator[None]:
-    """Imports modules in the background while the block starts a cluster, which mostly waits. Where one is missing, its first user says so."""
-    thread = threading.Thread(target=lambda: [importlib.import_module(name) for name in modules], name="imports", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 @contextlib.contextmanager

@@ -4,14 +4,13 @@ import shutil
 import sys
 from pathlib import Path
 
-from pipeline.cluster.training import Loop
 from pipeline.config import Params, SweepSettings, TrainSettings
 from pipeline.data.shards import Shards
 from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
 from pipeline.studies.sweep.record import load
 from pipeline.studies.sweep.search import jobs_of, search
 from pipeline.studies.sweep.space import draw, recipes
-from pipeline.training.job import job_of
+from pipeline.training.job import Loop, job_of
 from pipeline.training.state import digest, identity
 
 
