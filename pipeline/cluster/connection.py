@@ -62,6 +62,12 @@ class Cluster:
         return bundle
 
 
+def cluster_address() -> str | None:
+    """RAY_ADDRESS, or None where the stage runs on this machine alone."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return None if address in ("", "local") else address
+
+
 @contextlib.contextmanager
 def connection(processes: int, gpu: bool = True, object_store: int = 80 * 2**20) -> Iterator[Cluster]:
     """Connects to the cluster of RAY_ADDRESS, or starts a private one for `processes` workers; leaves it, or ends it, whatever happens inside.
@@ -69,9 +75,9 @@ def connection(processes: int, gpu: bool = True, object_store: int = 80 * 2**20)
     `object_store` bytes of shared memory are taken by a private cluster only. Raises UserError when RAY_ADDRESS cannot be reached.
     The handler of SIGTERM stays the caller's: Ray would replace it.
     """
-    address = os.environ.get("RAY_ADDRESS", "")
-    private = address in ("", "local")
-    if not private:
+    address = cluster_address()
+    private = address is None
+    if address is not None:
         _check(address)
     before = dict(os.environ)
     for name, value in _QUIET.items():
@@ -84,7 +90,7 @@ def connection(processes: int, gpu: bool = True, object_store: int = 80 * 2**20)
     try:
         import ray
 
-        with private_cluster(processes, gpu, object_store) if private else _existing(address) as name:
+        with private_cluster(processes, gpu, object_store) if address is None else _existing(address) as name:
             if main_thread:
                 signal.signal(signal.SIGTERM, handler)
             found = ray.cluster_resources()

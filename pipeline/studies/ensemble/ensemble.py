@@ -1,6 +1,5 @@
 """The protocol from its settings to its outs: plan the members, finish those that are missing, judge the ensembles, write."""
 
-import os
 import shutil
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from pipeline.cluster.connection import cluster_address
 from pipeline.cluster.devices import device_here, gpus_here
 from pipeline.config import EnsembleSettings, Recipe, TrainSettings
 from pipeline.data.shards import Shards
@@ -67,7 +67,7 @@ def _train(members: list[Member], settings: EnsembleSettings, machine: TrainSett
     sys.stderr.write(f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{before}\n")
     if not todo:
         return
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
+    if cluster_address() is None:
         concurrent = min(len(todo), abreast(settings, machine, cores, members[0].job.threads))
         if concurrent == 1:
             _one_by_one(members, device_here(machine.gpu))
