@@ -1,7 +1,7 @@
 """A training on `train.workers` processes.
 
 One worker without RAY_ADDRESS is this process, without Ray. Otherwise Ray Train starts the workers, on this
-machine or on the cluster of RAY_ADDRESS (pipeline/cluster/workers.py). The loop is the same plain torch in both
+machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). The loop is the same plain torch in both
 cases, and so are its bytes. It writes its own checkpoints, outside Ray's storage, and the next `dvc repro` finds
 them.
 """
@@ -51,7 +51,7 @@ def _train_on_workers(job: Job, settings: TrainSettings, loop: Loop | None) -> d
     sys.stderr.flush()
     began = time.time()
     with imported("torch", "pandas"), connection(settings.workers, settings.gpu != "no") as cluster:
-        from pipeline.cluster.workers import fit
+        from pipeline.cluster.train_workers import fit
 
         gpu = usable_gpu(settings.gpu, cluster)
         connected = time.time()

@@ -14,10 +14,11 @@ from tests.studies.ensemble.protocol_runs import go, outs, settings, short
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
 def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
     fresh: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together, alone, how = fresh(), fresh(), short(iterations=40, validate_every=20, checkpoint_every=2)
+    together, alone, how = fresh(), fresh(), short(iterations=12, validate_every=6, checkpoint_every=2)
     mark = together / "killed"
 
     def work(member: Member, *how: Any) -> None:  # the process of model 2 dies right after its first checkpoint
@@ -44,9 +45,9 @@ def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
     said = capsys.readouterr().err
     assert "model 2, repeat 1: resuming at step 2 from" in said
     for model in (1, 2):
-        assert f"model {model}, repeat 1: step 40/40  loss" in said
+        assert f"model {model}, repeat 1: step 12/12  loss" in said
         assert f"model {model}, repeat 1: done" in said
-    assert "ensemble tiny/baseline: 80/80 steps" in said
+    assert "ensemble tiny/baseline: 24/24 steps" in said
     assert "2 of 2 members done" in said
     go(alone, settings(folds=2, repeats=1), how)
     assert outs(together) == outs(alone)
