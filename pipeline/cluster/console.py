@@ -49,7 +49,10 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
 
 
 class Titled(io.TextIOBase):
-    """A standard error that writes lines to `out` after `title`; lines that start with one of `hidden` are cut."""
+    """The standard error of a task: writes each line to `out`, after `title`.
+
+    Lines that start with one of `hidden` are left out.
+    """
 
     def __init__(self, out: Console, title: str, hidden: tuple[str, ...]) -> None:
         self.out, self.title, self.hidden = out, title, hidden

@@ -13,7 +13,10 @@ _REMEDY = "Install a CUDA build of torch and a driver that it supports, or set t
 
 
 def gpus_here(gpu: str) -> int:
-    """GPUs of this machine that torch can use and `gpu` allows. Raises UserError where `gpu` is yes and there is none."""
+    """GPUs of this machine that torch can use and `gpu` allows.
+
+    Raises UserError where `gpu` is yes and there is none.
+    """
     import torch
 
     count = torch.cuda.device_count() if gpu != "no" and torch.cuda.is_available() else 0
@@ -39,8 +42,7 @@ def usable_gpu(gpu: str, cluster: "Cluster") -> str:
     if not cluster.private or cluster.gpus == 0 or torch.cuda.is_available():
         return gpu
     if gpu == "yes":
-        raise UserError(
-            f"train.gpu is yes and this machine has {cluster.gpus} GPU, but the installed torch {torch.__version__} cannot use it.",
-            _REMEDY,
-        )
+        installed = f"the installed torch {torch.__version__}"
+        what = f"train.gpu is yes and this machine has {cluster.gpus} GPU, but {installed} cannot use it."
+        raise UserError(what, _REMEDY)
     return "no"

@@ -1,9 +1,9 @@
 """Ray's TorchTrainer with fewer helper processes, for a private cluster.
 
-This is the only file that uses internals of Ray Train. Each helper is an actor: a Python process that imports Ray
-Data. Left out are the dataset manager (there are no Ray data sets), the placement group cleaner (the groups end
-with the cluster) and the autoscaling coordinator (a private cluster does not grow). The controller and the workers
-use processes that the cluster started already, because their environment variables are set there.
+This is the only file that uses internals of Ray Train. Each helper is an actor: a Python process that imports
+Ray Data. Left out are the dataset manager (there are no Ray data sets), the placement group cleaner (the
+groups end with the cluster) and the autoscaling coordinator (a private cluster does not grow). The controller
+and the workers use processes that the cluster started already, because these have all environment variables.
 
 Importing this module raises ImportError or AttributeError where the internals differ. The caller then uses
 TorchTrainer.
@@ -34,8 +34,9 @@ class LeanTrainer(TorchTrainer):
     """A TorchTrainer on a private cluster; the same for the training function."""
 
     def _create_default_callbacks(self) -> list[Any]:
+        callbacks = super()._create_default_callbacks()
         helpers = DatasetsCallback | PlacementGroupCleanerCallback
-        return [callback for callback in super()._create_default_callbacks() if not isinstance(callback, helpers)]
+        return [callback for callback in callbacks if not isinstance(callback, helpers)]
 
     def _initialize_and_run_controller(self, **parts: Any) -> Result:
         parts["scaling_policy"] = FixedSize(self.scaling_config)

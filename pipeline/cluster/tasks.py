@@ -1,7 +1,7 @@
 """Independent tasks in processes of Ray, several at once: on this machine, or on the cluster of RAY_ADDRESS.
 
-A task that trains takes one worker, for any `train.workers`: the machine is filled with tasks, and Ray Train is
-not needed. A task whose process died runs again, and finds what it left on disk.
+A task that trains takes one worker, for any `train.workers`: the machine is filled with tasks, and Ray Train
+is not needed. A task whose process died runs again, and finds what it left on disk.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ _INTERVAL = 1.0  # seconds between looks at the running tasks
 class Task(Generic[Item]):
     """What one process works on; `item` is pickled.
 
-    The lines of its standard error are shown after `title`. Those that start with one of `hidden` are left out:
-    the caller shows one progress line for all tasks.
+    The lines of its standard error are shown after `title`. Those that start with one of `hidden` are left
+    out: the caller shows one progress line for all tasks.
     """
 
     title: str
@@ -43,8 +43,8 @@ class Task(Generic[Item]):
 class Processes:
     """How many tasks run at once, and what each takes.
 
-    `together`: all `count` processes must be free before the first task starts. Otherwise one must be free, and
-    Ray's scheduler starts the others where they fit. `gpu` is train.gpu.
+    `together`: all `count` processes must be free before the first task starts. Otherwise one must be free,
+    and Ray's scheduler starts the others where they fit. `gpu` is train.gpu.
     """
 
     count: int
@@ -58,12 +58,12 @@ Run = Callable[[Work[Item], Sequence[Task[Item]]], Iterator[list[Task[Item]]]]
 
 @contextlib.contextmanager
 def task_processes(processes: Processes, console: Path, out_of_memory: str) -> Iterator[Run[Any]]:
-    """Connects to the cluster and yields run(work, tasks), which yields the tasks that run, about once a second.
+    """Connects to the cluster and yields run(work, tasks), which yields the running tasks once a second.
 
-    `work(item, device)` does one task. `console` is a file that all processes can append to. The first task that
-    fails ends the others. `out_of_memory` is what to do when a process keeps dying, most often for lack of memory.
-    Raises UserError for a cluster without the resources, for a process that keeps dying, and for a UserError of a
-    task, with its title.
+    `work(item, device)` does one task. `console` is a file that all processes can append to. The first task
+    that fails ends the others. `out_of_memory` is what to do when a process keeps dying, most often for lack
+    of memory. Raises UserError for a cluster without the resources, for a process that keeps dying, and for a
+    UserError of a task, with its title.
     """
     with imported("torch"), connection(processes.count, processes.gpu != "no") as cluster:
         import ray
@@ -112,4 +112,5 @@ def raise_failure(reference: Any, title: str, out_of_memory: str) -> None:
         raise
     except ray.exceptions.RayError as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"The process of {title} died {_RETRIES + 1} times: {reason}", out_of_memory) from error
+        what = f"The process of {title} died {_RETRIES + 1} times: {reason}"
+        raise UserError(what, out_of_memory) from error

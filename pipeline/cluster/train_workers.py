@@ -1,7 +1,7 @@
 """The workers of one training under Ray Train: one CPU slot or one GPU each.
 
-A worker that died (killed, out of memory, a lost machine) makes the run start again from the checkpoint of the
-loop. An error of the loop ends the run.
+A worker that died (killed, out of memory, a lost machine) makes the run start again from the checkpoint of
+the loop. An error of the loop ends the run.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _RESUMES = "The same command resumes from the last checkpoint."
 
 
 def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = None) -> dict[str, Any]:
-    """Trains `job` on workers that Ray Train starts: {result: of the loop; began, ended: seconds of the epoch}.
+    """Trains `job` under Ray Train: {result: of the loop; began, ended: seconds since 1970}.
 
     `gpu` is train.gpu. Each new start waits until the cluster has the resources free.
     """
@@ -82,7 +82,7 @@ def _warn(error: Exception) -> None:
 
 
 def _arguments(workers: int, bundle: dict[str, float], private: bool, storage: Path) -> dict[str, Any]:
-    """The arguments of a trainer: workers with the resources of `bundle` each. `fit` retries, Ray does not."""
+    """The arguments of a trainer: workers with the resources of `bundle` each. `fit` retries, not Ray."""
     gpu = "GPU" in bundle
     return {
         "torch_config": TorchConfig(backend="nccl" if gpu else "gloo"),
@@ -120,8 +120,8 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 def raise_unless_dead(error: Any, name: str, workers: int, deaths: int) -> None:
     """Returns where a worker died for the first `_RETRIES` times; otherwise raises what ended the run.
 
-    That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one: the
-    others raise it when the worker that they exchange with has died.
+    That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one:
+    the others raise it when the worker that they exchange with has died.
     """
     failures = [error.worker_failures[rank] for rank in sorted(error.worker_failures)]
     errors = [failure for failure in failures if type(failure).__module__.partition(".")[0] != "ray"]
@@ -131,14 +131,13 @@ def raise_unless_dead(error: Any, name: str, workers: int, deaths: int) -> None:
             raise known from None
         raise error
     if deaths > _RETRIES:
-        raise UserError(
-            f"A worker of the training of {name} died {deaths} times: {_last_line(error)}",
-            "Most often the memory is full: lower batch.classes or input.size of the recipe, or train.workers. " + _RESUMES,
-        ) from error
+        remedy = "Most often the memory is full: lower batch.classes, input.size or train.workers."
+        what = f"A worker of the training of {name} died {deaths} times: {_last_line(error)}"
+        raise UserError(what, f"{remedy} {_RESUMES}") from error
 
 
 def raise_failure(error: Exception, name: str) -> None:
-    """Raises `error` of a run without an error of a worker; as a UserError where Ray could not start the workers."""
+    """Raises `error`, which is not of a worker; as a UserError where Ray could not start the workers."""
     if isinstance(error, TrainingFailedError):
         raise UserError(
             f"Ray could not start the workers of the training of {name}: {_last_line(error)}",
@@ -168,7 +167,7 @@ def _ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _run_directory(job: Job) -> Iterator[Path]:
-    """Ray's files of a run and the console of the workers, on storage that all workers share, until the end."""
+    """Ray's files of a run and the console of the workers, on storage that all workers share."""
     parent = job.root / "data/state/ray"
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=f"{job.dataset}-{job.method}-{job.seed}-", dir=parent))

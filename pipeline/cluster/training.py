@@ -1,8 +1,8 @@
 """A training on `train.workers` processes.
 
 One worker without RAY_ADDRESS is this process, without Ray. Otherwise Ray Train starts the workers, on this
-machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). The loop is the same plain torch in both
-cases, and so are its bytes. It writes its own checkpoints, outside Ray's storage, and the next `dvc repro` finds
+machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). The loop is plain torch and the
+same in both cases. It writes its own checkpoints, outside Ray's storage; the next `dvc repro` resumes from
 them.
 """
 
@@ -19,7 +19,7 @@ from pipeline.training.job import Job, Loop, check_world
 
 
 def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) -> dict[str, Any]:
-    """Trains `job` on `settings.workers` workers of `job.threads` CPUs each; returns the loop's value on rank 0.
+    """Trains `job` on `settings.workers` workers of `job.threads` CPUs; returns the loop's value on rank 0.
 
     Adds to the job's log `train_seconds` (the loop and its imports) and, where Ray starts the workers,
     `ray_seconds` (connect, start of the workers, return, shutdown). Raises UserError for a batch that the

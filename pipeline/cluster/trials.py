@@ -64,7 +64,7 @@ def run_trials(
     listener: Listener,
     loop: Loop | None = None,
 ) -> None:
-    """Runs all jobs, `concurrent` at a time; `gpu` is train.gpu. Tune keeps files under `directory` meanwhile.
+    """Runs all jobs, `concurrent` at a time. `gpu` is train.gpu; Tune keeps its files under `directory`.
 
     With `rungs`, trials whose `metric` is low are stopped early. A trial whose process died runs once more,
     from its checkpoint. Raises UserError for a cluster without the resources.

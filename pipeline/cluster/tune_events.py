@@ -1,4 +1,4 @@
-"""The events of Ray Tune, handed to a listener. A module of its own, because importing Ray Tune takes seconds."""
+"""The events of Ray Tune for a listener. A module of its own: the import of Ray Tune takes seconds."""
 
 from typing import Any
 

@@ -17,10 +17,11 @@ def test_the_error_of_a_task_carries_its_title(monkeypatch: pytest.MonkeyPatch) 
         tasks.raise_failure(None, "model 2, repeat 1", "Lower ensemble.concurrent.")
 
     with pytest.raises(UserError) as caught:
-        fail_with(ray.exceptions.RayTaskError("_process", "", UserError("Row 3 is damaged.", "Ingest again.")))
+        damaged = UserError("Row 3 is damaged.", "Ingest again.")
+        fail_with(ray.exceptions.RayTaskError("_process", "", damaged))
     assert caught.value.what == "Model 2, repeat 1: Row 3 is damaged."
     assert caught.value.remedy == "Ingest again."
-    with pytest.raises(UserError, match=r"The process of model 2, repeat 1 died 3 times: .*\n  Lower ensemble"):
+    with pytest.raises(UserError, match=r"The process of model 2, repeat 1 died 3 times: .*\n  Lower ens"):
         fail_with(ray.exceptions.WorkerCrashedError())
     with pytest.raises(ray.exceptions.RayTaskError):
         fail_with(ray.exceptions.RayTaskError("_process", "a traceback", ValueError("a defect")))

@@ -21,13 +21,14 @@ DAMAGED = UserError("Row 3 is damaged.", "Ingest again.")
 
 
 def ended(failures: list[Exception], of: int, deaths: int = 1) -> None:
-    train_workers.raise_unless_dead(WorkerGroupError("a worker failed", dict(enumerate(failures))), "a/b/0", of, deaths)
+    error = WorkerGroupError("a worker failed", dict(enumerate(failures)))
+    train_workers.raise_unless_dead(error, "a/b/0", of, deaths)
 
 
 def test_a_dead_worker_is_started_again_twice() -> None:
     ended([ActorDiedError()], of=1)
     ended([RuntimeError("Connection closed by peer"), ActorDiedError()], of=2, deaths=2)
-    with pytest.raises(UserError, match=r"A worker of the training of a/b/0 died 3 times: a worker failed\n  Most often"):
+    with pytest.raises(UserError, match=r"worker of the training of a/b/0 died 3 times: a worker failed"):
         ended([ActorDiedError()], of=1, deaths=3)
 
 
@@ -56,14 +57,20 @@ def test_the_lean_trainer_is_for_private_clusters(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("without_module")
-def test_a_missing_internal_module_gives_rays_trainer_and_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_internal_module_gives_rays_trainer_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setitem(sys.modules, "ray.train.v2._internal.callbacks", None)
     assert train_workers.trainer_class(private=True) is TorchTrainer
     assert capsys.readouterr().err.count("warning: the fast start of workers fails with Ray") == 1
 
 
 @pytest.mark.usefixtures("without_module")
-def test_a_missing_internal_attribute_gives_rays_trainer_and_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_internal_attribute_gives_rays_trainer_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.delattr(TrainController, "worker_group_cls")
     assert train_workers.trainer_class(private=True) is TorchTrainer
     errors = capsys.readouterr().err
@@ -84,7 +91,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("error", [TypeError("an argument is missing"), ControllerError(TypeError("likewise"))])
+@pytest.mark.parametrize("error", [TypeError("no such argument"), ControllerError(TypeError("likewise"))])
 def test_internals_that_fail_in_the_run_give_rays_trainer_and_one_warning(
     error: Exception,
     fits: list[str],
@@ -108,7 +115,7 @@ def test_workers_that_ray_cannot_start_are_a_plain_error(root: Path, monkeypatch
     monkeypatch.setattr(TorchTrainer, "fit", fail)
     shared = Cluster(private=False, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
-    with pytest.raises(UserError, match=r"Ray could not start the workers of the training of tiny.*no worker after 60 s"):
+    with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), 2, "no", shared)
 
 

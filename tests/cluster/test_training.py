@@ -1,4 +1,4 @@
-"""Trainings in this process and under Ray Train: same numbers, same bytes after a kill, errors as they were raised."""
+"""Trainings in this process and under Ray Train: same numbers, same bytes after a kill, same errors."""
 
 import csv
 import json
@@ -56,14 +56,21 @@ def losses(job: Job) -> list[float]:
         return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
-def test_a_batch_that_cannot_be_shared_is_refused_before_ray_starts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_be_shared_is_refused_before_ray_starts(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(training, "connection")
     with pytest.raises(UserError, match="5 workers cannot share a batch of 12 images"):
         run_training(job(root, recipe("baseline")), TrainSettings(workers=5))
 
 
 @pytest.mark.slow
-def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(training, "connection")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     here = job(root, recipe("baseline"))
@@ -79,12 +86,15 @@ def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(root: Path, 
 
 
 def test_one_worker_imports_no_ray() -> None:
-    code = "import sys, pipeline.cluster.training, pipeline.training.loop; print([m for m in sys.modules if m == 'ray'])"
+    code = "import sys, pipeline.cluster.training, pipeline.training.loop; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "False\n"
 
 
-def test_what_the_loop_raises_in_this_process_is_raised_as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_loop_raises_in_this_process_is_raised_as_it_is(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "local")
 
     def loop(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
@@ -122,7 +132,8 @@ def test_a_killed_stage_resumes_to_the_same_bytes(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    killed = job(root, recipe("baseline", training={"iterations": 12, "validate_every": 12, "checkpoint_every": 2}))
+    schedule = {"iterations": 12, "validate_every": 12, "checkpoint_every": 2}
+    killed = job(root, recipe("baseline", training=schedule))
     process = multiprocessing.get_context("forkserver").Process(target=_train_and_die, args=(killed,))
     process.start()
     process.join()
@@ -158,7 +169,7 @@ def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one
 
     row = run_training(shared, TWO, loop)
     errors = capsys.readouterr().err
-    assert errors.startswith("train tiny/baseline/0: starting Ray and 2 workers ...\n"), "what follows takes seconds"
+    assert errors.startswith("train tiny/baseline/0: starting Ray and 2 workers ...\n")
     assert mark.exists()
     assert errors.count("train tiny/baseline/0: 144/144 images") == 1
     assert "warning" not in errors, "the internals of Ray Train are those that LeanTrainer overrides"

@@ -14,7 +14,11 @@ def test_the_affinity_mask_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(8, 8), (None, 1)])
-def test_without_affinity_all_cores_count(count: int | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_affinity_all_cores_count(
+    count: int | None,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: count)
     assert usable_cores() == expected

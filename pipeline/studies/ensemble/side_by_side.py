@@ -25,8 +25,8 @@ def train_side_by_side(members: Sequence[Member], concurrent: int, several: bool
 
     `several`: as many processes must be free before the first member starts (see `Processes.together`).
     `console` is a file that all processes can append to. The first member that fails ends the others; the
-    next run resumes them. Raises UserError for a cluster without the resources, for a process that keeps dying,
-    and for a UserError of a member.
+    next run resumes them. Raises UserError for a cluster without the resources, for a process that keeps
+    dying, and for a UserError of a member.
     """
     unfinished = [member for member in members if not member.finished]
     threads = unfinished[0].job.threads

@@ -20,10 +20,11 @@ def search(
     metric: str,
     loop: Loop | None = None,
 ) -> None:
-    """Runs the unfinished trials, `settings.concurrent` at a time, and records them in `directory` as they report.
+    """Runs the unfinished trials, `settings.concurrent` at a time, and records their reports in `directory`.
 
-    `jobs[i]` is what trial i trains. With scheduler `asha`, the first rung comes after `settings.grace` validations.
-    A failed trial keeps its error, the others continue. Raises UserError for a cluster without the resources.
+    `jobs[i]` is what trial i trains. With scheduler `asha`, the first rung comes after `settings.grace`
+    validations. A failed trial keeps its error, the others continue. Raises UserError for a cluster without
+    the resources.
     """
     unfinished = {trial.number: jobs[trial.number] for trial in trials if not trial.finished}
     if not unfinished:
