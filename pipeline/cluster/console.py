@@ -1,7 +1,8 @@
-"""What workers print, live on the terminal or in the log of the stage.
+"""What workers print, on the terminal or in the log of the stage.
 
-A worker appends to a file beside the state of the run, which workers on any machine can reach, and the stage copies what arrives there. So a
-progress line stays one line on a terminal, without the prefix and the delay of Ray's own log forwarding.
+A worker appends to a file beside the state of the run, which workers on any machine can reach. The stage
+copies what is appended. So a progress line stays one line on a terminal, without the prefix and the delay of
+Ray's own log forwarding.
 """
 
 import contextlib
