@@ -16,6 +16,7 @@ from pipeline.cluster.connection import connection, imported
 from pipeline.cluster.console import Console, Titled, copied
 from pipeline.cluster.devices import usable_gpu
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.progress import terminal_columns
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +74,7 @@ def task_processes(processes: Processes, console: Path, out_of_memory: str) -> I
         environment = {} if cluster.private else {"runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "passive"}}}
         options = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0), "max_retries": _RETRIES}
         remote = ray.remote(_process).options(**options, **environment)
+        columns = terminal_columns(sys.stderr)
 
         def run(work: Work[Item], tasks: Sequence[Task[Item]]) -> Iterator[list[Task[Item]]]:
             waiting = deque(tasks)
@@ -80,7 +82,7 @@ def task_processes(processes: Processes, console: Path, out_of_memory: str) -> I
             while waiting or running:
                 while waiting and len(running) < processes.count:
                     task = waiting.popleft()
-                    running[remote.remote(work, task, "GPU" in bundle, console, sys.stderr.isatty())] = task
+                    running[remote.remote(work, task, "GPU" in bundle, console, columns)] = task
                 for reference in ray.wait(list(running), timeout=_INTERVAL)[0]:
                     raise_failure(reference, running.pop(reference).title, out_of_memory)
                 yield list(running.values())
@@ -89,12 +91,12 @@ def task_processes(processes: Processes, console: Path, out_of_memory: str) -> I
             yield run
 
 
-def _process(work: Work[Item], task: Task[Item], gpu: bool, console: Path, live: bool) -> None:
+def _process(work: Work[Item], task: Task[Item], gpu: bool, console: Path, columns: int | None) -> None:
     """The body of each process."""
     import torch
 
     device = torch.device("cuda", 0) if gpu else torch.device("cpu")
-    with Console(console, live) as out, contextlib.redirect_stderr(Titled(out, task.title, task.hidden)):
+    with Console(console, columns) as out, contextlib.redirect_stderr(Titled(out, task.title, task.hidden)):
         work(task.item, device)
         sys.stderr.write("done\n")
 

@@ -24,6 +24,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from pipeline.cluster.connection import Cluster
 from pipeline.cluster.console import Console, copied
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.progress import terminal_columns
 from pipeline.training.job import Job, Loop
 
 _RETRIES = 2  # of a run whose worker died
@@ -39,7 +40,7 @@ def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = 
     deaths = 0
     with _run_directory(job) as directory:
         console = directory / "console"
-        config = {"job": job, "console": console, "live": sys.stderr.isatty(), "loop": loop}
+        config = {"job": job, "console": console, "columns": terminal_columns(sys.stderr), "loop": loop}
         for number in itertools.count():
             bundle = cluster.claim(workers, job.threads, gpu)
             arguments = _arguments(workers, bundle, cluster.private, directory / f"run-{number}")
@@ -111,7 +112,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     device = ray.train.torch.get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    sys.stderr = Console(config["console"], config["live"])
+    sys.stderr = Console(config["console"], config["columns"])
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # the stage prints the error, once
     result = train(job, context.get_world_rank(), context.get_world_size(), device)
     return {"result": result, "began": began, "ended": time.time()}

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.cluster.trials import Rungs, run_trials
-from pipeline.config import Recipe, SweepSettings, TrainSettings
+from pipeline.config import Recipe, TrainSettings
+from pipeline.config.stages import Search
 from pipeline.studies.sweep.record import Trial
 from pipeline.studies.sweep.recorder import Recorder
 from pipeline.training.job import Job, Loop
@@ -15,7 +16,7 @@ def search(
     jobs: list[Job],
     trials: list[Trial],
     directory: Path,
-    settings: SweepSettings,
+    settings: Search,
     machine: TrainSettings,
     metric: str,
     loop: Loop | None = None,

@@ -18,7 +18,7 @@ from tests.studies.ensemble.protocol_runs import go, outs, settings, short
 def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
     fresh: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together, alone, how = fresh(), fresh(), short(iterations=12, validate_every=6, checkpoint_every=2)
+    together, alone, how = fresh(), fresh(), short(iterations=12, validate_every=6)
     mark = together / "killed"
 
     def work(member: Member, *how: Any) -> None:  # the process of model 2 dies right after its first checkpoint
