@@ -34,7 +34,7 @@ NOT_HERE = {
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.ensembles=[gsp]' ensemble@cub-gsp": _HOURS,
     "dvc exp run -S 'run.datasets=[landmarks]' -S 'run.methods=[irt_o, irt_l, irt_r]' -S 'run.sweeps=[]' -S 'evaluate.reduce={dim: 128}'": _HOURS,
     "source .venv/bin/activate": "already so",
-    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/runtime/test_cluster.py connects to one",
+    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }

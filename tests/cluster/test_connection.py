@@ -18,6 +18,7 @@ import pytest
 from pipeline.cluster.connection import Cluster, connection
 from pipeline.cluster.private import private_cluster
 from pipeline.runtime.errors import UserError
+from tests.conftest import CLUSTER_CPUS
 
 HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
 
@@ -134,61 +135,34 @@ def test_a_private_cluster_leaves_nothing_behind(end: str | signal.Signals, tmp_
         assert process.returncode == 0
 
 
-SHARED = """
-    import sys, ray
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    @ray.remote(num_cpus=1)
-    class Other:
-        def here(self):
-            return True
-    other = Other.remote()
-    ray.get(other.here.remote())
-    print("address", ray.get_runtime_context().gcs_address, flush=True)
-    sys.stdin.readline()
-"""
-
-JOIN = """
-    from pipeline.cluster.connection import connection
-    from pipeline.runtime.errors import UserError
-    with connection(1, gpu=False) as cluster:
-        assert not cluster.private
-        assert cluster.claim(1, 1, "auto") == {"CPU": 1.0}
-        for workers, cpus in ((3, 1), (1, 3)):
-            try:
-                cluster.claim(workers, cpus, "no")
-            except UserError as error:
-                print(error.what)
-        import ray
-        assert ray.available_resources()["CPU"] == 1, "what was asked for is free again"
-"""
-
-
-@pytest.fixture
-def shared(tmp_path: Path) -> Iterator[str]:
-    """A cluster of 2 CPUs of which another job holds one."""
-    command = [sys.executable, "-c", textwrap.dedent(SHARED)]
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": "/tmp"}
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    found = next(line for line in process.stdout if line.startswith("address"))
-    started = psutil.Process(process.pid).children(recursive=True)
-    yield found.split()[1]
-    process.communicate("end\n", timeout=60)
-    for child in started:
-        if child.is_running():
-            child.kill()
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_small_or_busy_cluster_says_so(shared: str) -> None:
-    lacking = script(JOIN, RAY_ADDRESS=shared, RAY_AUTH_MODE="disabled")
-    output, _ = lacking.communicate(timeout=60)
-    assert f"3 x (1 CPU) are required, but the cluster at {shared} has 2 CPU and 0 GPU on 1 node(s) in all." in output
-    assert "1 x (3 CPU) are required" in output
-    busy = script(JOIN.replace("((3, 1), (1, 3))", "((2, 1),)"), RAY_ADDRESS=shared, RAY_AUTH_MODE="disabled", UNSEEN_RAY_WAIT="2")
-    output, _ = busy.communicate(timeout=60)
-    assert f"waiting for 2 x (1 CPU) on the cluster at {shared}" in output
-    assert "did not free them within 2 s" in output
-    assert busy.returncode == 0, output
+def test_a_small_or_busy_cluster_is_named(
+    ray_cluster: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"the cluster at {ray_cluster}"
+
+    class Holder:  # an actor that holds resources
+        def ready(self) -> bool:
+            return True
+
+    with connection(1, gpu=False) as cluster:
+        import ray
+
+        assert (cluster.private, cluster.name, cluster.cpus, cluster.gpus) == (False, name, CLUSTER_CPUS, 0)
+        holder = ray.remote(num_cpus=CLUSTER_CPUS - 1)(Holder).remote()
+        ray.get(holder.ready.remote())
+        assert cluster.claim(1, 1, "auto") == {"CPU": 1.0}
+        for workers, cpus in ((CLUSTER_CPUS + 1, 1), (1, CLUSTER_CPUS + 1)):
+            required = rf"{workers} x \({cpus} CPU\) are required, but {name} has {CLUSTER_CPUS} CPU and"
+            with pytest.raises(UserError, match=required):
+                cluster.claim(workers, cpus, "no")
+        monkeypatch.setenv("UNSEEN_RAY_WAIT", "2")
+        with pytest.raises(UserError, match="did not free them within 2 s"):
+            cluster.claim(2, 1, "no")
+        assert f"waiting for 2 x (1 CPU) on {name}" in capsys.readouterr().err
+        ray.kill(holder)
+        assert cluster.claim(2, 1, "no") == {"CPU": 1.0}
