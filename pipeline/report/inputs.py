@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 
-Row = dict[str, float]
+HistoryRow = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Run:
+class RunResults:
     """One training and what came of it."""
 
     dataset: str
     method: str
     seed: int
     metrics: dict[str, Any]  # data/metrics/<d>/<m>/<s>.json
-    history: list[Row]
+    history: list[HistoryRow]
     recipe: dict[str, Any]  # data/models/<d>/<m>/<s>/recipe.json
     protocol: dict[str, Any]
     queries: pa.Table
@@ -48,18 +48,25 @@ class Inputs:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
-    runs: list[Run]
+    runs: list[RunResults]
     shards: dict[str, Shards]
     analysis: list[dict[str, Any]]  # {"row", "curves", "files"} of each run and network
     sweeps: list[Sweep]
-    ensembles: dict[tuple[str, str], dict[str, Any]]  # (data set, method) -> data/metrics/<d>/<m>/ensemble.json
+    ensembles: dict[
+        tuple[str, str], dict[str, Any]
+    ]  # (data set, method) -> data/metrics/<d>/<m>/ensemble.json
 
-    def of(self, dataset: str, method: str | None = None) -> list[Run]:
+    def of(self, dataset: str, method: str | None = None) -> list[RunResults]:
         return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
 
 
 def read_inputs(
-    root: Path, datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int], sweeps: Sequence[str] = (), ensembles: Sequence[str] = ()
+    root: Path,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    sweeps: Sequence[str] = (),
+    ensembles: Sequence[str] = (),
 ) -> Inputs:
     """Reads under `root` (the directory data/) what the matrix datasets x methods x seeds, the sweeps and the ensembles left there.
 
@@ -69,31 +76,40 @@ def read_inputs(
         datasets=tuple(datasets),
         methods=tuple(methods),
         seeds=tuple(seeds),
-        runs=[_run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds],
+        runs=[
+            _run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds
+        ],
         shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
         analysis=read_json(root / "analysis" / "analysis.json")["runs"],
         sweeps=[_sweep(root, dataset, method) for dataset in datasets for method in sweeps],
         ensembles={
-            (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json") for dataset in datasets for method in ensembles
+            (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json")
+            for dataset in datasets
+            for method in ensembles
         },
     )
 
 
-def _run(root: Path, dataset: str, method: str, seed: int) -> Run:
+def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
     name = Path(dataset, method, str(seed))
     model = root / "models" / name
-    return Run(
+    return RunResults(
         dataset=dataset,
         method=method,
         seed=seed,
         metrics=read_json(root / "metrics" / dataset / method / f"{seed}.json"),
-        history=[{key: float(value) for key, value in row.items()} for row in _csv(root / "history" / dataset / method / f"{seed}.csv")],
+        history=[
+            {key: float(value) for key, value in row.items()}
+            for row in _csv(root / "history" / dataset / method / f"{seed}.csv")
+        ],
         recipe=read_json(model / "recipe.json"),
         protocol=read_json(root / "evaluation" / name / "protocol.json"),
         queries=_parquet(root / "evaluation" / name / "queries.parquet"),
         query_file=root / "evaluation" / name / "queries.parquet",
         neighbours=_parquet(root / "evaluation" / name / "neighbours.parquet"),
-        weights={path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")},
+        weights={
+            path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")
+        },
     )
 
 

@@ -4,12 +4,21 @@ import pytest
 
 from pipeline.report.names import breaking, labels_of, shorten
 
-FRUIT = ["Obst und Gemüse/Äpfel/Granny Smith", "Obst und Gemüse/Äpfel/Royal Gala", "Obst und Gemüse/Birnen/Anjou", "Einzelstück"]
+FRUIT = [
+    "Obst und Gemüse/Äpfel/Granny Smith",
+    "Obst und Gemüse/Äpfel/Royal Gala",
+    "Obst und Gemüse/Birnen/Anjou",
+    "Einzelstück",
+]
 
 
 def test_labels_are_the_shortest_ends_that_tell_classes_apart() -> None:
     assert labels_of(FRUIT) == ["Granny Smith", "Royal Gala", "Anjou", "Einzelstück"]
-    assert labels_of(["shoes/black", "shirts/black", "shirts/red"]) == ["shoes/black", "shirts/black", "shirts/red"], "one depth for all"
+    assert labels_of(["shoes/black", "shirts/black", "shirts/red"]) == [
+        "shoes/black",
+        "shirts/black",
+        "shirts/red",
+    ], "one depth for all"
     assert labels_of(["all/shoes/black", "all/shirts/black"]) == ["shoes/black", "shirts/black"]
     assert labels_of(["001.Black_footed_Albatross", "a"]) == ["001.Black_footed_Albatross", "a"]
     assert labels_of(["a", "a"]) == ["a", "a"]
@@ -18,7 +27,13 @@ def test_labels_are_the_shortest_ends_that_tell_classes_apart() -> None:
 
 @pytest.mark.parametrize("limit", [8, 16, 24, 32, 44])
 @pytest.mark.parametrize(
-    "name", [*FRUIT, "Donaudampfschifffahrtsgesellschaftskapitän", "CUB_200_2011/images/001.Black_footed_Albatross/1.jpg", "a b c d e f g h i j"]
+    "name",
+    [
+        *FRUIT,
+        "Donaudampfschifffahrtsgesellschaftskapitän",
+        "CUB_200_2011/images/001.Black_footed_Albatross/1.jpg",
+        "a b c d e f g h i j",
+    ],
 )
 def test_shortened_names_fit_and_keep_both_ends(name: str, limit: int) -> None:
     short = shorten(name, limit)

@@ -1,0 +1,126 @@
+"""Hashes of the files behind each number, the resolved recipes, the protocol of the evaluation."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.report.dataset import DataSet, MethodStyle
+from pipeline.report.inputs import Inputs, RunResults
+from pipeline.report.words import number
+
+COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
+LIBRARIES = (
+    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu-cuvs", "numpy", "scipy", "pyarrow", "opencv-python-headless", "simplejpeg", "pillow",
+    "matplotlib",
+)  # fmt: skip
+
+
+def content(dataset: DataSet) -> dict[str, Any]:
+    hashes = [(run, hashes_of(dataset.inputs, run)) for run in dataset.runs()]
+    columns = [name for name in hashes[0][1] if name in COLUMNS]
+    first = {run.method: (run, digests) for run, digests in reversed(hashes)}  # the first seed of each method
+    return {
+        "columns": columns,
+        "rows": [
+            {
+                "name": f"{run.method}, seed {run.seed}" if dataset.seeds > 1 else run.method,
+                "digests": [digests[name] for name in columns],
+            }
+            for run, digests in hashes
+        ],
+        "protocols": len({digests["protocol"] for _, digests in hashes}),
+        "recipes": [_recipe(method, *first[method.name]) for method in dataset.methods],
+        "protocol": [
+            (key.replace("_", " "), text(value)) for key, value in dataset.runs()[0].protocol.items()
+        ],
+    }
+
+
+def _recipe(method: MethodStyle, run: RunResults, digests: dict[str, str]) -> dict[str, Any]:
+    settings = flat(run.recipe.get("recipe", run.recipe))
+    half = (len(settings) + 1) // 2
+    backbone = dict(settings).get("backbone.name", "")
+    iterations = dict(settings).get("training.iterations", "")
+    return {
+        "method": method,
+        "note": f"{backbone}, {iterations} iterations" if backbone and iterations else "",
+        "left": settings[:half],
+        "right": settings[half:],
+        "hashes": list(digests.items()),
+    }
+
+
+def hashes_of(inputs: Inputs, run: RunResults) -> dict[str, str]:
+    """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their dependence."""
+    files: dict[str, str] = next(
+        (entry["files"] for entry in inputs.analysis if _is_selected(entry["row"], run)), {}
+    )
+    return {
+        "shards": inputs.shards[run.dataset].fingerprint,
+        "recipe": sha256_of_value(run.recipe),
+        "weights": sha256_of_file(run.weights["weights"]),
+        "last weights": sha256_of_file(run.weights["last"]),
+        **{f"{name} embeddings": digest for name, digest in files.items()},
+        "protocol": str(run.metrics["protocol"]),
+    }
+
+
+def _is_selected(row: dict[str, Any], run: RunResults) -> bool:
+    """Whether an analysis row describes the selected network of the run."""
+    key = row["dataset"], row["method"], row["seed"], row["network"]
+    return key == (run.dataset, run.method, run.seed, "selected")
+
+
+def sha256_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_value(value: Any) -> str:
+    """Of its canonical JSON."""
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    ).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """The installed versions of Python and LIBRARIES. One of the two builds of FAISS is installed."""
+    installed = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
+
+
+def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """(dotted key, value as text) of a nested recipe, in its order."""
+    if isinstance(value, dict) and value:
+        return [
+            pair
+            for key, inner in value.items()
+            for pair in flat(inner, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [(prefix, text(value))]
+
+
+def text(value: Any) -> str:
+    """A setting in the form of YAML."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return (
+        number(value)
+        if isinstance(value, int) and abs(value) >= 10_000
+        else str(value)
+        if value != {}
+        else "none"
+    )

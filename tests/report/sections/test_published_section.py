@@ -1,0 +1,278 @@
+"""Published numbers beside ours: the right rows, the right differences, and everything that was otherwise there is named."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipeline.config import Params, resolve
+from pipeline.published import Row, published
+from pipeline.report.dataset import styles_of
+from pipeline.report.inputs import Inputs, RunResults, read_inputs
+from pipeline.report.page import build
+from pipeline.report.sections.published import merged, published_tables
+from pipeline.report.summary import summarize
+from tests.report.page_reader import read_page
+
+PARAMS = Params(Path(__file__).resolve().parents[3] / "params.yaml")
+MEASURED = {"recall_at_1": 0.65, "recall_at_2": 0.75, "recall_at_4": 0.85, "map_at_r": 0.25}
+REDUCED = {f"reduced_{name}": value - 0.02 for name, value in MEASURED.items()}
+ENSEMBLE = {
+    f"{kind}_{name}": value
+    for kind, share in (("separated", 0.58), ("concatenated", 0.66))
+    for name, value in (
+        ("recall_at_1", share),
+        ("map_at_r", share - 0.4),
+        ("dimensions", 128 if kind == "separated" else 512),
+    )
+}
+
+
+def inputs_of(
+    dataset: str,
+    method: str,
+    width: int,
+    metrics: dict[str, float] = MEASURED,
+    ensemble: bool = False,
+    **settings: object,
+) -> tuple[Inputs, dict[str, Any]]:
+    recipe = resolve(
+        PARAMS, dataset, method, {key.replace("__", "."): value for key, value in settings.items()}
+    ).model_dump(mode="json")
+    nothing = pa.table({})
+    protocol = {"reduction": "reduced_*: to 128 dimensions, whitening none"}
+    run = RunResults(
+        dataset, method, 0, metrics, [], {"recipe": recipe}, protocol, nothing, Path(), nothing, {}
+    )
+    row = {
+        "dataset": dataset,
+        "method": method,
+        "seed": 0,
+        "network": "selected",
+        "dim": width,
+        "embedding_density": 0.7,
+        "spectral_decay": 0.3,
+    }
+    ensembles = {(dataset, method): ENSEMBLE} if ensemble else {}
+    return Inputs((dataset,), (method,), (0,), [run], {}, [{"row": row}], [], ensembles), metrics
+
+
+def section(
+    dataset: str,
+    method: str,
+    width: int,
+    metrics: dict[str, float] = MEASURED,
+    ensemble: bool = False,
+    **settings: object,
+) -> Any:
+    inputs, metrics = inputs_of(dataset, method, width, metrics, ensemble, **settings)
+    return published_tables(
+        inputs, dataset, summarize([(method, metrics)], [method]), styles_of([method], "set-0")
+    )
+
+
+def line(blocks: list[dict[str, Any]], sources: str, name: str) -> dict[str, Any]:
+    found = [
+        row for block in blocks for row in block["rows"] if (row["sources"], row["name"]) == (sources, name)
+    ]
+    assert len(found) == 1, [(row["sources"], row["name"]) for block in blocks for row in block["rows"]]
+    return found[0]
+
+
+def cells(row: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {cell["metric"]: (cell["value"], cell["difference"]) for cell in row["cells"] if cell["value"]}
+
+
+def test_the_papers_own_setting_stands_beside_ours_with_its_difference() -> None:
+    found = section("cub", "ms", 512)
+    row = line(found["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
+    assert cells(row) == {
+        "recall_at_1": ("65.7", "−0.7"),
+        "recall_at_2": ("77.0", "−2.0"),
+        "recall_at_4": ("86.3", "−1.3"),
+        "recall_at_8": ("91.2", ""),
+    }, "Recall@8 was not measured here: no difference"
+    assert row["differences"] == []
+    assert row["unstated"] == "image size"
+    assert row["notes"] == ["Printed as R50; MS was published with BN-Inception."]
+    density = line(found["shown"], "CRT table 1", "Baseline")
+    assert cells(density) == {"embedding_density": ("0.72", "−0.02")}, "no percent"
+    assert density["unstated"] == "network, dimensions and image size"
+    block = found["shown"][0]
+    assert block["conditions"] == "bn_inception, 512 dimensions, 227 pixels"
+    assert dict(zip(found["columns"], block["cells"], strict=True)) == {
+        "Recall@1": "65.0", "Recall@2": "75.0", "Recall@4": "85.0", "Recall@8": "–", "MAP@R": "25.0",
+        "embedding density": "0.70", "spectral decay": "0.30",
+    }  # fmt: skip
+
+
+def test_what_differs_is_named() -> None:
+    """The published network and dimensions against a small one, as a user would train it on a laptop."""
+    found = section("cub", "ms", 128, backbone__name="resnet18", dim=128, input__size=64, input__resize=72)
+    row = line(found["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
+    assert row["differences"] == ["bn_inception there, resnet18 here", "512 dimensions there, 128 here"]
+    own = line(found["collapsed"], "CRT table 5", "BN-Inception, MS")
+    assert own["differences"] == ["bn_inception there, resnet18 here", "227 pixels there, 64 here"]
+
+    scratch = section("cub", "crt", 128, backbone__pretrained=False)
+    assert line(scratch["shown"], "CRT table 3", "Ours: CRT")["differences"] == [
+        "ImageNet weights there, random ones here"
+    ]
+
+
+def test_a_row_of_other_settings_comes_forward_where_the_run_has_them() -> None:
+    found = section("cub", "ms", 128, backbone__name="resnet50", dim=128, pooling__name="average")
+    assert line(found["shown"], "CRT table 5", "ResNet-50, MS")["differences"] == []
+    assert line(found["collapsed"], "CRT table 5", "BN-Inception, MS")["differences"] == [
+        "bn_inception there, resnet50 here"
+    ]
+    single = section("cub", "multihead", 512, heads="single")
+    assert line(single["shown"], "Multi-Head section 4.5", "single head")["differences"] == []
+    assert line(section("cub", "multihead", 512)["collapsed"], "Multi-Head section 4.5", "single head")[
+        "differences"
+    ] == ["heads single there, both here"]
+    margin = section("sop", "irt_r", 384, loss__margin=0.9, koleo_weight=0.3)
+    assert line(margin["shown"], "IRT table 5", "DeiT-S, beta 0.9, lambda 0.3")["differences"] == []
+
+
+def test_ensembles_stand_beside_ensembles() -> None:
+    alone = section("cub", "gsp", 128)
+    rows = [row for block in alone["shown"] for row in block["rows"]]
+    assert [row["differences"] for row in rows] == [
+        ["512 dimensions there, 128 here", "MLRC there (concatenated, 4 networks), one network here"],
+        ["MLRC there (separated, 4 networks), one network here"],
+    ]
+    both = section("cub", "gsp", 128, ensemble=True)
+    assert [(block["kind"], block["conditions"]) for block in both["shown"]] == [
+        (", separated", "bn_inception, 128 dimensions, 227 pixels"),
+        (", concatenated", "bn_inception, 512 dimensions, 227 pixels"),
+    ]
+    separated, concatenated = (block["rows"][0] for block in both["shown"])
+    assert separated["differences"] == concatenated["differences"] == []
+    assert cells(separated) == {"recall_at_1": ("57.39", "+0.6"), "map_at_r": ("20.34", "−2.3")}
+    assert cells(concatenated) == {"recall_at_1": ("65.50", "+0.5"), "map_at_r": ("25.09", "+0.9")}
+
+
+def test_reduced_numbers_stand_beside_reduced_ones() -> None:
+    without, with_reduced = (
+        section("cub", "irt_r", 384),
+        section("cub", "irt_r", 384, metrics=MEASURED | REDUCED),
+    )
+    assert line(without["shown"], "IRT table 2", "IRT_R, reduced to 128")["differences"] == [
+        "128 dimensions there, 384 here",
+        "reduced by PCA there, not here",
+    ]
+    reduced = next(block for block in with_reduced["shown"] if block["kind"] == ", reduced")
+    assert reduced["rows"][0]["differences"] == []
+    assert cells(reduced["rows"][0])["recall_at_1"] == ("72.6", "−9.6")
+
+
+def test_landmark_benchmarks_are_compared_by_their_own_numbers() -> None:
+    metrics = {"roxford5k_medium_map": 0.35, "rparis6k_medium_map": 0.65}
+    found = section("landmarks", "irt_r", 384, metrics=metrics)
+    row = line(found["shown"], "IRT table 3", "IRT_R")
+    assert cells(row)["roxford5k_medium_map"] == ("34.0", "+1.0")
+    assert cells(row)["rparis6k_hard_map"] == ("40.2", "")
+    assert line(found["shown"], "IRT table 6", "lambda 4.0")["differences"] == []
+    assert line(found["collapsed"], "IRT table 6", "lambda 1.0")["differences"] == [
+        "koleo_weight 1.0 there, 4.0 here"
+    ]
+
+
+def test_a_doubtful_cell_is_marked_and_has_no_difference() -> None:
+    found = section("cars", "ms", 64, dim=64)
+    row = line(found["shown"], "Multi-Head table 1", "MS")
+    assert cells(row)["recall_at_1"] == ("78.6†", "")
+    assert row["notes"]
+    assert found["doubtful"]
+    assert not section("cub", "crt", 128)["doubtful"]
+
+
+def test_a_baseline_in_the_setting_of_another_recipe_says_so() -> None:
+    found = section("cub", "xbm", 128)
+    rows = [row for block in found["collapsed"] for row in block["rows"] if row["name"] == "C1 + XBM + GAP"]
+    assert len(rows) == 2
+    assert all("trained as recipe gsp_xbm there" in row["differences"] for row in rows)
+    assert all(not any("zero_shot" in text for text in row["differences"]) for row in rows), (
+        "its settings are those of the other recipe"
+    )
+
+
+def test_how_numbers_were_chosen_is_said_once_for_each_paper() -> None:
+    said = section("cub", "crt", 128)["selection"]
+    assert len(said) == 1
+    assert said[0].startswith("CRT: ")
+    assert "test classes" in said[0]
+    assert [text.split(":")[0] for text in section("cub", "ms", 512)["selection"]] == [
+        "CRT",
+        "Multi-Head",
+        "GSP",
+        "IRT",
+    ]
+
+
+@pytest.mark.parametrize(("dataset", "method"), [("parts", "ms"), ("folder", "crt"), ("cub", "snca")])
+def test_nothing_published_no_section(dataset: str, method: str) -> None:
+    assert section(dataset, method, 64) is None
+
+
+def test_rows_that_say_the_same_are_one() -> None:
+    rows = published("cub", "ms")
+    groups = merged(rows)
+    assert sorted(map(id, (row for group in groups for row in group))) == sorted(map(id, rows)), (
+        "none lost, none twice"
+    )
+    names = [{row.source for row in group} for group in groups if len(group) > 1]
+    assert names == [{"CRT table 3", "Multi-Head table 1", "IRT table 2"}, {"CRT table 5", "CRT table 6"}]
+    assert all(
+        _agree(group)
+        for dataset in ("cub", "cars", "sop", "inshop", "landmarks")
+        for group in merged(published(dataset, "irt_l"))
+    )
+
+
+def _agree(group: list[Row]) -> bool:
+    texts: dict[str, set[str]] = {}
+    for row in group:
+        for name, number in row.metrics.items():
+            texts.setdefault(name, set()).add(number.text)
+    return all(len(found) == 1 for found in texts.values())
+
+
+def test_the_page_has_the_section_for_a_published_data_set_alone(
+    make_project: Callable[..., Path], project: Path
+) -> None:
+    root = make_project(datasets=("cub",), noise={"ms": 0.9, "crt": 0.5})
+    for method in ("ms", "crt"):
+        path = root / f"models/cub/{method}/0/recipe.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["recipe"] = resolve(PARAMS, "cub", method).model_dump(mode="json")
+        path.write_text(json.dumps(content), encoding="utf-8")
+    page = read_page(
+        build(
+            read_inputs(root, ("cub",), ("ms", "crt"), (0,)),
+            "A report",
+            queries=2,
+            neighbours=2,
+            thumbnail=24,
+        )
+    )
+    part = page.first("section", id="set-0-published")
+    metrics = json.loads((root / "metrics/cub/crt/0.json").read_text(encoding="utf-8"))
+    row = part.first("tr", **{"data-published": "CRT table 3"})
+    expected = f"78.98{100 * metrics['recall_at_1'] - 78.98:+.1f}".replace("-", "−")
+    assert row.first("td", **{"data-metric": "recall_at_1"}).text() == expected
+    assert page.first("nav").all("a", href="#set-0-published")
+    assert len(part.all("details")) == 1
+
+    other = build(
+        read_inputs(project, ("birds",), ("good", "poor", "fair"), (0,)),
+        "A report",
+        queries=2,
+        neighbours=2,
+        thumbnail=24,
+    )
+    assert "Published numbers" not in other
