@@ -15,12 +15,13 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
+from pipeline.evaluation.comparison import Average, Comparison, compare_pairs, holm, over_seeds, read_runs
 from pipeline.report.inputs import Inputs
 from pipeline.report.joint_intervals import column_of
 from pipeline.report.summary import HEADLINE
 
 COMPARED = (HEADLINE, "recall_at_1")
+MAX_RESAMPLES = 10_000  # of the intervals; p values need more draws with more pairs, intervals do not
 
 
 @dataclass(frozen=True)
@@ -73,22 +74,31 @@ def compare_methods(inputs: Inputs, dataset: str) -> list[Pair]:
     columns = [set(run.queries.column_names) for group in runs.values() for run in group]
     metrics = [metric for metric in COMPARED if all(column_of(metric) in names for names in columns)]
     tests = len(metrics) * math.comb(len(runs), 2)
-    draws = max(protocol["bootstrap"], math.ceil(4 * tests / level))
-    compared: list[tuple[str, str, str, Comparison, Average | None]] = []
+    flips = max(protocol["bootstrap"], math.ceil(4 * tests / level))
+    resamples = max(protocol["bootstrap"], min(flips, MAX_RESAMPLES))
     order = list(runs)
-    for metric in metrics:
+    compared: list[tuple[str, str, str, Comparison, Average | None]] = []
+    for metric in metrics if tests else ():
         table = read_runs([run.query_file for group in runs.values() for run in group], column_of(metric))
         ends = np.cumsum([len(group) for group in runs.values()])
         values = dict(zip(runs, np.split(table.values, ends[:-1]), strict=True))
         if metric == HEADLINE:
             order.sort(key=lambda method: -np.nanmean(values[method]))
-        for first, second in combinations(order, 2):
-            result = compare(
-                values[second], values[first], table.label, draws, protocol["confidence"], protocol["seed"]
-            )
-            differences = np.nanmean(values[first], axis=1) - np.nanmean(values[second], axis=1)
+        pairs = list(combinations(range(len(order)), 2))
+        comparisons = compare_pairs(
+            [values[method] for method in order],
+            [(second, first) for first, second in pairs],
+            table.label,
+            resamples,
+            flips,
+            protocol["confidence"],
+            protocol["seed"],
+        )
+        averages = {method: np.nanmean(values[method], axis=1) for method in order}
+        for (first, second), comparison in zip(pairs, comparisons, strict=True):
+            differences = averages[order[first]] - averages[order[second]]
             seeds = over_seeds(differences, protocol["confidence"]) if len(differences) > 1 else None
-            compared.append((first, second, metric, result, seeds))
+            compared.append((order[first], order[second], metric, comparison, seeds))
     adjusted = holm(np.array([result.p_value for *_, result, _ in compared])).tolist() if compared else []
     return [
         Pair(first, second, metric, result, p_value, seeds, level)

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation.comparison import Average, over_seeds
+from pipeline.evaluation.comparison import over_seeds
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.results import metrics_over_queries
+from pipeline.report.summary import Value
 from pipeline.report.words import name_of, percent, span
 
 
@@ -22,17 +23,15 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     rows: list[dict[str, Any]] = []
     for method in dataset.methods:
         values = [(metric, dataset.summary.of(method.name, metric)) for metric in metrics]
-        averages = [
-            (metric, value and over_seeds(np.array(value.each), confidence)) for metric, value in values
-        ]
-        rows.append({"method": method, "cells": [_cell(metric, average) for metric, average in averages]})
+        rows.append({"method": method, "cells": [_cell(metric, value, confidence) for metric, value in values]})
     is_cut = any(cell["cut"] for row in rows for cell in row["cells"])
     return {"metrics": [name_of(metric) for metric in metrics], "rows": rows, "is_cut": is_cut}
 
 
-def _cell(metric: str, average: Average | None) -> dict[str, Any]:
-    if average is None:
+def _cell(metric: str, value: Value | None, confidence: float) -> dict[str, Any]:
+    if value is None:
         return {"metric": metric, "value": "–", "interval": "", "cut": False}
+    average = over_seeds(np.array(value.each), confidence)
     return {
         "metric": metric,
         "value": f"{percent(average.mean)} ± {percent(average.deviation)}",
