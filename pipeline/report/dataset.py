@@ -1,6 +1,6 @@
 """One data set of the report: what its sections share, each computed once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,7 @@ class MethodStyle:
     name: str
     position: int
     dashes: str  # of an SVG line, empty for a solid one
+    like: str = ""  # of a variant: the published method that it is like
 
     @property
     def series(self) -> int:
@@ -28,10 +29,14 @@ class MethodStyle:
         return self.position % len(SERIES)
 
 
-def styles_of(methods: Sequence[str], anchor: str) -> tuple[MethodStyle, ...]:
-    """The style of each method, by its position in the run."""
+def styles_of(
+    methods: Sequence[str], anchor: str, like: Mapping[str, str] | None = None
+) -> tuple[MethodStyle, ...]:
+    """The style of each method, by its position in the run. like: variant -> published method."""
+    variants = {name: other for name, other in (like or {}).items() if name != other}
     return tuple(
-        MethodStyle(f"{anchor}-recipe-{i}", name, i, dash_pattern(i)) for i, name in enumerate(methods)
+        MethodStyle(f"{anchor}-recipe-{i}", name, i, dash_pattern(i), variants.get(name, ""))
+        for i, name in enumerate(methods)
     )
 
 
@@ -83,7 +88,7 @@ class DataSet:
 
     @cached_property
     def methods(self) -> tuple[MethodStyle, ...]:
-        return styles_of(self.inputs.methods, self.anchor)
+        return styles_of(self.inputs.methods, self.anchor, self.inputs.like)
 
     @cached_property
     def positions(self) -> dict[str, int]:

@@ -2,8 +2,8 @@
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,12 @@ class Inputs:
     sweeps: list[Sweep]
     ensembles: dict[
         tuple[str, str], dict[str, Any]
-    ]  # (data set, method) -> data/metrics/<d>/<m>/ensemble.json
+    ]  # of (data set, method): data/metrics/<d>/<m>/ensemble.json
+    like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
+
+    def published_name(self, method: str) -> str:
+        """The method's name in the published tables: its own, or that of the method that a variant is like."""
+        return self.like.get(method, method)
 
     def of(self, dataset: str, method: str | None = None) -> list[RunResults]:
         return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
@@ -67,9 +72,11 @@ def read_inputs(
     seeds: Sequence[int],
     sweeps: Sequence[str] = (),
     ensembles: Sequence[str] = (),
+    like: Mapping[str, str] | None = None,
 ) -> Inputs:
-    """Reads under `root` (the directory data/) what the matrix datasets x methods x seeds, the sweeps and the ensembles left there.
+    """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under `root`, data/.
 
+    like: the published method of each variant; published methods may be mapped to themselves or omitted.
     Raises UserError naming the first file that is missing or cannot be read.
     """
     return Inputs(
@@ -87,6 +94,7 @@ def read_inputs(
             for dataset in datasets
             for method in ensembles
         },
+        like=dict(like or {}),
     )
 
 

@@ -1,6 +1,7 @@
 """A finished run made up in seconds: shards of small drawn images, embeddings of known quality, and what evaluation and analysis make of them."""
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import simplejpeg
 
 from pipeline.analysis.analyze import analyze
+from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
 from pipeline.data.shards import ShardWriter
 from pipeline.evaluation.evaluate import SELECTED, Sides, evaluate
@@ -300,3 +302,30 @@ def two_seeds_inputs(two_seeds_project: Path) -> Inputs:
 @pytest.fixture(scope="session")
 def two_seeds_page(two_seeds_inputs: Inputs) -> Element:
     return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+
+
+# A data set of the papers: a baseline, a published method and a variant of it.
+
+VARIANT = {"pooling.epsilon": 1.0, "training.iterations": 70}
+
+
+@pytest.fixture(scope="session")
+def papers_project(make_project: Callable[..., Path]) -> Path:
+    root = make_project(datasets=("cub",), noise={"ms": 0.9, "gsp": 0.5, "gsp-soft": 0.4})
+    params = Params(Path(__file__).resolve().parents[2] / "params.yaml")
+    for method, like, changes in (("ms", "ms", {}), ("gsp", "gsp", {}), ("gsp-soft", "gsp", VARIANT)):
+        path = root / f"models/cub/{method}/0/recipe.json"
+        recipe = resolve(params, "cub", like, changes).model_dump(mode="json")
+        write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"recipe": recipe})
+    return root
+
+
+@pytest.fixture(scope="session")
+def papers_inputs(papers_project: Path) -> Inputs:
+    like = {"ms": "ms", "gsp": "gsp", "gsp-soft": "gsp"}
+    return read_inputs(papers_project, ("cub",), tuple(like), (0,), like=like)
+
+
+@pytest.fixture(scope="session")
+def papers_page(papers_inputs: Inputs) -> Element:
+    return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24))

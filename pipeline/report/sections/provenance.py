@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.report.dataset import DataSet, MethodStyle
 from pipeline.report.inputs import Inputs, RunResults
-from pipeline.report.words import number
+from pipeline.report.recipes import changes_of, flat, text
 
 COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
 LIBRARIES = (
@@ -33,21 +33,28 @@ def content(dataset: DataSet) -> dict[str, Any]:
             for run, digests in hashes
         ],
         "protocols": len({digests["protocol"] for _, digests in hashes}),
-        "recipes": [_recipe(method, *first[method.name]) for method in dataset.methods],
+        "recipes": [_recipe(dataset, method, *first[method.name]) for method in dataset.methods],
         "protocol": [
             (key.replace("_", " "), text(value)) for key, value in dataset.runs()[0].protocol.items()
         ],
     }
 
 
-def _recipe(method: MethodStyle, run: RunResults, digests: dict[str, str]) -> dict[str, Any]:
+def _recipe(
+    dataset: DataSet, method: MethodStyle, run: RunResults, digests: dict[str, str]
+) -> dict[str, Any]:
     settings = flat(run.recipe.get("recipe", run.recipe))
     half = (len(settings) + 1) // 2
     backbone = dict(settings).get("backbone.name", "")
     iterations = dict(settings).get("training.iterations", "")
+    notes = [f"like {method.like}"] if method.like else []
+    if backbone and iterations:
+        notes.append(f"{backbone}, {iterations} iterations")
+    changes = changes_of(dataset.inputs, dataset.name, method.name) or []
     return {
         "method": method,
-        "note": f"{backbone}, {iterations} iterations" if backbone and iterations else "",
+        "note": ", ".join(notes),
+        "changes": [(key, f"{own} ({method.like}: {other})") for key, own, other in changes],
         "left": settings[:half],
         "right": settings[half:],
         "hashes": list(digests.items()),
@@ -94,33 +101,3 @@ def versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
     return installed
-
-
-def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """(dotted key, value as text) of a nested recipe, in its order."""
-    if isinstance(value, dict) and value:
-        return [
-            pair
-            for key, inner in value.items()
-            for pair in flat(inner, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [(prefix, text(value))]
-
-
-def text(value: Any) -> str:
-    """A setting in the form of YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(text, value)) or "none"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return (
-        number(value)
-        if isinstance(value, int) and abs(value) >= 10_000
-        else str(value)
-        if value != {}
-        else "none"
-    )

@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.published import PLAIN, Number, Row, papers, published
 from pipeline.report.dataset import DataSet, MethodStyle
 from pipeline.report.inputs import Inputs
+from pipeline.report.recipes import UNKNOWN, changes_of, setting
 from pipeline.report.summary import Summary
 from pipeline.report.words import listed, name_of, percent, signed_points
 
@@ -22,18 +23,18 @@ ENSEMBLES = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
 _UNITS = {"backbone": "", "dim": " dimensions", "size": " pixels"}
 _WORDS = {"backbone": "network", "dim": "dimensions", "size": "image size"}
 _IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # settings that the conditions of a row contain too
-_UNKNOWN = object()
 
 
 @dataclass(frozen=True)
 class OurNumbers:
     """The numbers of one kind of a method: of the selected network, of its reduced embeddings, or of ensembles."""
 
-    method: str
+    method: str  # the published name: of a variant, the method that it is like
     kind: str
     conditions: dict[str, Any]  # backbone, dim, size
     recipe: dict[str, Any]
     values: dict[str, float]  # by metric, as stored
+    changes: list[tuple[str, str]]  # (key, text) of each setting that a variant changes
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -44,7 +45,9 @@ def published_tables(
     inputs: Inputs, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
 ) -> dict[str, Any] | None:
     """Tables of the shown and of the collapsed rows; None if nothing was published for the data set and its methods."""
-    groups = {method.name: merged(published(dataset, method.name)) for method in methods}
+    groups = {
+        method.name: merged(published(dataset, inputs.published_name(method.name))) for method in methods
+    }
     rows = [row for groups_of_method in groups.values() for group in groups_of_method for row in group]
     if not rows:
         return None
@@ -94,23 +97,35 @@ def numbers_of(
         "size": setting(recipe, "input.size"),
         "dim": rows[0]["dim"] if rows else setting(recipe, "dim"),
     }
+    method, changes = inputs.published_name(method), _changes(inputs, dataset, method)
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
-    values = {name: value.value for name in metrics if (value := summary.of(method, name)) is not None}
-    kinds = [OurNumbers(method, "selected", conditions, recipe, values | geometry)]
+    values = {name: value.value for name in metrics if (value := summary.of(run.method, name)) is not None}
+    kinds = [OurNumbers(method, "selected", conditions, recipe, values | geometry, changes)]
     reduced = {
-        name: value.value for name in metrics if (value := summary.of(method, name, "reduced")) is not None
+        name: value.value
+        for name in metrics
+        if (value := summary.of(run.method, name, "reduced")) is not None
     }
     if reduced:
         kinds.append(
-            OurNumbers(method, "reduced", conditions | {"dim": _reduced_dim(run.protocol)}, recipe, reduced)
+            OurNumbers(
+                method, "reduced", conditions | {"dim": _reduced_dim(run.protocol)}, recipe, reduced, changes
+            )
         )
-    ensemble = inputs.ensembles.get((dataset, method), {})
+    ensemble = inputs.ensembles.get((dataset, run.method), {})
     for kind in ENSEMBLES.values():
         values = {name: ensemble[f"{kind}_{name}"] for name in metrics if f"{kind}_{name}" in ensemble}
         if values:
             dim = ensemble[f"{kind}_dimensions"]
-            kinds.append(OurNumbers(method, kind, conditions | {"dim": dim}, recipe, values))
+            kinds.append(OurNumbers(method, kind, conditions | {"dim": dim}, recipe, values, changes))
     return kinds
+
+
+def _changes(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str]]:
+    like, changes = inputs.published_name(method), changes_of(inputs, dataset, method)
+    if changes is None:
+        return [("", f"variant of {like} here; {like} is not in this report")]
+    return [(key, f"{key} {own} here, {other} in {like}") for key, own, other in changes]
 
 
 def differences(row: Row, ours: OurNumbers) -> list[str]:
@@ -131,12 +146,16 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
     if row.reduced and ours.kind != "reduced":
         lines.append("reduced by PCA there, not here")
     if row.loss_of == ours.method:
-        return [*lines, f"trained as recipe {row.method} there"]
-    return lines + [
-        f"{key} {_text(value)} there, {_text(own)} here"
-        for key, value in row.settings.items()
-        if key not in _IN_CONDITIONS and (own := setting(ours.recipe, key)) != value
-    ]
+        named = set(_IN_CONDITIONS)
+        lines.append(f"trained as recipe {row.method} there")
+    else:
+        named = {*_IN_CONDITIONS, *row.settings}
+        lines += [
+            f"{key} {_text(value)} there, {_text(own)} here"
+            for key, value in row.settings.items()
+            if key not in _IN_CONDITIONS and (own := setting(ours.recipe, key)) != value
+        ]
+    return lines + [change for key, change in ours.changes if key not in named]
 
 
 def unstated(row: Row) -> str:
@@ -169,16 +188,6 @@ def merged(rows: Iterable[Row]) -> list[list[Row]]:
     ]
 
 
-def setting(recipe: dict[str, Any], key: str) -> Any:
-    """The value at a dotted key of a resolved recipe, _UNKNOWN without such a key."""
-    node: Any = recipe
-    for part in key.split("."):
-        if not isinstance(node, dict) or part not in node:
-            return _UNKNOWN
-        node = node[part]
-    return node
-
-
 def _same(row: Row, other: Row) -> bool:
     metrics = row.metrics.keys() & other.metrics.keys()
     equal = ("method", "loss_of", "settings", "protocol", "reduced")
@@ -208,7 +217,7 @@ def _block(
         "method": method,
         "kind": "" if ours.kind == "selected" else f", {ours.kind}",
         "conditions": ", ".join(
-            f"{own[name]}{unit}" for name, unit in _UNITS.items() if own[name] is not _UNKNOWN
+            f"{own[name]}{unit}" for name, unit in _UNITS.items() if own[name] is not UNKNOWN
         ),
         "cells": [_our_cell(ours, name) for name in columns],
         "rows": [_line(rows, ours, columns) for rows in groups],
@@ -250,7 +259,7 @@ def _our_cell(ours: OurNumbers, name: str) -> str:
 
 def _text(value: Any) -> str:
     """A setting as text; the name of a part."""
-    if value is _UNKNOWN:
+    if value is UNKNOWN:
         return "nothing of the kind"
     if isinstance(value, dict):
         return str(value.get("name", "set"))
@@ -260,7 +269,7 @@ def _text(value: Any) -> str:
 def _reduced_dim(protocol: dict[str, Any]) -> Any:
     """The dimensions of `reduced_*`, from the text of the protocol: `reduced_*: to 128 dimensions, ...`."""
     match = re.search(r"to (\d+) dimensions", str(protocol.get("reduction")))
-    return int(match[1]) if match else _UNKNOWN
+    return int(match[1]) if match else UNKNOWN
 
 
 def _place(metric: str) -> tuple[bool, bool, str, int]:

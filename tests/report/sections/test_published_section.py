@@ -1,7 +1,6 @@
 """Published numbers beside ours: the right rows, the right differences, and everything that was otherwise there is named."""
 
-import json
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from pipeline.config import Params, resolve
 from pipeline.published import Row, published
 from pipeline.report.dataset import styles_of
-from pipeline.report.inputs import Inputs, RunResults, read_inputs
-from pipeline.report.page import build
+from pipeline.report.inputs import Inputs, RunResults
 from pipeline.report.sections.published import merged, published_tables
 from pipeline.report.summary import summarize
-from tests.report.page_reader import read_page
+from tests.report.page_reader import Element
 
 PARAMS = Params(Path(__file__).resolve().parents[3] / "params.yaml")
 MEASURED = {"recall_at_1": 0.65, "recall_at_2": 0.75, "recall_at_4": 0.85, "map_at_r": 0.25}
@@ -243,36 +241,53 @@ def _agree(group: list[Row]) -> bool:
 
 
 def test_the_page_has_the_section_for_a_published_data_set_alone(
-    make_project: Callable[..., Path], project: Path
+    papers_page: Element, papers_inputs: Inputs, html: str
 ) -> None:
-    root = make_project(datasets=("cub",), noise={"ms": 0.9, "crt": 0.5})
-    for method in ("ms", "crt"):
-        path = root / f"models/cub/{method}/0/recipe.json"
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["recipe"] = resolve(PARAMS, "cub", method).model_dump(mode="json")
-        path.write_text(json.dumps(content), encoding="utf-8")
-    page = read_page(
-        build(
-            read_inputs(root, ("cub",), ("ms", "crt"), (0,)),
-            "A report",
-            queries=2,
-            neighbours=2,
-            thumbnail=24,
-        )
-    )
-    part = page.first("section", id="set-0-published")
-    metrics = json.loads((root / "metrics/cub/crt/0.json").read_text(encoding="utf-8"))
-    row = part.first("tr", **{"data-published": "CRT table 3"})
-    expected = f"78.98{100 * metrics['recall_at_1'] - 78.98:+.1f}".replace("-", "−")
+    part = papers_page.first("section", id="set-0-published")
+    row = part.first("tr", **{"data-published": "CRT table 3, Multi-Head table 1, IRT table 2"})
+    own = papers_inputs.of("cub", "ms")[0].metrics["recall_at_1"]
+    expected = f"65.7{100 * own - 65.7:+.1f}".replace("-", "−")
     assert row.first("td", **{"data-metric": "recall_at_1"}).text() == expected
-    assert page.first("nav").all("a", href="#set-0-published")
+    assert papers_page.first("nav").all("a", href="#set-0-published")
     assert len(part.all("details")) == 1
+    assert "Published numbers" not in html
 
-    other = build(
-        read_inputs(project, ("birds",), ("good", "poor", "fair"), (0,)),
-        "A report",
-        queries=2,
-        neighbours=2,
-        thumbnail=24,
-    )
-    assert "Published numbers" not in other
+
+def rows_of(part: Element, method: str) -> list[Element]:
+    """The published rows below the numbers of a method, in both tables."""
+    rows = []
+    for table in part.all("tbody"):
+        of_method = False
+        for row in table.all("tr"):
+            if "data-ours" in row.attributes:
+                of_method = row["data-ours"] == method
+            elif of_method:
+                rows.append(row)
+    return rows
+
+
+def test_a_variant_has_the_rows_of_the_method_that_it_is_like(papers_page: Element) -> None:
+    part = papers_page.first("section", id="set-0-published")
+    parent, variant = (rows_of(part, method) for method in ("gsp", "gsp-soft"))
+    assert [row["data-published"] for row in variant] == [row["data-published"] for row in parent]
+    assert len(variant) == 4
+    for row, other in zip(variant, parent, strict=True):
+        named = [line.text() for line in row.all("div", **{"class": "differs"})]
+        assert named[-2:] == [
+            "pooling.epsilon 1 here, 5 in gsp",
+            "training.iterations 70 here, 20,000 in gsp",
+        ]
+        assert named[:-2] == [line.text() for line in other.all("div", **{"class": "differs"})]
+    own = part.first("tr", **{"data-ours": "gsp-soft"}).first("th")
+    assert own.text() == "gsp-softlike gsp"
+
+
+def test_a_variant_without_its_method_is_named_as_one(papers_inputs: Inputs) -> None:
+    alone = replace(papers_inputs, methods=("gsp-soft",))
+    run = alone.of("cub", "gsp-soft")[0]
+    summary = summarize([("gsp-soft", run.metrics)], ("gsp-soft",))
+    tables = published_tables(alone, "cub", summary, styles_of(["gsp-soft"], "set-0", alone.like))
+    assert tables is not None
+    rows = [row for block in tables["shown"] for row in block["rows"]]
+    assert rows
+    assert all("variant of gsp here; gsp is not in this report" in row["differences"] for row in rows)
