@@ -61,8 +61,8 @@ def read_analysis(inputs: Inputs, dataset: str) -> Analysis:
 def means_over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The mean of each number over seeds; None where a seed lacks it.
 
-    `<name>_std` is a deviation over splits. It becomes the deviation over the splits of all seeds:
-    the root of the mean variance within seeds plus the variance of the means between them. All seeds have the same
+    `<name>_std` is a deviation over splits. It becomes the deviation over the splits of all seeds: the root
+    of the mean variance within seeds plus the variance of the means between them. All seeds have the same
     number of splits.
     """
     names = {name for row in rows for name, value in row.items() if isinstance(value, int | float)}

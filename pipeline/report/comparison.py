@@ -1,11 +1,11 @@
 """The paired comparison of all methods of a data set on the same queries.
 
-Queries, intervals and tests are those of pipeline/evaluation/comparison.py, drawn as the evaluation's protocol
-declares. All pairs and metrics of a data set are one family: Holm's method adjusts their p values together, and the
-number of sign flips grows with the family so that the smallest p value can be significant.
+Queries, intervals and tests are those of pipeline/evaluation/comparison.py, drawn as the evaluation's
+protocol declares. All pairs and metrics of a data set are one family: Holm's method adjusts their p values
+together, and the number of sign flips grows with the family so that the smallest p value can be significant.
 
-A difference is significant if its interval excludes zero and its adjusted p value is at most 1 - confidence. This
-refers to these trainings on other classes. Whether other trainings agree needs several seeds.
+A difference is significant if its interval excludes zero and its adjusted p value is at most 1 - confidence.
+This refers to these trainings on other classes. Whether other trainings agree needs several seeds.
 """
 
 import math
@@ -57,16 +57,14 @@ class Lead:
 
     better_than: Sequence[str]
     not_significant: Sequence[str]  # methods from which it does not differ significantly
-    margin: tuple[float, float, float] | None = (
-        None  # difference and its interval, if there is one other method
-    )
+    margin: tuple[float, float, float] | None = None  # difference and interval, with one other method
 
 
 def compare_methods(inputs: Inputs, dataset: str) -> list[Pair]:
     """All pairs of methods in each metric of COMPARED that the per-query files have.
 
-    The method with the higher headline metric is the first of a pair. Raises UserError if the methods have different
-    queries.
+    The method with the higher headline metric is the first of a pair. Raises UserError if the methods have
+    different queries.
     """
     runs = {method: inputs.of(dataset, method) for method in inputs.methods}
     protocol = inputs.of(dataset)[0].protocol

@@ -42,7 +42,9 @@ def styles_of(
 
 @dataclass(frozen=True)
 class GallerySize:
-    """`queries` per method with `neighbours` matches each; pictures are at most `thumbnail` pixels wide and high."""
+    """`queries` per method with `neighbours` matches each; pictures are at most `thumbnail` pixels wide and
+    high.
+    """
 
     queries: int
     neighbours: int
@@ -78,7 +80,7 @@ class DataSet:
 
     @property
     def is_landmarks(self) -> bool:
-        """Whether the data set has a ground truth of its own; then queries are resampled instead of classes."""
+        """Whether the data set has a ground truth; then queries are resampled instead of classes."""
         return LANDMARKS in self.runs()[0].queries.column_names
 
     @property

@@ -64,7 +64,7 @@ CARDS = (  # of each data set, in the order of the page
     Card("results", "Results", "Results on unseen classes", (results, seeds, comparison, ensembles)),
     Card("published", "Published", "Published numbers", (published,)),
     Card("training", "Training", "Training", (training, losses)),
-    Card("sweep", "Sweep", "Sweep", (sweeps,)),
+    Card("sweep", "Sweeps", "Sweeps", (sweeps,)),
     Card(
         "geometry",
         "Geometry",
@@ -80,8 +80,8 @@ CARDS = (  # of each data set, in the order of the page
 def build(inputs: Inputs, title: str, queries: int, neighbours: int, thumbnail: int) -> str:
     """The page.
 
-    Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail` pixels wide
-    and high.
+    Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
+    pixels wide and high.
     """
     environment = _environment()
     size = GallerySize(queries, neighbours, thumbnail)

@@ -16,7 +16,9 @@ Thumbnail = Callable[[int], str]  # row id -> data URI
 
 
 def data_uri(encoded: UInt8[np.ndarray, "bytes"], size: int) -> str:
-    """An encoded image as a JPEG data URI, its longer side at most `size` pixels. Raises ValueError as `decode` does."""
+    """An encoded image as a JPEG data URI, its longer side at most `size` pixels. Raises ValueError as
+    `decode` does.
+    """
     image = decode(encoded)
     scale = size / max(image.shape[:2])
     if scale < 1:

@@ -45,7 +45,8 @@ def text(value: Any) -> str:
 
 
 def changes_of(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str, str]] | None:
-    """(key, value, value of the other method) of the settings in which a variant differs from the method it is like.
+    """(key, value, value of the other method) of the settings in which a variant differs from the method it
+    is like.
 
     Empty for a published method; None if the other method is not in the report.
     """
@@ -54,9 +55,9 @@ def changes_of(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str
         return []
     if like not in inputs.methods:
         return None
-    own, other = (dict(flat(inputs.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
+    mine, theirs = (dict(flat(inputs.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
     return [
-        (key, own.get(key, "not set"), other.get(key, "not set"))
-        for key in dict.fromkeys((*own, *other))
-        if own.get(key) != other.get(key)
+        (key, mine.get(key, "not set"), theirs.get(key, "not set"))
+        for key in dict.fromkeys((*mine, *theirs))
+        if mine.get(key) != theirs.get(key)
     ]

@@ -1,12 +1,13 @@
-"""Means over seeds of a data set's metrics, their intervals, and the method with the highest value of a metric.
+"""Means over seeds of a data set's metrics, their intervals, and the method with the highest value of a
+metric.
 
-Over seeds s = 1..n of one method: value = mean_s v_s, deviation = sample standard deviation (n - 1). The interval is
-over classes: that of the metrics file for one seed, that of the mean for several (joint_intervals.py), and none if
-the runs left no per-query results.
+Over seeds s = 1..n of one method: value = mean_s v_s, deviation = sample standard deviation (n - 1). The
+interval is over classes: that of the metrics file for one seed, that of the mean for several
+(joint_intervals.py), and none if the runs left no per-query results.
 
-The best method is *clear* if its interval lies above the interval of every other method. Two intervals may overlap
-although the difference is significant: both come from the same resampled classes, so they move together.
-comparison.py tests the differences themselves.
+The best method is *clear* if its interval lies above the interval of every other method. Two intervals may
+overlap although the difference is significant: both come from the same resampled classes, so they move
+together. comparison.py tests the differences themselves.
 
 Every share in the metrics files is a metric, whatever its name.
 """
@@ -56,7 +57,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class Best:
-    """The method with the highest `metric`. `overlapping`: the methods whose interval overlaps with its interval."""
+    """The method with the highest `metric`. `overlapping`: the methods whose interval overlaps with its
+    interval.
+    """
 
     method: str
     metric: str

@@ -1,4 +1,6 @@
-"""A finished run made up in seconds: shards of small drawn images, embeddings of known quality, and what evaluation and analysis make of them."""
+"""A made-up finished run: shards of small drawn images, embeddings of chosen quality, and their evaluation
+and analysis.
+"""
 
 import csv
 import json
@@ -36,15 +38,13 @@ NAMES = [f"train {i}" for i in range(TRAIN)] + [
 ]
 NOISE = {"good": 0.25, "poor": 1.2, "fair": 0.9}  # of an embedding about its class
 METHODS = tuple(NOISE)
-ATTRIBUTES, MEASURED = (
-    "fair",
-    "poor",
-)  # the method with prototypes, and the one whose gradient noise is measured
+ATTRIBUTES = "fair"  # the method with prototypes
+MEASURED = "poor"  # the method that measures its gradient noise
 PRETRAINED = "poor"
 
 
 def make_shards(directory: Path) -> None:
-    """Discs on stripes, one colour per class; sizes vary."""
+    """Images of discs on stripes: one colour per class, different sizes."""
     generator = np.random.default_rng(0)
     directory.mkdir(parents=True)
     with ShardWriter(directory, NAMES, 2**20) as writer:
@@ -64,10 +64,14 @@ def make_shards(directory: Path) -> None:
         writer.finish(
             {
                 "dataset": directory.name,
-                "duplicates": {"images": 2, "across_classes": 1, "across_splits": 0, "pairs": [["6/1.jpg", "7/2.jpg"], ["8/0.jpg", "8/3.jpg"]]},
+                "duplicates": {
+                    "images": 2, "across_classes": 1, "across_splits": 0,
+                    "pairs": [["6/1.jpg", "7/2.jpg"], ["8/0.jpg", "8/3.jpg"]],
+                },
                 "ingest": {
-                    "resize": None, "quality": 95, "on_error": "skip", "formats": {"jpeg": 64, "png": 2}, "upright": 3, "resized": 0,
-                    "skipped": [{"source": "<img src=x>.jpg", "reason": "cut short"}], "skipped_images": 1, "dropped_classes": [],
+                    "resize": None, "quality": 95, "on_error": "skip", "formats": {"jpeg": 64, "png": 2},
+                    "upright": 3, "resized": 0, "skipped_images": 1, "dropped_classes": [],
+                    "skipped": [{"source": "<img src=x>.jpg", "reason": "cut short"}],
                 },
             }
         )  # fmt: skip
@@ -80,7 +84,7 @@ def clustered(labels: np.ndarray, noise: float, seed: int, dim: int = 12) -> np.
 
 
 def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> None:
-    """Everything that train, export and evaluate leave of one run."""
+    """The outputs of train, export and evaluate of one run."""
     name = Path(dataset, method, str(seed))
     label = np.repeat(np.arange(len(NAMES)), EACH)
     test = np.flatnonzero(label >= TRAIN)

@@ -1,4 +1,4 @@
-"""The page in a real browser: it renders, loads nothing, fits a laptop and a phone, and every picture is one."""
+"""The page in a browser: it renders, loads nothing, fits a laptop and a phone; all pictures decode."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,13 +13,14 @@ from pipeline.report.page import build
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium or Chrome is installed: the report was not opened in a browser"
+        CHROMIUM is None, reason="no Chromium or Chrome is installed: the report is not tested in a browser"
     ),
 ]
 
@@ -28,7 +29,8 @@ TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(e => {
     return (box.right > innerWidth + 1 || box.left < -1) && !e.closest('.scroll, nav, svg');
 }).map(e => e.outerHTML.slice(0, 80))"""
 CLIPPED = """() => [...document.querySelectorAll('section *')].filter(e =>
-    e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX === 'visible' && getComputedStyle(e).display !== 'inline'
+    e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0
+    && getComputedStyle(e).overflowX === 'visible' && getComputedStyle(e).display !== 'inline'
     && !e.closest('.scroll, svg')).map(e => e.outerHTML.slice(0, 80))"""
 
 
@@ -47,7 +49,8 @@ CONTRAST = """() => {
         const colour = getComputedStyle(e).backgroundColor;
         return colour === 'rgba(0, 0, 0, 0)' ? ground(e.parentElement) : colour;
     };
-    const text = document.querySelectorAll('h1, p, .note, th, td, .mark, summary, dt, dd, a, figcaption, svg.chart text');
+    const text = document.querySelectorAll(
+        'h1, p, .note, th, td, .mark, summary, dt, dd, a, figcaption, svg.chart text');
     return [...text].map(e => {
         const style = getComputedStyle(e), ink = e.tagName === 'text' ? style.fill : style.color;
         const [a, b] = [light(ink), light(ground(e))].sort((x, y) => y - x);
@@ -76,7 +79,8 @@ def file(html: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 FITTING = """() => [...document.querySelectorAll('table.results, table.seeds, table.pairs')].map(table => [
     [...table.querySelectorAll('thead th')].filter(e => e.offsetWidth > 0).length,
     table.closest('.scroll').scrollWidth - table.closest('.scroll').clientWidth,
-    table.querySelectorAll('.range').length > 0 && [...table.querySelectorAll('td, th')].every(e => e.scrollWidth <= e.clientWidth + 1),
+    table.querySelectorAll('.range').length > 0
+        && [...table.querySelectorAll('td, th')].every(e => e.scrollWidth <= e.clientWidth + 1),
 ])"""
 
 
@@ -114,7 +118,7 @@ def test_it_renders_without_errors_requests_or_overflow(
 
 
 def test_colours_follow_the_scheme_and_can_be_read(browser: Any, file: Path) -> None:
-    """Text and marks reach a contrast of 4.5 (WCAG AA) on the ground they stand on."""
+    """Text and marks reach a contrast of 4.5 (WCAG AA) to their background."""
     grounds = []
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme)
@@ -141,7 +145,8 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         assert [count for count, *_ in tables] == columns
         assert all(beyond <= 1 and whole for _, beyond, whole in tables), (width, tables)
         rest = page.evaluate(
-            "() => [...document.querySelectorAll('table.rest')].map(t => [t.offsetWidth > 0, t.rows[0].cells.length])"
+            "() => [...document.querySelectorAll('table.rest')]"
+            ".map(t => [t.offsetWidth > 0, t.rows[0].cells.length])"
         )
         assert rest == [[width == 390, 5]] * 2, "method and the four metrics that are not above"
         page.close()

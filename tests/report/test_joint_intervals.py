@@ -1,4 +1,6 @@
-"""The interval over classes of a mean over seeds: against loops over drawn classes, against the evaluation's own for one seed."""
+"""The interval over classes of a mean over seeds: equal to loops over resampled classes, and for one seed to
+the evaluation.
+"""
 
 import json
 import statistics
@@ -52,16 +54,17 @@ def run_of(
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[RunResults]:
-    """Three seeds on classes of one to six images, the noise of each seed another: the seeds disagree about which class is hard."""
+    """Three seeds with different noise on classes of one to six images, so that other classes are hard for
+    each seed.
+    """
     sizes = [2, 6, 3, 1, 5, 4, 2, 3]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(8) * 5, sizes))
     protocol = Protocol("test", (1, 2), 300, 0.9, 4)
-    found = []
+    results_of_seeds = []
     for seed in range(3):
         generator = np.random.default_rng(seed + 1)
-        x = generator.normal(size=(8, 6))[labels // 5] + generator.uniform(0.3, 1.8, 8)[labels // 5][
-            :, None
-        ] * generator.normal(size=(len(labels), 6))
+        centres, noise = generator.normal(size=(8, 6)), generator.uniform(0.3, 1.8, 8)
+        x = centres[labels // 5] + noise[labels // 5][:, None] * generator.normal(size=(len(labels), 6))
         rows, last = (
             Rows(
                 np.arange(len(labels)),
@@ -76,14 +79,14 @@ def runs(tmp_path: Path) -> list[RunResults]:
         (tmp_path / str(seed)).mkdir()
         for network, file in (("selected", "queries.parquet"), ("last", "queries-last.parquet")):
             write_queries(tmp_path / str(seed) / file, results[network])
-        found.append(run_of(tmp_path / str(seed), seed, metrics, protocol))
-    return found
+        results_of_seeds.append(run_of(tmp_path / str(seed), seed, metrics, protocol))
+    return results_of_seeds
 
 
 def test_is_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResults]) -> None:
-    found = joint_intervals(runs)
+    intervals = joint_intervals(runs)
     names = {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
-    assert set(found) == names
+    assert set(intervals) == names
     assert {
         "precision_at_1",
         "class_mean_map",
@@ -92,7 +95,11 @@ def test_is_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResul
         "last_class_mean_map",
     } < names
     scored = (runs[0].queries["relevant"].to_numpy() > 0).tolist()
-    labels = [label for label, kept in zip(runs[0].queries["label"].to_pylist(), scored, strict=True) if kept]
+    labels = [
+        label
+        for label, is_scored in zip(runs[0].queries["label"].to_pylist(), scored, strict=True)
+        if is_scored
+    ]
     draws = replayed(labels, 300, 4)
     for prefix, file in (("", "queries"), ("last_", "queries-last")):
         tables = [pq.read_table(run.query_file.with_name(f"{file}.parquet")) for run in runs]
@@ -105,14 +112,14 @@ def test_is_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResul
                 (f"class_mean_{metric}", joint_bootstrap.resampled_class_means),
             ):
                 means = oracle(values, labels, draws)
-                assert found[prefix + name] == pytest.approx(
+                assert intervals[prefix + name] == pytest.approx(
                     (percentile(means, 0.05), percentile(means, 0.95)), abs=1e-12
                 ), prefix + name
-    assert found["last_map_at_r"] != found["map_at_r"]
-    assert found["precision_at_1"] == found["recall_at_1"]
+    assert intervals["last_map_at_r"] != intervals["map_at_r"]
+    assert intervals["precision_at_1"] == intervals["recall_at_1"]
 
 
-def test_of_one_seed_or_the_same_seed_thrice_it_is_the_interval_of_the_evaluation(
+def test_one_seed_or_three_equal_seeds_have_the_interval_of_the_evaluation(
     runs: list[RunResults],
 ) -> None:
     for group in (runs[:1], [runs[1]] * 3):
@@ -123,7 +130,9 @@ def test_of_one_seed_or_the_same_seed_thrice_it_is_the_interval_of_the_evaluatio
 
 
 def test_it_is_not_the_mean_of_the_intervals(runs: list[RunResults]) -> None:
-    """Seeds that disagree about the classes: resampled together they even out, the interval of the mean is narrower than the mean of theirs."""
+    """The seeds differ in their hard classes, so the interval of the mean is narrower than the mean of the
+    intervals.
+    """
     low, high = joint_intervals(runs)["map_at_r"]
     widths = [run.metrics["map_at_r_high"] - run.metrics["map_at_r_low"] for run in runs]
     assert high - low < 0.95 * statistics.fmean(widths)
@@ -152,9 +161,9 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
         write_table(tmp_path / str(seed) / "queries.parquet", judged.queries)
         write_table(tmp_path / str(seed) / "queries-untrained.parquet", judged.others["untrained"])
         runs.append(run_of(tmp_path / str(seed), seed, judged.metrics, protocol))
-    found = joint_intervals(runs)
-    assert set(found) == {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
-    assert found["untrained_a_easy_map"] == found["a_easy_map"], (
+    intervals = joint_intervals(runs)
+    assert set(intervals) == {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
+    assert intervals["untrained_a_easy_map"] == intervals["a_easy_map"], (
         "here the untrained network is the selected one"
     )
     for name, column, benchmark in (
@@ -171,36 +180,31 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
             ]
             for run in runs
         ]
-        kept = [[value for value in row if value is not None] for row in values]
-        places = list(range(len(kept[0])))
-        means = joint_bootstrap.resampled_means(kept, places, replayed(places, 200, 1))
-        assert found[name] == pytest.approx((percentile(means, 0.1), percentile(means, 0.9)), abs=1e-12)
+        scored = [[value for value in row if value is not None] for row in values]
+        places = list(range(len(scored[0])))
+        means = joint_bootstrap.resampled_means(scored, places, replayed(places, 200, 1))
+        assert intervals[name] == pytest.approx((percentile(means, 0.1), percentile(means, 0.9)), abs=1e-12)
     assert len([v for v in values[0] if v is None]) + len(places) == 7
 
 
-def test_what_is_missing_or_of_another_evaluation_is_refused(runs: list[RunResults]) -> None:
-    other = replace(runs[1], metrics=runs[1].metrics | {"map": runs[1].metrics["map"] + 1e-4})
-    with pytest.raises(
-        UserError,
-        match=r"1/queries\.parquet averages to map 0\.\d+, but the metrics of seed 1 of good say .* not of one evaluation",
-    ):
-        joint_intervals([runs[0], other])
-    other = replace(runs[1], metrics=runs[1].metrics | {"last_map": runs[1].metrics["last_map"] + 1e-4})
-    with pytest.raises(
-        UserError,
-        match=r"1/queries-last\.parquet averages to last_map 0\.\d+, but the metrics of seed 1 of good say",
-    ):
-        joint_intervals([runs[0], other])
+def test_missing_files_and_files_of_another_evaluation_are_refused(runs: list[RunResults]) -> None:
+    for prefix, name in (("", "queries"), ("last_", "queries-last")):
+        changed = {f"{prefix}map": runs[1].metrics[f"{prefix}map"] + 1e-4}
+        other = replace(runs[1], metrics=runs[1].metrics | changed)
+        where = rf"in its metrics file, but the mean in .*1/{name}\.parquet is 0"
+        finding = rf"^{prefix}map of seed 1 of good is 0\.\d+ {where}"
+        with pytest.raises(UserError, match=finding):
+            joint_intervals([runs[0], other])
     file = runs[1].query_file.with_name("queries-last.parquet")
     file.rename(file.with_suffix(".aside"))
     with pytest.raises(UserError, match=r"1/queries-last\.parquet cannot be read"):
         joint_intervals(runs)
     file.with_suffix(".aside").rename(file)
-    kept = pq.read_table(runs[2].query_file)
-    pq.write_table(kept.drop_columns(["r_precision"]), runs[2].query_file)
+    table = pq.read_table(runs[2].query_file)
+    pq.write_table(table.drop_columns(["r_precision"]), runs[2].query_file)
     with pytest.raises(UserError, match=r"2/queries\.parquet has no column r_precision"):
         joint_intervals(runs)
-    pq.write_table(kept.slice(1), runs[2].query_file)
+    pq.write_table(table.slice(1), runs[2].query_file)
     with pytest.raises(UserError, match="not about the same queries"):
         joint_intervals(runs)
     runs[2].query_file.unlink()

@@ -22,7 +22,7 @@ from tests.report.page_reader import read_page
 
 @pytest.fixture
 def landmarks(make_project: Callable[..., Path]) -> Path:
-    """The made-up run judged as two landmark benchmarks: three queries each, junk among their nearest images."""
+    """The made-up run as two landmark benchmarks: three queries each, junk among their nearest images."""
     root = make_project(noise={"good": 0.4, "poor": 1.2})
     truth = {"benchmark": [], "query": [], "easy": [], "hard": [], "junk": []}
     for benchmark, first in (("oxford", 30), ("paris", 45)):
@@ -69,7 +69,7 @@ def test_landmark_benchmarks_are_reported_by_their_own_ground_truth(landmarks: P
         .startswith(f"{100 * metrics['paris_hard_map']:.1f}")
     )
     assert (
-        f"oxford medium MAP, {100 * metrics['oxford_medium_map']:.1f}"
+        f"oxford medium MAP: {100 * metrics['oxford_medium_map']:.1f}"
         in page.first("p", **{"class": "lede"}).text()
     )
     assert "95% interval over queries" in page.first("section", id="set-0-results").text()

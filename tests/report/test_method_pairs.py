@@ -1,4 +1,6 @@
-"""The paired comparison of all methods: equal to comparison.py pair by pair; which differences are significant."""
+"""The paired comparison of all methods: equal to comparison.py pair by pair; which differences are
+significant.
+"""
 
 from collections.abc import Callable
 from itertools import combinations

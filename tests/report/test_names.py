@@ -1,4 +1,4 @@
-"""Names where there is little room: what tells classes apart is kept, words stay whole, nothing is longer than it may be."""
+"""Short names: unique labels of classes, whole words, and a limit that nothing exceeds."""
 
 import pytest
 
@@ -12,7 +12,7 @@ FRUIT = [
 ]
 
 
-def test_labels_are_the_shortest_ends_that_tell_classes_apart() -> None:
+def test_labels_are_the_shortest_unique_ends() -> None:
     assert labels_of(FRUIT) == ["Granny Smith", "Royal Gala", "Anjou", "Einzelstück"]
     assert labels_of(["shoes/black", "shirts/black", "shirts/red"]) == [
         "shoes/black",
@@ -47,7 +47,7 @@ def test_shortened_names_fit_and_keep_both_ends(name: str, limit: int) -> None:
     assert last
 
 
-def test_words_stay_whole_where_one_fits() -> None:
+def test_words_stay_whole_if_they_fit() -> None:
     assert shorten("Säfte/God Morgon Orange Red Grapefruit Juice", 32) == "Säfte/God…Red Grapefruit Juice"
     assert shorten("Obst und Gemüse/Galia Melon/Foto 25.jpg", 24) == "Obst…Foto 25.jpg"
     assert shorten("Donaudampfschifffahrtsgesellschaft", 16) == "Donau…sellschaft", "there is one word only"

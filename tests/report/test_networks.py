@@ -10,11 +10,11 @@ from tests.report.page_reader import Element
 def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs: Inputs) -> None:
     lines = [line.text() for line in page.first("ul", **{"class": "networks"}).all("li")]
     assert lines == [
-        "good and fair: test_resnet from random weights, 12 dimensions, 64 px input",
-        "poor: test_resnet pretrained, 12 dimensions, 64 px input",
+        "good and fair: test_resnet, random initial weights, 12 dimensions, 64 px input",
+        "poor: test_resnet, pretrained weights, 12 dimensions, 64 px input",
     ]
     equal = replace(inputs, methods=("good", "fair"))
-    assert [network.methods for network in networks(equal, "birds")] == ["all 2 methods"]
+    assert [network.methods for network in networks(equal, "birds")] == ["both methods"]
 
 
 def test_few_validation_classes_are_reported(inputs: Inputs) -> None:

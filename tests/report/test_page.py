@@ -51,7 +51,7 @@ def test_two_data_sets(two_seeds_page: Element) -> None:
     assert [link.text() for link in two_seeds_page.first("nav").all("a")] == [
         "birds",
         "my-birds",
-        "How to read this",
+        "How to read this page",
     ]
     assert len(two_seeds_page.all("ul", **{"class": "tiles"})) == 2
     assert two_seeds_page.first("div", id="set-1").first("h2").text() == "my-birds"
@@ -97,7 +97,8 @@ def test_the_charts_of_every_method_and_term(html: str) -> None:
     assert charts == {
         *(f"{name}-{metric}" for name in ("validation", "forest") for metric in ("map_at_r", "recall_at_1")),
         *(f"{name}-{place}" for name in ("loss", "pairs") for place in range(3)),
-        "energy", "gap", "drift", "spectrum", "modes", "transfer", "attributes-2", "noise-0", "noise-1", "sweep-0-0",
+        "energy", "gap", "drift", "spectrum", "modes", "transfer", "attributes-2", "noise-0", "noise-1",
+        "sweep-0-0",
     }  # fmt: skip
 
 
@@ -116,12 +117,12 @@ def test_the_stage_writes_one_file(
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
     assert len(page.all("div", **{"class": "query"})) == 4
-    assert "good reaches MAP@R" in page.first("p", **{"class": "lede"}).text(), (
+    assert "good reaches MAP@R: " in page.first("p", **{"class": "lede"}).text(), (
         "one method is not best of anything"
     )
     assert page.first("table").all("b") == []
     headings = [heading.text() for heading in page.all("h3")]
-    for absent in ("Attributes", "Gradient noise", "Reality check", "Over seeds", "Method against method"):
+    for absent in ("Attributes", "Gradient noise", "Ensembles", "Over seeds", "Paired comparison"):
         assert not any(heading.startswith(absent) for heading in headings), absent
     (root / "data/analysis/analysis.json").unlink()
     with pytest.raises(UserError, match=r"analysis\.json is missing"):

@@ -44,7 +44,7 @@ def test_a_missing_file_is_named(root: Path, name: str) -> None:
         (
             "evaluation/birds/good/0/queries.parquet",
             b"PAR1 no",
-            r"queries\.parquet is not a whole Parquet file",
+            r"queries\.parquet is not a complete Parquet file",
         ),
     ],
 )

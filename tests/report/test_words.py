@@ -33,7 +33,8 @@ def test_names() -> None:
     assert [name_of(x) for x in ("recall_at_10", "map_at_r", "precision_at_1", "zero_shot", "stage_3")] == [
         "Recall@10", "MAP@R", "Precision@1", "zero shot", "stage 3",
     ]  # fmt: skip
-    assert [name_of(x) for x in ("map", "nmi", "class_mean_recall_at_1", "roxford5k_hard_map", "rparis6k_easy_mp_at_10", "roadmap")] == [
+    keys = ("map", "nmi", "class_mean_recall_at_1", "roxford5k_hard_map", "rparis6k_easy_mp_at_10", "roadmap")
+    assert [name_of(x) for x in keys] == [
         "MAP", "NMI", "class mean Recall@1", "roxford5k hard MAP", "rparis6k easy mP@10", "roadmap",
     ]  # fmt: skip
     assert (counted(1, "class"), counted(1200, "class"), counted(2, "image")) == (

@@ -20,15 +20,15 @@ def attributes(
 ) -> str:
     """Mean attributes of test classes: the opacity of a square is the share of the prototype (GSP fig. 5).
 
-    The prototypes with the largest shares come first. shares: curve `attributes` of a run. classes: label and whole
-    name of each of its classes.
+    The prototypes with the largest shares come first. shares: curve `attributes` of a run. classes: label and
+    whole name of each of its classes.
     """
     values = np.asarray(shares["share"])
     columns = np.argsort(-values.mean(0), kind="stable")[:PROTOTYPES]
     values, colour = values[:, columns], style_of(position)[0]
     labels = [shorten(label, LABEL) for label, _ in classes]
     with panel("", WIDE, 1.1 + 0.2 * len(values)) as (figure, axes):
-        title = f"{plain(shorten(method, LABEL))}: what test classes are made of"
+        title = f"{plain(shorten(method, LABEL))}: attributes of test classes"
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, weight="bold")
         top = values.max() or 1.0
         for (row, column), share in np.ndenumerate(values):
@@ -42,7 +42,8 @@ def attributes(
         axes.set_yticks(range(len(values)), [plain(label) for label in labels], color=INK)
         axes.grid(visible=False)
         axes.set_xlabel("prototype")
-        text = f"Mean attributes of {len(values)} test classes of {method}; the largest share is {percent(top)} percent"
+        largest = f"the largest share is {percent(top)} percent"
+        text = f"Mean attributes of {len(values)} test classes of {method}; {largest}"
         titles = {label: whole for label, (_, whole) in zip(labels, classes, strict=True)}
         return inline(figure, name, text, titles)
 
@@ -77,8 +78,8 @@ def transfer(means: Mapping[tuple[str, str], Means], positions: Mapping[str, int
             axes.plot(ends, [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
             axes.plot([100 * value], [place], marker="o", markersize=7, color=colour)
             axes.annotate(
-                percent(value), (100 * value, place), (0, 6), textcoords="offset points", ha="center", fontsize=8.5,
-                color=INK,
+                percent(value), (100 * value, place), (0, 6), textcoords="offset points", ha="center",
+                fontsize=8.5, color=INK,
             )  # fmt: skip
             axes.plot([100 * chance], [place], marker="|", markersize=12, color=MUTED)
             before = untrained.get(f"transfer_map_{key}")

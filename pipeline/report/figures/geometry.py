@@ -20,8 +20,8 @@ def gaps(means: Mapping[str, Means], positions: Mapping[str, int], metric: str, 
             colour = style_of(positions[method])[0]
             axes.plot([100 * test, 100 * train], [place, place], color=colour, linewidth=2)
             axes.plot(
-                [100 * train], [place], marker="o", markersize=7, markerfacecolor=PAPER, markeredgecolor=colour,
-                markeredgewidth=1.8,
+                [100 * train], [place], marker="o", markersize=7, markerfacecolor=PAPER,
+                markeredgecolor=colour, markeredgewidth=1.8,
             )  # fmt: skip
             axes.plot([100 * test], [place], marker="o", markersize=7, color=colour)
         method_rows(axes, list(ends), len(ends) - 0.4)

@@ -15,7 +15,9 @@ def gradient_noise(
     column: str,
     name: str,
 ) -> str:
-    """Nuclear norm of a covariance over the iterations: one line per run. The axis is logarithmic without zeros."""
+    """Nuclear norm of a covariance over the iterations: one line per run. The axis is logarithmic without
+    zeros.
+    """
     with panel(title, WIDE, 2.8) as (figure, axes):
         for method, runs in histories.items():
             colour, dashes, marker = style_of(positions[method])

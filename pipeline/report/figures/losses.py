@@ -17,7 +17,7 @@ from pipeline.report.inputs import HistoryRow
 
 
 def losses(method: str, runs: Sequence[Sequence[HistoryRow]], terms: Sequence[str], name: str) -> str:
-    """The weighted terms and their sum, as means over seeds of the means over the steps between validations."""
+    """The weighted terms and their sum, as means over seeds and over the steps between validations."""
     with panel(plain(method), SMALL, 2.5) as (figure, axes):
         iterations = [row["iteration"] for row in min(runs, key=len)]
         for position, term in enumerate(["loss", *terms] if len(terms) > 1 else ["loss"]):

@@ -8,8 +8,8 @@ from pipeline.report.words import interval, name_of, percent
 
 
 def forest(summary: Summary, metric: str, name: str) -> str:
-    """One row per method: the selected network with its interval and a tick per seed, the last iterate, the network
-    before training."""
+    """One row per method: the selected network with its interval and a tick per seed, the last iterate, the
+    network before training."""
     rows = len(summary.methods)
     with panel(name_of(metric), WIDE, 0.75 + 0.42 * rows) as (figure, axes):
         for position, method in enumerate(summary.methods):

@@ -34,7 +34,9 @@ def singular_values(curves: Mapping[str, Sequence[Curves]], positions: Mapping[s
 
 
 def energy(curves: Mapping[str, Sequence[Curves]], positions: Mapping[str, int], name: str) -> str:
-    """Cumulative share of the variance over principal axes, as a share of the dimension to compare dimensions."""
+    """Cumulative share of the variance over principal axes, as a share of the dimension to compare
+    dimensions.
+    """
     with panel("Variance over principal axes", SMALL, 2.7) as (figure, axes):
         for method, runs in curves.items():
             colour, dashes, _ = style_of(positions[method])
@@ -68,9 +70,9 @@ def modes(rows: Mapping[str, Sequence[Row]], positions: Mapping[str, int], name:
                     points = [(dropped, value) for dropped, value in enumerate(values) if value is not None]
                     axes.plot(*zip(*points, strict=True), color=colour, linestyle=dashes, linewidth=width)
             decays.append(f"{method} {decimals(runs[0]['spectral_decay'])}")
-        axes.set_xlabel("largest singular values left out")
+        axes.set_xlabel("excluded largest singular values")
         axes.set_ylabel("divergence from flat")
         axes.set_ylim(bottom=0)
         few_ticks(axes, whole_x=True)
-        text = "Spectral decay over the number of largest singular values left out; none left out"
+        text = "Spectral decay over the number of excluded largest singular values; with none excluded"
         return inline(figure, name, f"{text}: {', '.join(decays)}")

@@ -1,8 +1,9 @@
-"""Matplotlib figures as inline SVG that follows the page: its colours are CSS variables, its letters the page's own.
+"""Matplotlib figures as inline SVG with the colours and the font of the page.
 
-A figure is drawn with the marker colours below, which stand for variables of page.css, and `inline` puts the variables in their place, so
-that one drawing serves a light and a dark page. Same figure, same bytes: no date, a fixed salt for ids, text left as text (laid out by the
-font that matplotlib carries, so the machine's fonts play no part).
+A figure is drawn in the placeholder colours below. `inline` replaces them by the variables of page.css, so
+that one figure fits a light and a dark page. Same figure, same bytes: the SVG has no date and a fixed salt
+for ids. Text stays text; its layout uses matplotlib's own font and does not depend on the fonts of the
+machine.
 """
 
 import io
@@ -39,7 +40,7 @@ _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {
 _STYLE = {
     "svg.hashsalt": "unseen",
     "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",  # carried by matplotlib
+    "font.family": "DejaVu Sans",  # part of matplotlib
     "font.size": 9.5,
     "text.color": INK,
     "axes.edgecolor": GRID,
@@ -70,7 +71,7 @@ _STYLE = {
 
 
 def style_of(position: int) -> tuple[str, object, str]:
-    """(colour, dashes, marker) of the series at a position: three ways to tell one from another, none of them colour alone."""
+    """(colour, dashes, marker) of the series at a position. Series differ in more than colour."""
     return SERIES[position % len(SERIES)], DASHES[position % len(DASHES)], MARKERS[position % len(MARKERS)]
 
 
@@ -134,9 +135,10 @@ def within_percent(axes: Axes, side: Literal["x", "y"], margin: float = 0.06) ->
 
 
 def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str] | None = None) -> str:
-    """The figure as an <svg> element: ids prefixed with `name`, which is unique on the page; `description` is what a screen reader says.
+    """The figure as an <svg> element.
 
-    whole: what texts of the figure that were shortened stand for, shown by a browser where the pointer rests on them.
+    name: prefix of its ids, unique on the page. description: the text for screen readers. whole: the whole
+    text of each shortened text of the figure, which becomes its title.
     """
     with rc_context(_STYLE):
         buffer = io.StringIO()
@@ -158,11 +160,10 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
     text = text.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')
     text = text.replace("font-family: 'DejaVu Sans'; ", "")
     text = re.sub(r' transform="rotate\(-?0 [^"]*\)"', "", text)
-    for shown, said in (whole or {}).items():
-        if shown != said:
-            text = text.replace(
-                f">{escape(shown)}</text>", f">{escape(shown)}<title>{escape(said)}</title></text>"
-            )
+    for short, title in (whole or {}).items():
+        if short != title:
+            titled = f">{escape(short)}<title>{escape(title)}</title></text>"
+            text = text.replace(f">{escape(short)}</text>", titled)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var(--{variable})")
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
@@ -170,7 +171,7 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib does not take for a formula."""
+    """Text that matplotlib does not parse as a formula."""
     return text.replace("$", r"\$")
 
 

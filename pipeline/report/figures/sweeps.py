@@ -10,7 +10,9 @@ from pipeline.report.words import name_of
 def sweep(
     trials: Sequence[Mapping[str, Any]], field: str, column: str, best: Mapping[str, Any], name: str
 ) -> str:
-    """`column` of every trial over `field`, the best trial circled. Values that are not numbers have equal distances."""
+    """`column` of every trial over `field`, the best trial circled. Values that are not numbers have equal
+    distances.
+    """
     values = [trial[field] for trial in trials]
     texts = sorted({str(value) for value in values})
     is_numeric = all(isinstance(value, int | float) for value in values)

@@ -13,7 +13,9 @@ def validation(
     metric: str,
     name: str,
 ) -> str:
-    """`metric` on held-out train classes over the iterations: one line per run; the seeds of a method look alike."""
+    """`metric` on held-out train classes over the iterations: one line per run; the seeds of a method look
+    alike.
+    """
     with panel(f"{name_of(metric)} on validation classes", WIDE, 2.8) as (figure, axes):
         for method, runs in histories.items():
             colour, dashes, marker = style_of(positions[method])

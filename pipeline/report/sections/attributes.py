@@ -1,4 +1,6 @@
-"""Attributes of the methods that pool by prototypes: their zero-shot transfer, and those of the first test classes."""
+"""Attributes of the methods that pool by prototypes: their zero-shot transfer, and those of the first test
+classes.
+"""
 
 from typing import Any
 
@@ -23,4 +25,4 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
             classes = [(labels[label], names[label]) for label in shares["labels"]]
             chart = figures.attributes(method, position, shares, classes, f"{anchor}-attributes-{position}")
             charts.append(Markup(chart))
-    return {"charts": charts} if charts else None
+    return {"figures": charts} if charts else None

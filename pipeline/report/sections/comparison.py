@@ -25,9 +25,12 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
         }
         for first, second in names
     ]
+    columns = ["pair"]
+    for metric in dict.fromkeys(pair.metric for pair in pairs):
+        columns += [f"{name_of(metric)}, points", "p", "result"]
     leading = sum(first == names[0][0] for first, _ in names) if len(names) > MAX_OPEN else len(names)
     return {
-        "metrics": [name_of(metric) for metric in dict.fromkeys(pair.metric for pair in pairs)],
+        "columns": columns,
         "rows": rows[:leading],
         "collapsed": rows[leading:],
         "tests": len(pairs),
@@ -37,9 +40,9 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
 
 
 def _cell(pair: Pair) -> dict[str, str]:
-    result = f"{pair.better} ahead" if pair.better else "open"
+    result = f"{pair.better} is better" if pair.better else "not significant"
     if pair.better and pair.seeds is not None:
-        result += ", seeds agree" if pair.holds_over_seeds else ", seeds open"
+        result += ", also over seeds" if pair.holds_over_seeds else ", but not over seeds"
     return {
         "metric": pair.metric,
         "difference": signed_points(pair.comparison.difference),

@@ -1,4 +1,6 @@
-"""The images of the data set: counts of the shards, and what ingest changed, excluded and found to be duplicate."""
+"""The images of the data set: counts of the shards, and what ingest changed, excluded and found to be
+duplicate.
+"""
 
 from typing import Any
 
@@ -19,12 +21,12 @@ def content(dataset: DataSet) -> dict[str, Any]:
     upright, skipped_images = ingest.get("upright"), counted(len(skipped), "damaged image")
     facts = [
         (
-            "Shrunk at ingest",
-            f"shorter side to {ingest['resize']} pixels" if ingest.get("resize") else "no, bytes kept",
+            "Resized at ingest",
+            f"shorter side to {ingest['resize']} pixels" if ingest.get("resize") else "no, original bytes",
         ),
         ("Formats", formats or "–"),
-        ("Turned upright", f"{counted(upright, 'image')} (EXIF)" if upright else "none"),
-        ("Skipped", f"{skipped_images}, named below" if skipped else "none"),
+        ("Rotated upright", f"{counted(upright, 'image')} (EXIF)" if upright else "none"),
+        ("Skipped", f"{skipped_images}, listed below" if skipped else "none"),
         ("Duplicates", _duplicates(duplicates)),
         ("Lone test images", _lone(dataset)),
     ]
@@ -50,7 +52,9 @@ def _split(shards: Shards, split: str) -> tuple[str, ...]:
 
 
 def _pairs(shards: Shards, duplicates: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pairs of files that ingest names, pairs across classes first: one of the two may have the wrong class."""
+    """The pairs of files that ingest names, pairs across classes first: one of the two may have the wrong
+    class.
+    """
     label = dict(zip(shards.sources, shards.labels.tolist(), strict=True))
     kinds: dict[bool, list[list[str]]] = {True: [], False: []}
     for pair in duplicates.get("pairs", []):
@@ -66,13 +70,15 @@ def _pairs(shards: Shards, duplicates: dict[str, Any]) -> list[dict[str, Any]]:
 def _duplicates(duplicates: dict[str, Any]) -> str:
     if not duplicates.get("images"):
         return "none"
-    parts = [f"{counted(duplicates['images'], 'image')} with the pixels of another"]
+    parts = [f"{counted(duplicates['images'], 'image')} with the same pixels as another image"]
     for key, text in (("across_classes", "across classes"), ("across_splits", "across splits")):
         if duplicates.get(key):
             parts.append(f"{duplicates[key]:,} {text}")
     named = len(duplicates.get("pairs", []))
     if named:
-        parts.append("named below" if named == duplicates["images"] else f"the first {named} named below")
+        parts.append(
+            "listed below" if named == duplicates["images"] else f"the first {named} are listed below"
+        )
     return ", ".join(parts)
 
 
@@ -80,4 +86,4 @@ def _lone(dataset: DataSet) -> str:
     lone = dataset.runs()[0].metrics["lone_queries"]
     if not lone:
         return "none"
-    return f"{counted(lone, 'image')} without another one of the class: nothing to find, left out of every average"
+    return f"{counted(lone, 'image')} without another image of the class, excluded from all averages"

@@ -1,4 +1,6 @@
-"""Galleries: test images with their nearest test images, the worst queries first, right and wrong matches marked."""
+"""Galleries: test images with their nearest test images, the worst queries first, right and wrong matches
+marked.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,10 +76,11 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 
 def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np.ndarray, " q"]]]:
-    """(title, positions in `table`) of `count` queries: half the worst, a quarter median ones, a quarter random ones.
+    """(title, positions in `table`) of `count` queries: half the worst, a quarter median ones, a quarter
+    random ones.
 
-    Worst first: ascending average precision, then the later first right match, then the row id. The random ones
-    depend on the row ids only, so all methods of a data set show the same. Lone queries are excluded.
+    Worst first: ascending average precision, then the later first right match, then the row id. The random
+    ones depend on the row ids only, so all methods of a data set show the same. Lone queries are excluded.
     """
     scored = np.flatnonzero(table["relevant"].to_numpy() > 0)
     ap = table[measure_of(table)].to_numpy(zero_copy_only=False)[scored]
@@ -97,8 +100,8 @@ def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np
     random = [position for position in permuted if position not in chosen][:quarter]
     groups = [
         ("Worst queries", worst),
-        ("Around the median", median),
-        ("Drawn at random", np.array(random, dtype=np.int64)),
+        ("Median queries", median),
+        ("Random queries", np.array(random, dtype=np.int64)),
     ]
     return [(title, positions) for title, positions in groups if len(positions)]
 
@@ -157,7 +160,8 @@ def measure_of(queries: pa.Table) -> str:
 def judge_of(shards: Shards) -> Judge:
     """A match is right if it has the class of the query.
 
-    With the ground truth of a landmark set, a match is right if it is easy or hard, and ignored if it is junk.
+    With the ground truth of a landmark set, a match is right if it is easy or hard, and ignored if it is
+    junk.
     """
     path = shards.directory / "ground_truth.parquet"
     if not path.is_file():

@@ -1,4 +1,6 @@
-"""Density, spectral decay and other numbers of the embedding: the table of the analysis stage, and two charts."""
+"""Density, spectral decay and other numbers of the embedding: the table of the analysis stage, and two
+charts.
+"""
 
 from typing import Any
 
@@ -41,8 +43,8 @@ def content(dataset: DataSet) -> dict[str, Any]:
     floored = ""
     if analysis.floored:
         floored = (
-            f"Singular values of {', '.join(analysis.floored)} below the resolution of float32 were lifted to it: "
-            "directions that are not used."
+            f"Singular values of {', '.join(analysis.floored)} are below the resolution of float32 "
+            "and were raised to it. Their directions are unused."
         )
     charts = []
     if analysis.rows:
@@ -54,5 +56,5 @@ def content(dataset: DataSet) -> dict[str, Any]:
         "columns": [title for _, title, _ in _COLUMNS],
         "rows": rows,
         "floored": floored,
-        "charts": charts,
+        "figures": charts,
     }

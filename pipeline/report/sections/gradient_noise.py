@@ -1,4 +1,4 @@
-"""Gradient noise during training, of the methods whose recipe names a loss term in training.gradient_noise."""
+"""Gradient noise of the methods whose recipe names a loss term in training.gradient_noise."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from pipeline.report.inputs import HistoryRow
 from pipeline.report.words import number
 
 NOISE = ("gradient_covariance", "direction_covariance")  # columns of a history
-_TITLES = dict(zip(NOISE, ("Covariance of gradients", "Covariance of their directions"), strict=True))
+_TITLES = dict(zip(NOISE, ("Covariance of gradients", "Covariance of gradient directions"), strict=True))
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -37,11 +37,13 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         )
         for place, (name, title) in enumerate(_TITLES.items())
     ]
-    return {"rows": rows, "charts": charts, "titles": list(_TITLES.values())}
+    return {"rows": rows, "figures": charts, "titles": list(_TITLES.values())}
 
 
 def over_training(history: Sequence[HistoryRow], name: str) -> float:
-    """The mean over all iterations of a column whose rows contain the mean since the previous row (IRT fig. 4)."""
+    """The mean over all iterations of a column whose rows contain the mean since the previous row (IRT fig.
+    4).
+    """
     previous: list[HistoryRow] = [{"iteration": 0.0}, *history[:-1]]
     steps = [row["iteration"] - before["iteration"] for before, row in zip(previous, history, strict=True)]
     return sum(row[name] * count for row, count in zip(history, steps, strict=True)) / sum(steps)

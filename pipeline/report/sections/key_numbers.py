@@ -1,4 +1,6 @@
-"""Tiles of the size of the test, the highest numbers and the network before training; the networks in a line each."""
+"""Tiles of the size of the test, the highest numbers and the network before training; the networks in a line
+each.
+"""
 
 from typing import Any
 

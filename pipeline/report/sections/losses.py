@@ -14,9 +14,9 @@ _OTHER_COLUMNS = {  # of a history
 
 
 def content(dataset: DataSet) -> dict[str, Any]:
-    charts = []
+    curves = []
     for method, histories in dataset.histories.items():
         terms = [name for name in histories[0][0] if name not in _OTHER_COLUMNS]
         name = f"{dataset.anchor}-loss-{dataset.positions[method]}"
-        charts.append(Markup(figures.losses(method, histories, terms, name)))
-    return {"charts": charts}
+        curves.append(Markup(figures.losses(method, histories, terms, name)))
+    return {"curves": curves}

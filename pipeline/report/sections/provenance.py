@@ -14,8 +14,8 @@ from pipeline.report.recipes import changes_of, flat, text
 
 COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
 LIBRARIES = (
-    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu-cuvs", "numpy", "scipy", "pyarrow", "opencv-python-headless", "simplejpeg", "pillow",
-    "matplotlib",
+    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu-cuvs", "numpy", "scipy", "pyarrow",
+    "opencv-python-headless", "simplejpeg", "pillow", "matplotlib",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def _recipe(
     return {
         "method": method,
         "note": ", ".join(notes),
-        "changes": [(key, f"{own} ({method.like}: {other})") for key, own, other in changes],
+        "changes": [(key, f"{value} ({method.like}: {other})") for key, value, other in changes],
         "left": settings[:half],
         "right": settings[half:],
         "hashes": list(digests.items()),
@@ -62,7 +62,9 @@ def _recipe(
 
 
 def hashes_of(inputs: Inputs, run: RunResults) -> dict[str, str]:
-    """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their dependence."""
+    """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their
+    dependence.
+    """
     files: dict[str, str] = next(
         (entry["files"] for entry in inputs.analysis if _is_selected(entry["row"], run)), {}
     )

@@ -1,9 +1,10 @@
-"""Our numbers next to those that a paper prints for the same data set and recipe, and the conditions that differ.
+"""Our numbers next to those that a paper prints for the same data set and recipe, and the conditions that
+differ.
 
-Conditions are network, dimensions, image size, protocol, and the settings of the recipe that make a printed row
-(pipeline/published). A row of the paper's own setting is shown, and so is a row whose settings this run's recipe has;
-the others are collapsed. Rows with the same numbers in several papers are merged. Lengths of training, batches and
-optimisers are not compared.
+Conditions are network, dimensions, image size, protocol, and the settings of the recipe that make a printed
+row (pipeline/published). A row of the paper's own setting is shown, and so is a row whose settings this run's
+recipe has; the others are collapsed. Rows with the same numbers in several papers are merged. Lengths of
+training, batches and optimisers are not compared.
 """
 
 import re
@@ -27,7 +28,9 @@ _IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # settings that the con
 
 @dataclass(frozen=True)
 class OurNumbers:
-    """The numbers of one kind of a method: of the selected network, of its reduced embeddings, or of ensembles."""
+    """The numbers of one kind of a method: of the selected network, of its reduced embeddings, or of
+    ensembles.
+    """
 
     method: str  # the published name: of a variant, the method that it is like
     kind: str
@@ -44,7 +47,9 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 def published_tables(
     inputs: Inputs, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
 ) -> dict[str, Any] | None:
-    """Tables of the shown and of the collapsed rows; None if nothing was published for the data set and its methods."""
+    """Tables of the shown and of the collapsed rows; None if nothing was published for the data set and its
+    methods.
+    """
     groups = {
         method.name: merged(published(dataset, inputs.published_name(method.name))) for method in methods
     }
@@ -82,7 +87,7 @@ def published_tables(
 def numbers_of(
     inputs: Inputs, dataset: str, summary: Summary, method: str, metrics: Sequence[str]
 ) -> list[OurNumbers]:
-    """The numbers of a method that published ones are compared with, one entry per kind that was evaluated."""
+    """The numbers of a method that are compared with published ones, one entry per kind."""
     run = inputs.of(dataset, method)[0]
     recipe = run.recipe["recipe"]
     rows = [
@@ -125,35 +130,35 @@ def _changes(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str]]
     like, changes = inputs.published_name(method), changes_of(inputs, dataset, method)
     if changes is None:
         return [("", f"variant of {like} here; {like} is not in this report")]
-    return [(key, f"{key} {own} here, {other} in {like}") for key, own, other in changes]
+    return [(key, f"{key} {value} here, {other} in {like}") for key, value, other in changes]
 
 
 def differences(row: Row, ours: OurNumbers) -> list[str]:
     """The conditions that differ, one line each."""
     conditions = [(name, getattr(row, name), ours.conditions[name]) for name in _UNITS]
     lines = [
-        f"{published}{_UNITS[name]} there, {_text(own)} here"
-        for name, published, own in conditions
-        if published is not None and published != own
+        f"{published}{_UNITS[name]} in the paper, {_text(here)} here"
+        for name, published, here in conditions
+        if published is not None and published != here
     ]
     if (
         setting(ours.recipe, "backbone.pretrained") is False
         and setting(ours.recipe, "backbone.checkpoint") is None
     ):
-        lines.append("ImageNet weights there, random ones here")  # all four papers start from them
+        lines.append("ImageNet weights in the paper, random weights here")  # all four papers use them
     if row.protocol in ENSEMBLES and ours.kind != ENSEMBLES[row.protocol]:
-        lines.append(f"MLRC there ({ENSEMBLES[row.protocol]}, 4 networks), one network here")
+        lines.append(f"MLRC in the paper ({ENSEMBLES[row.protocol]}, 4 networks), one network here")
     if row.reduced and ours.kind != "reduced":
-        lines.append("reduced by PCA there, not here")
+        lines.append("reduced by PCA in the paper, not reduced here")
     if row.loss_of == ours.method:
         named = set(_IN_CONDITIONS)
-        lines.append(f"trained as recipe {row.method} there")
+        lines.append(f"trained with recipe {row.method} in the paper")
     else:
         named = {*_IN_CONDITIONS, *row.settings}
         lines += [
-            f"{key} {_text(value)} there, {_text(own)} here"
+            f"{key} {_text(value)} in the paper, {_text(here)} here"
             for key, value in row.settings.items()
-            if key not in _IN_CONDITIONS and (own := setting(ours.recipe, key)) != value
+            if key not in _IN_CONDITIONS and (here := setting(ours.recipe, key)) != value
         ]
     return lines + [change for key, change in ours.changes if key not in named]
 
@@ -201,7 +206,9 @@ def _same(row: Row, other: Row) -> bool:
 
 
 def _pair(groups: list[list[Row]], kinds: list[OurNumbers]) -> list[tuple[OurNumbers, list[list[Row]]]]:
-    """Each kind of our numbers with its rows: MLRC's with ensembles, reduced ones with reduced ones, if they exist."""
+    """Each kind of our numbers with its rows: MLRC's with ensembles, reduced ones with reduced ones, if they
+    exist.
+    """
     rows_of: dict[str, list[list[Row]]] = {numbers.kind: [] for numbers in kinds}
     for rows in groups:
         kind = ENSEMBLES.get(rows[0].protocol, "reduced" if rows[0].reduced else "selected")
@@ -212,12 +219,12 @@ def _pair(groups: list[list[Row]], kinds: list[OurNumbers]) -> list[tuple[OurNum
 def _block(
     method: MethodStyle, ours: OurNumbers, groups: list[list[Row]], columns: list[str]
 ) -> dict[str, Any]:
-    own = ours.conditions
+    conditions = ours.conditions
     return {
         "method": method,
         "kind": "" if ours.kind == "selected" else f", {ours.kind}",
         "conditions": ", ".join(
-            f"{own[name]}{unit}" for name, unit in _UNITS.items() if own[name] is not UNKNOWN
+            f"{conditions[name]}{unit}" for name, unit in _UNITS.items() if conditions[name] is not UNKNOWN
         ),
         "cells": [_our_cell(ours, name) for name in columns],
         "rows": [_line(rows, ours, columns) for rows in groups],
@@ -240,14 +247,14 @@ def _line(rows: list[Row], ours: OurNumbers, columns: list[str]) -> dict[str, An
 def _cell(name: str, number: Number | None, ours: OurNumbers) -> dict[str, str]:
     if number is None:
         return {"metric": name, "value": "", "difference": ""}
-    own = ours.values.get(name)
+    our_value = ours.values.get(name)
     difference = ""
-    if own is not None and number.reliable:
+    if our_value is not None and number.reliable:
         is_plain = name in PLAIN
         difference = (
-            f"{own - number.value:+.2f}".replace("-", "−")
+            f"{our_value - number.value:+.2f}".replace("-", "−")
             if is_plain
-            else signed_points(own - number.value / 100)
+            else signed_points(our_value - number.value / 100)
         )
     return {"metric": name, "value": number.text + "†" * (not number.reliable), "difference": difference}
 
@@ -260,7 +267,7 @@ def _our_cell(ours: OurNumbers, name: str) -> str:
 def _text(value: Any) -> str:
     """A setting as text; the name of a part."""
     if value is UNKNOWN:
-        return "nothing of the kind"
+        return "not set"
     if isinstance(value, dict):
         return str(value.get("name", "set"))
     return "none" if value is None else str(value)

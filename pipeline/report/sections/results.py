@@ -1,4 +1,4 @@
-"""Metrics of every method and network on the test classes, with intervals: table, charts, means over classes."""
+"""Metrics of every method and network on the test classes with intervals, as tables and charts."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -28,12 +28,12 @@ def content(dataset: DataSet) -> dict[str, Any]:
         name for name in dict.fromkeys(("recall_at_1", summary.headline)) if name in metrics
     ] or metrics[:1]
     return {
-        "table": table_of(dataset, metrics),
-        "class_means": table_of(dataset, class_means),
+        "table_over_queries": table_of(dataset, metrics),
+        "table_over_classes": table_of(dataset, class_means),
         "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
         "over": "queries" if dataset.is_landmarks else "test classes",
         "few": few_validation_classes(dataset.inputs, dataset.name),
-        "charts": [
+        "forests": [
             Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted
         ],
     }

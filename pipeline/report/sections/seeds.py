@@ -14,7 +14,8 @@ from pipeline.report.words import name_of, percent, span
 def content(dataset: DataSet) -> dict[str, Any] | None:
     """None with one seed.
 
-    Student's t is not bounded. Of the interval, the part within 0 and 100 percent is printed; `cut` marks the rest.
+    Student's t is not bounded. Of the interval, the part within 0 and 100 percent is printed; `cut` marks the
+    rest.
     """
     if dataset.seeds < 2:
         return None

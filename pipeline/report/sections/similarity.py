@@ -1,4 +1,6 @@
-"""Cosine similarities of pairs of images, on seen and on unseen classes: one chart per method, of the first seed."""
+"""Cosine similarities of pairs of images, on seen and on unseen classes: one chart per method, of the first
+seed.
+"""
 
 from typing import Any
 
@@ -17,4 +19,4 @@ def content(dataset: DataSet) -> dict[str, Any]:
             position = dataset.positions[method]
             name = f"{dataset.anchor}-pairs-{position}"
             charts.append(Markup(figures.seen_and_unseen(method, position, histograms, span, name)))
-    return {"charts": charts}
+    return {"figures": charts}

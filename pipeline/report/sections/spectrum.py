@@ -1,4 +1,6 @@
-"""The spectrum of the embedding: singular values, variance over principal axes, decay without the largest values."""
+"""The spectrum of the embedding: singular values, variance over principal axes, decay without the largest
+values.
+"""
 
 from typing import Any
 
@@ -17,4 +19,4 @@ def content(dataset: DataSet) -> dict[str, Any]:
             Markup(figures.energy(analysis.curves, positions, f"{anchor}-energy")),
             Markup(figures.modes(analysis.rows, positions, f"{anchor}-modes")),
         ]
-    return {"charts": charts}
+    return {"figures": charts}

@@ -1,4 +1,4 @@
-"""The sweeps of the data set: a chart per swept field, all trials, the command that adopts the best values."""
+"""Sweeps: a chart per swept field, all trials, the command that adopts the best values."""
 
 from typing import Any
 
@@ -35,9 +35,9 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
     }
     return {
         "method": sweep.method,
-        "note": f"{counted(len(sweep.trials), 'trial')} over {', '.join(fields)}, judged by {metric_name} on validation "
-        "classes. Nothing else on this page depends on them: trials are short, and early stopping makes their length "
-        "depend on their order.",
+        "trials": counted(len(sweep.trials), "trial"),
+        "fields": ", ".join(fields),
+        "metric": metric_name,
         "columns": ["trial", *fields, "iterations", *titles.values(), "end"],
         "rows": [
             {"best": trial["trial"] == best["trial"], "cells": _cells(trial, fields, list(titles))}
@@ -52,7 +52,7 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
 
 
 def _cells(trial: dict[str, Any], fields: list[str], metrics: list[str]) -> list[str]:
-    end = "failed" if trial["error"] else "stopped early" if trial["stopped_early"] == "True" else "whole"
+    end = "failed" if trial["error"] else "stopped early" if trial["stopped_early"] == "True" else "complete"
     values = [
         number(value) if isinstance(value := trial[field], int | float) else str(value)
         for field in (*fields, "iterations")

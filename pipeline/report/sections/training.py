@@ -11,7 +11,7 @@ from pipeline.report.summary import HEADLINE
 
 
 def content(dataset: DataSet) -> dict[str, Any]:
-    charts = [
+    curves = [
         Markup(
             figures.validation(
                 dataset.histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}"
@@ -21,7 +21,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
         if dataset.histories
     ]
     return {
-        "charts": charts,
+        "curves": curves,
         "few": few_validation_classes(dataset.inputs, dataset.name),
         "seeds_differ": seeds_differ(dataset.inputs, dataset.name),
     }

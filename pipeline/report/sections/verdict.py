@@ -1,4 +1,4 @@
-"""The first sentence of the page on a data set: the best method, by how much, and which differences are significant."""
+"""The first paragraph on a data set: the best method, and which of its differences are significant."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,6 @@ from pipeline.report.summary import Best, Summary
 from pipeline.report.words import counted, interval, listed, name_of, percent, points, signed_points
 
 _ON_ONE_LINE = Markup('<span class="whole">{}</span>')
-MAX_NAMED = 3  # methods that the sentence names one by one
 
 
 def content(dataset: DataSet) -> dict[str, Any]:
@@ -20,77 +19,80 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 
 def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead | None) -> Markup:
-    """Test classes, best method, significance, and the same network before training. lead: None if not compared."""
+    """Test classes, best method, significance, and the same network before training. lead: None if not
+    compared.
+    """
     test = dataset.shards.manifest["counts"]["test"]
-    text = Markup("On <b>{}</b>, {} of {} that no training has seen: ").format(
+    text = Markup("<b>{}</b> has {} of {} that were not seen in training.").format(
         dataset.name, counted(test["images"], "test image"), counted(test["classes"], "class")
     )
     if best is None:
-        return text + Markup("no result.")
+        return text + Markup(" No metric is available.")
+    text += Markup(" ") + _best(summary, best, lead)
+    if lead is not None and summary.seeds == 1:
+        text += Markup(
+            " Each method was trained once, so this comparison excludes the variation between trainings."
+        )
+    untrained = summary.of(best.method, best.metric, "untrained")
+    if untrained is not None:
+        is_tuned = is_pretrained(dataset.runs(best.method)[0])
+        start = ("fine-tuning", "pretrained") if is_tuned else ("training", "random")
+        text += Markup(" Before {}, the same network with {} weights had {}.").format(
+            *start, percent(untrained.value)
+        )
+    return text
+
+
+def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
+    """The best method and its differences to the others."""
     value = Markup(percent(best.value.value))
     if interval(best.value):
         value += " " + _ON_ONE_LINE.format(f"({interval(best.value)})")
     if summary.seeds > 1:
-        value += f", the mean of {summary.seeds} seeds"
-    text += _comparison(summary, best, lead, name_of(best.metric), value)
-    untrained = summary.of(best.method, best.metric, "untrained")
-    if untrained is not None:
-        is_tuned = is_pretrained(dataset.runs(best.method)[0])
-        start = "fine-tuning, with its pretrained weights" if is_tuned else "training, with random weights"
-        text += Markup(" Before {}, the same network reached {}.").format(start, percent(untrained.value))
-    return text
-
-
-def _comparison(summary: Summary, best: Best, lead: Lead | None, metric: str, value: Markup) -> Markup:
-    method, others = best.method, [name for name in summary.methods if name != best.method]
+        value += f" as the mean of {summary.seeds} seeds"
+    others = [name for name in summary.methods if name != best.method]
+    verb = "has the highest" if others else "reaches"
+    text = Markup("<b>{}</b> {} {}: {}.").format(best.method, verb, name_of(best.metric), value)
     if not others:
-        return Markup("<b>{}</b> reaches {} {}.").format(method, metric, value)
+        return text
     if lead is None:
-        return _by_intervals(best, metric, value)
+        return text + Markup(" {}").format(_by_intervals(best))
     if len(others) == 1:
-        return _of_two(summary, best, others[0], lead, metric, value)
-    if not lead.not_significant:
-        return Markup(
-            "<b>{}</b> is ahead of each of the {} other methods on the same queries. Its {} is {}."
-        ).format(method, len(others), metric, value)
-    if lead.better_than:
-        return Markup(
-            "<b>{}</b> is ahead of {} on the same queries; whether it is ahead of {} stays open. "
-            "Its {} is the highest, {}."
-        ).format(method, listed(lead.better_than), listed(lead.not_significant), metric, value)
-    return Markup(
-        "no lead is certain. The {} of <b>{}</b> is the highest, {}, "
-        "but whether it is ahead of {} on the same queries stays open."
-    ).format(metric, method, value, _named(lead.not_significant))
+        return text + Markup(" {}").format(_of_two(summary, best, others[0], lead))
+    return text + Markup(" {}").format(_of_many(lead, len(others)))
 
 
-def _by_intervals(best: Best, metric: str, value: Markup) -> Markup:
-    """Of a metric without per-query values, which allow no paired comparison."""
-    text = Markup("<b>{}</b> has the highest {}, {}").format(best.method, metric, value)
-    if best.clear:
-        return text + Markup(", an interval clear of every other method's.")
+def _by_intervals(best: Best) -> str:
+    """For a metric without per-query values, which allow no paired comparison."""
     if best.overlapping:
-        return text + Markup(", but its interval overlaps with that of {}.").format(listed(best.overlapping))
-    return text + Markup(".")
+        return f"Its interval overlaps with that of {listed(best.overlapping)}."
+    return "Its interval lies above all others." if best.clear else ""
 
 
-def _of_two(summary: Summary, best: Best, second: str, lead: Lead, metric: str, value: Markup) -> Markup:
+def _of_two(summary: Summary, best: Best, second: str, lead: Lead) -> Markup:
     other = summary.of(second, best.metric)
     assert other is not None
     assert lead.margin is not None
     difference, low, high = lead.margin
-    margin = f"{points(difference)} points " + _ON_ONE_LINE.format(
-        f"({signed_points(low)} to {signed_points(high)})"
+    bounds = _ON_ONE_LINE.format(f"({signed_points(low)} to {signed_points(high)})")
+    significant = "significant" if lead.better_than else "not significant"
+    return Markup("<b>{}</b> has {}. The difference of {} points {} is {}.").format(
+        second, percent(other.value), points(difference), bounds, significant
     )
-    if lead.better_than:
-        return Markup(
-            "<b>{}</b> is ahead of <b>{}</b>, by {} on the same queries. Its {} is {}, against {}."
-        ).format(best.method, second, margin, metric, value, percent(other.value))
-    return Markup(
-        "whether <b>{}</b> is ahead of <b>{}</b> stays open. Its {} is {}, against {}; "
-        "on the same queries it leads by {}."
-    ).format(best.method, second, metric, value, percent(other.value), margin)
 
 
-def _named(methods: Sequence[str]) -> str:
-    return listed(methods) if len(methods) <= MAX_NAMED else f"any of the {len(methods)} other methods"
+def _of_many(lead: Lead, others: int) -> str:
+    if not lead.not_significant:
+        return f"The differences to all {others} other methods are significant."
+    if not lead.better_than:
+        return "No difference to another method is significant."
+    return (
+        f"{_differences(lead.better_than)} significant. {_differences(lead.not_significant)} not significant."
+    )
+
+
+def _differences(methods: Sequence[str]) -> str:
+    """The differences to `methods` as subject and verb."""
+    return (
+        f"The difference{'s' * (len(methods) > 1)} to {listed(methods)} {'are' if len(methods) > 1 else 'is'}"
+    )

@@ -1,4 +1,4 @@
-"""Figures: every series and name is drawn, the colours are variables of the page, the same bytes each time."""
+"""Figures: every series and name is drawn, in the colours of the page, with the same bytes each time."""
 
 import re
 from collections.abc import Callable

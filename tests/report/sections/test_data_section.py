@@ -5,7 +5,7 @@ from tests.report.page_reader import Element
 
 def test_the_changes_of_ingest_are_listed(page: Element) -> None:
     text = page.first("section", id="set-0-data").text()
-    duplicates = "2 images with the pixels of another, 1 across classes, named below"
+    duplicates = "2 images with the same pixels as another image, 1 across classes, listed below"
     for part in ("1 damaged image", "cut short", duplicates, "jpeg 64, png 2", "3 images (EXIF)"):
         assert part in text
 

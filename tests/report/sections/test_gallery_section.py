@@ -58,7 +58,7 @@ def test_only_the_worst_queries_are_open(page: Element) -> None:
     gallery = page.first("details", **{"data-method": "good"})
     assert [heading.text() for heading in gallery.all("h4")] == ["Worst queries"]
     groups = gallery.all("details", **{"class": "group"})
-    assert [group.first("summary").text() for group in groups] == ["Around the median 5", "Drawn at random 5"]
+    assert [group.first("summary").text() for group in groups] == ["Median queries 5", "Random queries 5"]
     assert not [group for group in groups if "open" in group.attributes]
 
 
@@ -67,7 +67,7 @@ def test_random_queries_are_the_same_for_every_method(project: Path) -> None:
     order = np.random.default_rng(0).permutation(len(tables[0])).tolist()
     for table in tables:
         groups = {title: positions.tolist() for title, positions in choose(table, 8)}
-        random = groups.pop("Drawn at random")
+        random = groups.pop("Random queries")
         others = {position for positions in groups.values() for position in positions}
         assert random == [position for position in order if position not in others][:2]
 

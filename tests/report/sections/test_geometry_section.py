@@ -22,4 +22,4 @@ def test_floored_singular_values_are_reported(birds: DataSet) -> None:
         for entry in birds.inputs.analysis
     ]
     changed = replace(birds, inputs=replace(birds.inputs, analysis=entries))
-    assert content(changed)["floored"].startswith("Singular values of poor below")
+    assert content(changed)["floored"].startswith("Singular values of poor are below")

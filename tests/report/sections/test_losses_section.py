@@ -5,7 +5,7 @@ from pipeline.report.sections.losses import content
 
 
 def test_every_term_of_every_method_is_drawn(birds: DataSet) -> None:
-    charts = content(birds)["charts"]
+    charts = content(birds)["curves"]
     assert len(charts) == 3
     for chart in charts:
         for term in ("sum", "diversity", "pair"):

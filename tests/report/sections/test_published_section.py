@@ -1,4 +1,4 @@
-"""Published numbers beside ours: the right rows, the right differences, and everything that was otherwise there is named."""
+"""Published numbers next to ours: the right rows, the right differences, and all conditions that differ."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -73,20 +73,20 @@ def section(
 
 
 def line(blocks: list[dict[str, Any]], sources: str, name: str) -> dict[str, Any]:
-    found = [
+    rows = [
         row for block in blocks for row in block["rows"] if (row["sources"], row["name"]) == (sources, name)
     ]
-    assert len(found) == 1, [(row["sources"], row["name"]) for block in blocks for row in block["rows"]]
-    return found[0]
+    assert len(rows) == 1, [(row["sources"], row["name"]) for block in blocks for row in block["rows"]]
+    return rows[0]
 
 
 def cells(row: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {cell["metric"]: (cell["value"], cell["difference"]) for cell in row["cells"] if cell["value"]}
 
 
-def test_the_papers_own_setting_stands_beside_ours_with_its_difference() -> None:
-    found = section("cub", "ms", 512)
-    row = line(found["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
+def test_the_papers_own_setting_has_our_difference() -> None:
+    tables = section("cub", "ms", 512)
+    row = line(tables["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
     assert cells(row) == {
         "recall_at_1": ("65.7", "−0.7"),
         "recall_at_2": ("77.0", "−2.0"),
@@ -96,52 +96,61 @@ def test_the_papers_own_setting_stands_beside_ours_with_its_difference() -> None
     assert row["differences"] == []
     assert row["unstated"] == "image size"
     assert row["notes"] == ["Printed as R50; MS was published with BN-Inception."]
-    density = line(found["shown"], "CRT table 1", "Baseline")
+    density = line(tables["shown"], "CRT table 1", "Baseline")
     assert cells(density) == {"embedding_density": ("0.72", "−0.02")}, "no percent"
     assert density["unstated"] == "network, dimensions and image size"
-    block = found["shown"][0]
+    block = tables["shown"][0]
     assert block["conditions"] == "bn_inception, 512 dimensions, 227 pixels"
-    assert dict(zip(found["columns"], block["cells"], strict=True)) == {
+    assert dict(zip(tables["columns"], block["cells"], strict=True)) == {
         "Recall@1": "65.0", "Recall@2": "75.0", "Recall@4": "85.0", "Recall@8": "–", "MAP@R": "25.0",
         "embedding density": "0.70", "spectral decay": "0.30",
     }  # fmt: skip
 
 
 def test_what_differs_is_named() -> None:
-    """The published network and dimensions against a small one, as a user would train it on a laptop."""
-    found = section("cub", "ms", 128, backbone__name="resnet18", dim=128, input__size=64, input__resize=72)
-    row = line(found["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
-    assert row["differences"] == ["bn_inception there, resnet18 here", "512 dimensions there, 128 here"]
-    own = line(found["collapsed"], "CRT table 5", "BN-Inception, MS")
-    assert own["differences"] == ["bn_inception there, resnet18 here", "227 pixels there, 64 here"]
+    """The published network and dimensions against a small one, trained on a laptop."""
+    tables = section("cub", "ms", 128, backbone__name="resnet18", dim=128, input__size=64, input__resize=72)
+    row = line(tables["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
+    assert row["differences"] == [
+        "bn_inception in the paper, resnet18 here",
+        "512 dimensions in the paper, 128 here",
+    ]
+    row = line(tables["collapsed"], "CRT table 5", "BN-Inception, MS")
+    assert row["differences"] == [
+        "bn_inception in the paper, resnet18 here",
+        "227 pixels in the paper, 64 here",
+    ]
 
     scratch = section("cub", "crt", 128, backbone__pretrained=False)
     assert line(scratch["shown"], "CRT table 3", "Ours: CRT")["differences"] == [
-        "ImageNet weights there, random ones here"
+        "ImageNet weights in the paper, random weights here"
     ]
 
 
-def test_a_row_of_other_settings_comes_forward_where_the_run_has_them() -> None:
-    found = section("cub", "ms", 128, backbone__name="resnet50", dim=128, pooling__name="average")
-    assert line(found["shown"], "CRT table 5", "ResNet-50, MS")["differences"] == []
-    assert line(found["collapsed"], "CRT table 5", "BN-Inception, MS")["differences"] == [
-        "bn_inception there, resnet50 here"
+def test_a_row_with_other_settings_is_shown_if_the_run_has_them() -> None:
+    tables = section("cub", "ms", 128, backbone__name="resnet50", dim=128, pooling__name="average")
+    assert line(tables["shown"], "CRT table 5", "ResNet-50, MS")["differences"] == []
+    assert line(tables["collapsed"], "CRT table 5", "BN-Inception, MS")["differences"] == [
+        "bn_inception in the paper, resnet50 here"
     ]
     single = section("cub", "multihead", 512, heads="single")
     assert line(single["shown"], "Multi-Head section 4.5", "single head")["differences"] == []
     assert line(section("cub", "multihead", 512)["collapsed"], "Multi-Head section 4.5", "single head")[
         "differences"
-    ] == ["heads single there, both here"]
+    ] == ["heads single in the paper, both here"]
     margin = section("sop", "irt_r", 384, loss__margin=0.9, koleo_weight=0.3)
     assert line(margin["shown"], "IRT table 5", "DeiT-S, beta 0.9, lambda 0.3")["differences"] == []
 
 
-def test_ensembles_stand_beside_ensembles() -> None:
+def test_ensembles_are_compared_with_ensembles() -> None:
     alone = section("cub", "gsp", 128)
     rows = [row for block in alone["shown"] for row in block["rows"]]
     assert [row["differences"] for row in rows] == [
-        ["512 dimensions there, 128 here", "MLRC there (concatenated, 4 networks), one network here"],
-        ["MLRC there (separated, 4 networks), one network here"],
+        [
+            "512 dimensions in the paper, 128 here",
+            "MLRC in the paper (concatenated, 4 networks), one network here",
+        ],
+        ["MLRC in the paper (separated, 4 networks), one network here"],
     ]
     both = section("cub", "gsp", 128, ensemble=True)
     assert [(block["kind"], block["conditions"]) for block in both["shown"]] == [
@@ -154,14 +163,14 @@ def test_ensembles_stand_beside_ensembles() -> None:
     assert cells(concatenated) == {"recall_at_1": ("65.50", "+0.5"), "map_at_r": ("25.09", "+0.9")}
 
 
-def test_reduced_numbers_stand_beside_reduced_ones() -> None:
+def test_reduced_numbers_are_compared_with_reduced_ones() -> None:
     without, with_reduced = (
         section("cub", "irt_r", 384),
         section("cub", "irt_r", 384, metrics=MEASURED | REDUCED),
     )
     assert line(without["shown"], "IRT table 2", "IRT_R, reduced to 128")["differences"] == [
-        "128 dimensions there, 384 here",
-        "reduced by PCA there, not here",
+        "128 dimensions in the paper, 384 here",
+        "reduced by PCA in the paper, not reduced here",
     ]
     reduced = next(block for block in with_reduced["shown"] if block["kind"] == ", reduced")
     assert reduced["rows"][0]["differences"] == []
@@ -170,40 +179,40 @@ def test_reduced_numbers_stand_beside_reduced_ones() -> None:
 
 def test_landmark_benchmarks_are_compared_by_their_own_numbers() -> None:
     metrics = {"roxford5k_medium_map": 0.35, "rparis6k_medium_map": 0.65}
-    found = section("landmarks", "irt_r", 384, metrics=metrics)
-    row = line(found["shown"], "IRT table 3", "IRT_R")
+    tables = section("landmarks", "irt_r", 384, metrics=metrics)
+    row = line(tables["shown"], "IRT table 3", "IRT_R")
     assert cells(row)["roxford5k_medium_map"] == ("34.0", "+1.0")
     assert cells(row)["rparis6k_hard_map"] == ("40.2", "")
-    assert line(found["shown"], "IRT table 6", "lambda 4.0")["differences"] == []
-    assert line(found["collapsed"], "IRT table 6", "lambda 1.0")["differences"] == [
-        "koleo_weight 1.0 there, 4.0 here"
+    assert line(tables["shown"], "IRT table 6", "lambda 4.0")["differences"] == []
+    assert line(tables["collapsed"], "IRT table 6", "lambda 1.0")["differences"] == [
+        "koleo_weight 1.0 in the paper, 4.0 here"
     ]
 
 
 def test_a_doubtful_cell_is_marked_and_has_no_difference() -> None:
-    found = section("cars", "ms", 64, dim=64)
-    row = line(found["shown"], "Multi-Head table 1", "MS")
+    tables = section("cars", "ms", 64, dim=64)
+    row = line(tables["shown"], "Multi-Head table 1", "MS")
     assert cells(row)["recall_at_1"] == ("78.6†", "")
     assert row["notes"]
-    assert found["doubtful"]
+    assert tables["doubtful"]
     assert not section("cub", "crt", 128)["doubtful"]
 
 
-def test_a_baseline_in_the_setting_of_another_recipe_says_so() -> None:
-    found = section("cub", "xbm", 128)
-    rows = [row for block in found["collapsed"] for row in block["rows"] if row["name"] == "C1 + XBM + GAP"]
+def test_a_baseline_in_the_setting_of_another_recipe_names_it() -> None:
+    tables = section("cub", "xbm", 128)
+    rows = [row for block in tables["collapsed"] for row in block["rows"] if row["name"] == "C1 + XBM + GAP"]
     assert len(rows) == 2
-    assert all("trained as recipe gsp_xbm there" in row["differences"] for row in rows)
+    assert all("trained with recipe gsp_xbm in the paper" in row["differences"] for row in rows)
     assert all(not any("zero_shot" in text for text in row["differences"]) for row in rows), (
         "its settings are those of the other recipe"
     )
 
 
-def test_how_numbers_were_chosen_is_said_once_for_each_paper() -> None:
-    said = section("cub", "crt", 128)["selection"]
-    assert len(said) == 1
-    assert said[0].startswith("CRT: ")
-    assert "test classes" in said[0]
+def test_each_paper_states_its_selection_once() -> None:
+    selection = section("cub", "crt", 128)["selection"]
+    assert len(selection) == 1
+    assert selection[0].startswith("CRT: ")
+    assert "test classes" in selection[0]
     assert [text.split(":")[0] for text in section("cub", "ms", 512)["selection"]] == [
         "CRT",
         "Multi-Head",
@@ -217,7 +226,7 @@ def test_nothing_published_no_section(dataset: str, method: str) -> None:
     assert section(dataset, method, 64) is None
 
 
-def test_rows_that_say_the_same_are_one() -> None:
+def test_equal_rows_are_merged() -> None:
     rows = published("cub", "ms")
     groups = merged(rows)
     assert sorted(map(id, (row for group in groups for row in group))) == sorted(map(id, rows)), (
@@ -237,7 +246,7 @@ def _agree(group: list[Row]) -> bool:
     for row in group:
         for name, number in row.metrics.items():
             texts.setdefault(name, set()).add(number.text)
-    return all(len(found) == 1 for found in texts.values())
+    return all(len(values) == 1 for values in texts.values())
 
 
 def test_the_page_has_the_section_for_a_published_data_set_alone(
@@ -245,8 +254,8 @@ def test_the_page_has_the_section_for_a_published_data_set_alone(
 ) -> None:
     part = papers_page.first("section", id="set-0-published")
     row = part.first("tr", **{"data-published": "CRT table 3, Multi-Head table 1, IRT table 2"})
-    own = papers_inputs.of("cub", "ms")[0].metrics["recall_at_1"]
-    expected = f"65.7{100 * own - 65.7:+.1f}".replace("-", "−")
+    ours = papers_inputs.of("cub", "ms")[0].metrics["recall_at_1"]
+    expected = f"65.7{100 * ours - 65.7:+.1f}".replace("-", "−")
     assert row.first("td", **{"data-metric": "recall_at_1"}).text() == expected
     assert papers_page.first("nav").all("a", href="#set-0-published")
     assert len(part.all("details")) == 1
@@ -278,8 +287,8 @@ def test_a_variant_has_the_rows_of_the_method_that_it_is_like(papers_page: Eleme
             "training.iterations 70 here, 20,000 in gsp",
         ]
         assert named[:-2] == [line.text() for line in other.all("div", **{"class": "differs"})]
-    own = part.first("tr", **{"data-ours": "gsp-soft"}).first("th")
-    assert own.text() == "gsp-softlike gsp"
+    ours = part.first("tr", **{"data-ours": "gsp-soft"}).first("th")
+    assert ours.text() == "gsp-softlike gsp"
 
 
 def test_a_variant_without_its_method_is_named_as_one(papers_inputs: Inputs) -> None:

@@ -79,12 +79,12 @@ def test_several_seeds_have_mean_deviation_and_joint_interval(
             cell = row.first("td", **{"data-metric": "map_at_r"})
             assert cell.text() == f"{mean}{100 * low:.1f} – {100 * high:.1f}"
     text = two_seeds_page.first("section", id="set-0-results").text()
-    assert "the same ones drawn for every seed" in text
+    assert "all seeds use the same resamples" in text
     assert "before training, with its interval" in text
 
 
 def test_few_validation_classes_are_reported(page: Element) -> None:
-    text = "The selected iterate was chosen by MAP@R on only 2 classes held out of training"
+    text = "The iterate is selected by MAP@R on only 2 classes held out of training."
     assert text in page.first("section", id="set-0-results").text()
 
 
@@ -114,7 +114,7 @@ def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> No
     assert rows["reduced"].first("td", **{"data-metric": "map_at_r"}).text() == "37.5"
     assert rows["approximate"].first("td", **{"data-metric": "map_at_r"}).text() == "75.0"
     label = rows["approximate"].first("th").text()
-    assert label == "by approximate indexfinds 92.5% of the exact 10 nearest"
+    assert label == "with the approximate indexfinds 92.5% of the exact 10 nearest"
     assert [cell.text() for cell in means.all("td")] == ["50.025.0 – 75.0"], "of the selected network alone"
 
 
@@ -122,5 +122,5 @@ def test_one_method_has_no_bold_value(one_method: Path) -> None:
     dataset = DataSet(
         read_inputs(one_method, ("birds",), ("good",), (0,)), "birds", "set-0", GallerySize(4, 3, 24)
     )
-    rows = content(dataset)["table"]["rows"]
+    rows = content(dataset)["table_over_queries"]["rows"]
     assert not any(cell["best"] for row in rows for cell in row["cells"])

@@ -8,7 +8,7 @@ from pipeline.report.sections.similarity import content
 
 
 def test_all_methods_share_one_axis(birds: DataSet) -> None:
-    charts = content(birds)["charts"]
+    charts = content(birds)["figures"]
     assert len(charts) == 3
     low, high = shared_span(list(birds.analysis.first_curves.values()))
     assert -1 <= low < high <= 1

@@ -7,10 +7,10 @@ from pipeline.report.sections.spectrum import content
 
 
 def test_there_are_three_charts_of_all_methods(birds: DataSet) -> None:
-    charts = content(birds)["charts"]
+    charts = content(birds)["figures"]
     assert len(charts) == 3
     assert all(method in chart for chart in charts for method in birds.positions)
 
 
 def test_without_analysis_there_are_no_charts(birds: DataSet) -> None:
-    assert content(replace(birds, inputs=replace(birds.inputs, analysis=[])))["charts"] == []
+    assert content(replace(birds, inputs=replace(birds.inputs, analysis=[])))["figures"] == []

@@ -8,7 +8,7 @@ from tests.report.page_reader import Element
 
 
 def test_few_validation_classes_are_reported(page: Element) -> None:
-    text = "The selected iterate was chosen by MAP@R on only 2 classes held out of training"
+    text = "The iterate is selected by MAP@R on only 2 classes held out of training."
     assert text in page.first("section", id="set-0-training").text()
 
 
@@ -20,5 +20,5 @@ def test_different_validation_classes_of_seeds_are_reported(page: Element, two_s
 
 def test_without_histories_there_are_no_charts(birds: DataSet) -> None:
     runs = [replace(run, history=[]) for run in birds.inputs.runs]
-    assert content(replace(birds, inputs=replace(birds.inputs, runs=runs)))["charts"] == []
-    assert len(content(birds)["charts"]) == 2
+    assert content(replace(birds, inputs=replace(birds.inputs, runs=runs)))["curves"] == []
+    assert len(content(birds)["curves"]) == 2
