@@ -1,7 +1,6 @@
 """Every run of the matrix in one table: density, spectrum, PCA, similarities, train-test gap and, where a network gives attributes, their transfer to
 other classes; each beside that of the untrained network."""
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pipeline.analysis.similarity import Histogram, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from pipeline.analysis.transfer import LEAST_CLASSES, attribute_transfer
 from pipeline.data.embeddings import Embeddings, read
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.progress import track
 
 DIGITS = 6  # significant; the last bits of a sum depend on the number of BLAS threads, and bytes must not
@@ -74,7 +74,7 @@ def analyze(
             if (folder / "ground_truth.parquet").is_file():
                 row = {measure: value for measure, value in row.items() if not measure.startswith(_BY_TEST_LABEL) and not measure.endswith("_gap")}
             files = ("test", "train", "test-last") if network == "selected" else (name,)
-            digests = {file: _sha256(folder / f"{file}.arrow") for file in files if (folder / f"{file}.arrow").is_file()}
+            digests = {file: sha256_of(folder / f"{file}.arrow") for file in files if (folder / f"{file}.arrow").is_file()}
             result.append(Run({column: rounded((who | row).get(column)) for column in COLUMNS}, who | curves, digests))
     return result
 
@@ -147,11 +147,6 @@ def numbers(runs: Iterable[Run]) -> dict[str, Any]:
             leaf = tree.setdefault(row["dataset"], {}).setdefault(row["method"], {}).setdefault(str(row["seed"]), {})
             leaf.update({name: row[name] for name in COLUMNS[4:] if row[name] is not None})
     return tree
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def rounded(value: Any) -> Any:

@@ -68,13 +68,14 @@ def read_inputs(
     datasets: Sequence[str],
     methods: Sequence[str],
     seeds: Sequence[int],
-    sweeps: Sequence[str] = (),
+    sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
     like: Mapping[str, str] | None = None,
 ) -> Inputs:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
 
+    sweeps: (data set, method) pairs.
     like: the published method of each variant; published methods may be mapped to themselves or omitted.
     Raises UserError naming the first file that is missing or cannot be read.
     """
@@ -87,7 +88,7 @@ def read_inputs(
         ],
         shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
         analysis=read_json(root / "analysis" / "analysis.json")["runs"],
-        sweeps=[_sweep(root, dataset, method) for dataset in datasets for method in sweeps],
+        sweeps=[_sweep(root, dataset, method) for dataset, method in sweeps],
         ensembles={
             (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json")
             for dataset in datasets

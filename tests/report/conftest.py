@@ -272,7 +272,7 @@ def project(make_project: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def inputs(project: Path) -> Inputs:
-    return read_inputs(project, ("birds",), METHODS, (0,), ("good",), ("good",))
+    return read_inputs(project, ("birds",), METHODS, (0,), [("birds", "good")], ("good",))
 
 
 @pytest.fixture(scope="session")
@@ -300,7 +300,9 @@ def two_seeds_project(make_project: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def two_seeds_inputs(two_seeds_project: Path) -> Inputs:
-    return read_inputs(two_seeds_project, ("birds", "my-birds"), METHODS, (0, 1), ("good",))
+    return read_inputs(
+        two_seeds_project, ("birds", "my-birds"), METHODS, (0, 1), [("birds", "good"), ("my-birds", "good")]
+    )
 
 
 @pytest.fixture(scope="session")

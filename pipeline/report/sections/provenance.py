@@ -5,16 +5,16 @@ import importlib.metadata
 import json
 import platform
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pipeline.report.dataset import DataSet, MethodStyle
 from pipeline.report.inputs import Inputs, RunResults
 from pipeline.report.recipes import changes_of, flat, text
+from pipeline.runtime.digest import sha256_of
 
 COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
 LIBRARIES = (
-    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu-cuvs", "numpy", "scipy", "pyarrow",
+    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu", "numpy", "scipy", "pyarrow",
     "opencv-python-headless", "simplejpeg", "pillow", "matplotlib",
 )  # fmt: skip
 
@@ -71,8 +71,8 @@ def hashes_of(inputs: Inputs, run: RunResults) -> dict[str, str]:
     return {
         "shards": inputs.shards[run.dataset].fingerprint,
         "recipe": sha256_of_value(run.recipe),
-        "weights": sha256_of_file(run.weights["weights"]),
-        "last weights": sha256_of_file(run.weights["last"]),
+        "weights": sha256_of(run.weights["weights"]),
+        "last weights": sha256_of(run.weights["last"]),
         **{f"{name} embeddings": digest for name, digest in files.items()},
         "protocol": str(run.metrics["protocol"]),
     }
@@ -82,11 +82,6 @@ def _is_selected(row: dict[str, Any], run: RunResults) -> bool:
     """Whether an analysis row describes the selected network of the run."""
     key = row["dataset"], row["method"], row["seed"], row["network"]
     return key == (run.dataset, run.method, run.seed, "selected")
-
-
-def sha256_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_value(value: Any) -> str:

@@ -98,7 +98,7 @@ def numbers_of(
         and entry["row"]["seed"] in inputs.seeds
     ]
     conditions = {
-        "backbone": setting(recipe, "backbone.name").split(".")[0],
+        "backbone": setting(recipe, "backbone.name"),
         "size": setting(recipe, "input.size"),
         "dim": rows[0]["dim"] if rows else setting(recipe, "dim"),
     }
@@ -139,7 +139,7 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
     lines = [
         f"{published}{_UNITS[name]} in the paper, {_text(here)} here"
         for name, published, here in conditions
-        if published is not None and published != here
+        if not _holds(published, here)
     ]
     if (
         setting(ours.recipe, "backbone.pretrained") is False
@@ -171,7 +171,7 @@ def unstated(row: Row) -> str:
 def is_shown(row: Row, ours: OurNumbers) -> bool:
     """Whether the row has the paper's own setting, or settings and a network that this run has too."""
     same_settings = all(setting(ours.recipe, key) == value for key, value in row.settings.items())
-    same = same_settings and row.backbone in (None, ours.conditions["backbone"])
+    same = same_settings and _holds(row.backbone, ours.conditions["backbone"])
     return row.loss_of != ours.method and (same or not row.settings)
 
 
@@ -191,6 +191,15 @@ def merged(rows: Iterable[Row]) -> list[list[Row]]:
         sorted(group, key=lambda row: (row.backbone is None) + (row.size is None) + (row.dim is None))
         for group in groups
     ]
+
+
+def _holds(published: Any, here: Any) -> bool:
+    """Whether a condition of a row holds here.
+
+    A row without the condition accepts any value. A row with a network without a tag of weights accepts any weights.
+    """
+    is_untagged = isinstance(published, str) and isinstance(here, str) and "." not in published
+    return published is None or published == (here.partition(".")[0] if is_untagged else here)
 
 
 def _same(row: Row, other: Row) -> bool:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.embeddings import read
+from pipeline.data.folds import validation_classes
 from pipeline.evaluation.evaluate import DIGITS, Sides
 from pipeline.evaluation.metrics import Rows, per_query
 from pipeline.evaluation.metrics import averages as means
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
 from pipeline.studies.ensemble.members import EMBEDDINGS, RECORD, Member
-from pipeline.studies.ensemble.scores import Ensembles, averages, ensembles, validation_classes
+from pipeline.studies.ensemble.scores import Ensembles, averages, ensembles
 
 
 def judge(members: Sequence[Member], protocol: EnsembleProtocol) -> tuple[dict[str, float | int | str], Ensembles]:

@@ -128,11 +128,22 @@ def test_what_differs_is_named() -> None:
 
 
 def test_a_row_with_other_settings_is_shown_if_the_run_has_them() -> None:
-    tables = section("cub", "ms", 128, backbone__name="resnet50", dim=128, pooling__name="average")
+    tables = section("cub", "ms", 128, backbone__name="resnet50.tv_in1k", dim=128, pooling__name="average")
     assert line(tables["shown"], "CRT table 5", "ResNet-50, MS")["differences"] == []
-    assert line(tables["collapsed"], "CRT table 5", "BN-Inception, MS")["differences"] == [
-        "bn_inception in the paper, resnet50 here"
-    ]
+    other = line(tables["collapsed"], "CRT table 5", "BN-Inception, MS")
+    assert other["differences"] == ["bn_inception in the paper, resnet50.tv_in1k here"]
+
+
+def test_weights_differ_if_the_row_names_them() -> None:
+    tables = section("cub", "ms", 128, backbone__name="resnet50.a1_in1k", dim=128, pooling__name="average")
+    row = line(tables["collapsed"], "CRT table 5", "ResNet-50, MS")
+    assert row["differences"] == ["resnet50.tv_in1k in the paper, resnet50.a1_in1k here"]
+    tagged = section("cub", "irt_r", 384, backbone__name="deit_small_patch16_224.fb_in1k")
+    named = [text for block in tagged["shown"] for row in block["rows"] for text in row["differences"]]
+    assert not any("deit_small" in text for text in named), "the papers state no weights of DeiT-S"
+
+
+def test_settings_that_differ_are_named() -> None:
     single = section("cub", "multihead", 512, heads="single")
     assert line(single["shown"], "Multi-Head section 4.5", "single head")["differences"] == []
     assert line(section("cub", "multihead", 512)["collapsed"], "Multi-Head section 4.5", "single head")[
