@@ -159,7 +159,7 @@ class Paper(Strict):
 def read(text: str, where: str) -> Paper:
     """The paper of a YAML text. Raises UserError naming `where` and what is wrong in it."""
     try:
-        return Paper.model_validate(YAML(typ="safe").load(text))
+        return Paper.parse(YAML(typ="safe").load(text))
     except MarkedYAMLError as error:
         raise UserError(f"{where} is not valid YAML: {error}.", "Correct that line.") from None
     except ValidationError as error:
