@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import pipeline.report.sections
+from pipeline.config.inputs import ReportInputs, content_of, path_of
 from pipeline.report.inputs import Inputs
 from pipeline.report.page import CARDS, build
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import write_json
 from tests.report.page_reader import Element, read_page
 
 SECTIONS = {section.__name__.rpartition(".")[2] for card in CARDS for section in card.sections}
@@ -108,9 +110,16 @@ def test_the_stage_writes_one_file(
     from stages.report import run
 
     root = make_project(noise={"good": 0.25}).parent
-    axes = "run: {datasets: [birds], methods: [good], seeds: [0], sweeps: []}\n"
-    settings = "report: {title: A title, queries: 4, neighbours: 3, thumbnail: 32}\n"
-    (root / "params.yaml").write_text(axes + settings, encoding="utf-8")
+    settings = ReportInputs.parse(
+        {
+            "run": {"datasets": ["birds"], "methods": ["good"], "seeds": [0]},
+            "report": {"title": "A title", "queries": 4, "neighbours": 3, "thumbnail": 32},
+            "sweeps": [],
+            "like": {"good": "ms"},
+        }
+    )
+    (root / path_of("report")).parent.mkdir(parents=True)
+    write_json(root / path_of("report"), content_of(settings, {}))
     monkeypatch.chdir(root)
     run()
     assert [path.name for path in (root / "data/report").iterdir()] == ["index.html"]
@@ -121,6 +130,7 @@ def test_the_stage_writes_one_file(
         "one method is not best of anything"
     )
     assert page.first("table").all("b") == []
+    assert "like ms" in page.first("tr", **{"data-method": "good"}).text()
     headings = [heading.text() for heading in page.all("h3")]
     for absent in ("Attributes", "Gradient noise", "Ensembles", "Over seeds", "Paired comparison"):
         assert not any(heading.startswith(absent) for heading in headings), absent
