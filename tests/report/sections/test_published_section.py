@@ -95,7 +95,7 @@ def test_the_papers_own_setting_has_our_difference() -> None:
     }, "Recall@8 was not measured here: no difference"
     assert row["differences"] == []
     assert row["unstated"] == "image size"
-    assert row["notes"] == ["Printed as R50; MS was published with BN-Inception."]
+    assert row["notes"] == ["The paper prints R50; MS was published with BN-Inception."]
     density = line(tables["shown"], "CRT table 1", "Baseline")
     assert cells(density) == {"embedding_density": ("0.72", "−0.02")}, "no percent"
     assert density["unstated"] == "network, dimensions and image size"

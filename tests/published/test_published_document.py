@@ -1,15 +1,17 @@
-"""docs/published.md is what the tables write."""
+"""docs/published.md is up to date."""
 
 from pathlib import Path
 
 from pipeline.published import papers
 from pipeline.published.document import markdown
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/published.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/published.md"
 
 
-def test_the_page_is_that_of_the_tables() -> None:
-    assert PAGE.read_text(encoding="utf-8") == markdown(), "run `python -m pipeline.published.document > docs/published.md`"
+def test_the_document_is_that_of_the_tables() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), (
+        "run `python -m pipeline.published.document > docs/published.md`"
+    )
 
 
 def test_every_table_is_whole_and_every_mark_explained() -> None:
