@@ -69,10 +69,10 @@ def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project) ->
         "train@my-birds-gsp-0",
         "train@my-birds-gsp-soft-0",
     }
-    assert edit("params.yaml", "epsilon: 1.0", "epsilon: 2.0") == {"train@my-birds-gsp-soft-0"}
+    assert edit("params.yaml", "\n      epsilon: 1.0", "\n      epsilon: 2.0") == {"train@my-birds-gsp-soft-0"}
     assert edit("params.yaml", "loader_threads: 2", "loader_threads: 1") == set()
 
-    project.run("sed -i 's/epsilon: 1.0/epsilon: 2.0/' params.yaml")
+    project.run("sed -i 's/^      epsilon: 1.0/      epsilon: 2.0/' params.yaml")
     difference = project.run("python -m unseen recipe my-birds gsp-soft --diff HEAD")
     assert difference.splitlines() == ["pooling.epsilon: 1.0 -> 2.0"]
     assert "There is no git revision nowhere" in project.refused("python -m unseen recipe my-birds gsp-soft --diff nowhere")
