@@ -1,12 +1,17 @@
 """One training as a plain value: picklable, so that it travels to any worker, and complete, so that a worker needs nothing else."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.runtime.errors import UserError
+
+# As pipeline.training.loop.train. None stands for that function: only the process that trains imports it, and
+# torch.
+Loop = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("methods.ms.backbone.arguments", {"output_strid": 8}, r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
         ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
         ("methods.gsp_x", {"like": "gsp", "pooling": {"epsilom": 1.0}}, r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?"),
-        ("run.methods", ["yes"], r"run\.methods\.0: .*YAML reads this name"),
-        ("run.datasets", ["my birds"], r"run\.datasets\.0: .*a name starts with a letter"),
+        ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
+        ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("runs", {}, r"runs is not a setting"),
     ],
 )
