@@ -24,10 +24,12 @@ from pipeline.losses.snca import Snca
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.methods.momentum import MomentumEncoder
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
+_RETRAIN = "Train the model: `dvc repro` does it."
 _OF_TRAINING = (CrossBatchMemory, Snca, MomentumEncoder)  # what a loss remembers: nothing that an embedding depends on
 
 
@@ -77,7 +79,7 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     try:
         state = load_file(path)
     except FileNotFoundError:
-        raise UserError(f"{path} is missing.", "Train the model: `dvc repro` does it.") from None
+        raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
         raise UserError(f"{path} is damaged: {error}.", "Train the model again, or fetch the file anew with `dvc checkout`.") from error
     expected = lasting_state(method)
@@ -91,6 +93,15 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     return LoadedModel(method.eval(), recipe, dataset, seed)
 
 
+def weights_digest(directory: Path, weights: Weights) -> str:
+    """The sha256 of a file of weights: equal for equal weights. Raises UserError if the file is missing."""
+    path = Path(directory) / f"{weights}.safetensors"
+    try:
+        return sha256_of(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing.", _RETRAIN) from None
+
+
 def lasting_state(method: Method) -> dict[str, Tensor]:
     """The state of a method without the memories of its loss: what an embedding depends on, and every parameter that was learned."""
     memories = tuple(f"{name}." for name, module in method.named_modules() if isinstance(module, _OF_TRAINING))
@@ -101,7 +112,7 @@ def _read_recipe(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} is missing.", "Train the model: `dvc repro` does it.") from None
+        raise UserError(f"{path} is missing.", _RETRAIN) from None
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}.", "Train the model again, or fetch the file anew with `dvc checkout`.") from error
     if not isinstance(content, dict):
