@@ -20,6 +20,7 @@ from pipeline.report.outcome import NOISE
 from pipeline.report.page import build
 from pipeline.runtime.files import write_json
 from pipeline.training import gradient_noise
+from tests.oracles import gradient_noise as oracle
 from tests.report.page_reader import Element, read_page
 
 
@@ -58,7 +59,7 @@ def test_attributes_and_gradient_noise_stand_where_a_run_has_them(project: Path)
 def test_mean_noise_is_that_of_the_training(project: Path) -> None:
     assert NOISE == gradient_noise.NAMES
     rows = [{"iteration": 3.0, NOISE[0]: 3.0}, {"iteration": 5.0, NOISE[0]: 5.5}, {"iteration": 11.0, NOISE[0]: 0.25}]
-    assert over_training(rows, NOISE[0]) == pytest.approx(gradient_noise.over_training(rows, NOISE[0]))
+    assert over_training(rows, NOISE[0]) == pytest.approx(oracle.over_training(rows, NOISE[0]))
 
 
 @pytest.fixture
