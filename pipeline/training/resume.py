@@ -1,7 +1,8 @@
-"""What the state directory of a run contains: its identity, the initial weights, and checkpoints (checkpoint.py).
+"""The state directory of a run: its identity, the initial weights, and checkpoints (checkpoint.py).
 
-The identity serves the message about a run that cannot be resumed. The initial weights are an output of the run. They
-are written once, before the first step, and their sha256 is in each checkpoint, so that a resumed run writes the same.
+The identity serves the message about a run that cannot be resumed. The initial weights are an output of the
+run. They are written once, before the first step, and their sha256 is in each checkpoint, so that a resumed
+run writes the same.
 """
 
 import json
@@ -25,7 +26,10 @@ _IDENTITY = "identity.json"
 
 
 def save(run: TrainingRun) -> None:
-    """Writes a checkpoint on rank 0; every worker waits for it. Does nothing for a job that keeps no state."""
+    """Writes a checkpoint on rank 0; every worker waits for it.
+
+    Does nothing for a job that keeps no state.
+    """
     if run.state is None:
         return
     with run.clock.phase("checkpoint"):
@@ -50,8 +54,8 @@ def untrained_weights(run: TrainingRun) -> Path:
 def start_or_resume(run: TrainingRun) -> None:
     """Loads the newest whole checkpoint into `run`, on every worker the one that rank 0 reads.
 
-    Without one, rank 0 stores the run's identity, and the initial weights if the job has outputs. Raises UserError if
-    no checkpoint is whole, or the initial weights are missing or damaged.
+    Without one, rank 0 stores the run's identity, and the initial weights if the job has outputs. Raises
+    UserError if no checkpoint is whole, or the initial weights are missing or damaged.
     """
     saved = _newest(run)
     if saved is not None:
@@ -78,9 +82,8 @@ def _explain_start(state: Path, identity: dict[str, Any]) -> None:
     changed = (
         differences(json.loads(file.read_text("utf-8")), identity) if file.is_file() else ["unknown inputs"]
     )
-    sys.stderr.write(
-        f"{newest} is of a run that did not end and that differs in {', '.join(changed)}: starting from the first step.\n"
-    )
+    difference = f"differs in {', '.join(changed)}: starting from the first step"
+    sys.stderr.write(f"{newest} is of a run that did not end and that {difference}.\n")
 
 
 def _resume(run: TrainingRun, saved: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
-"""The state of a run: state/<dataset>/<method>/<seed>-<hash>/, outside the outputs, which DVC deletes before a run.
+"""The state of a run: state/<dataset>/<method>/<seed>-<hash>/.
 
-The hash covers everything that determines the bytes of the result, the run's identity: resolved recipe, shards,
-checkpoint of the backbone, code, seed, workers, threads, kind of device, libraries. So the same command resumes, and a
-run of another identity starts from the first step.
+It is outside the outputs, which DVC deletes before a run. The hash covers everything that determines the
+bytes of the result, the run's identity: resolved recipe, shards, checkpoint of the backbone, code, seed,
+workers, threads, kind of device, libraries. So the same command resumes, and a run of another identity starts
+from the first step.
 """
 
 import hashlib
@@ -42,7 +43,10 @@ _LIBRARIES = (
 
 
 def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, Any]:
-    """What determines the result of `job`, as JSON values. `fingerprint`: of the shards. `device`: a kind such as `cpu`."""
+    """What determines the result of `job`, as JSON values.
+
+    `fingerprint`: of the shards. `device`: a kind such as `cpu`.
+    """
     checkpoint = job.recipe["backbone"]["checkpoint"]
     return {
         "recipe": job.recipe,
@@ -71,16 +75,14 @@ def code_digest(package: Path = _PACKAGE) -> str:
 
 
 def state_directory(job: Job, value: dict[str, Any]) -> Path | None:
-    """The directory of the run that `value` identifies, or None where the job keeps no state."""
-    return (
-        None
-        if job.state is None
-        else Path(job.state) / job.dataset / job.method / f"{job.seed}-{digest(value)}"
-    )
+    """The directory of the run that `value` identifies, or None if the job keeps no state."""
+    if job.state is None:
+        return None
+    return Path(job.state) / job.dataset / job.method / f"{job.seed}-{digest(value)}"
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """The values in which two identities differ: `recipe.dim (8, now 16)`; only the name if a value is a hash."""
+    """The values in which two identities differ, as `recipe.dim (8, now 16)`; of a hash, only the name."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = sorted(before.keys() | now.keys())
         pairs = [(f"{name}.{key}" if name else key, before.get(key), now.get(key)) for key in keys]
@@ -97,7 +99,7 @@ def other_states(directory: Path) -> list[Path]:
 
 
 def remove_states(directory: Path) -> None:
-    """Removes the state of a finished run, and those of the same data set, method and seed with another identity."""
+    """Removes the state of a finished run and those of other identities (same data set, method, seed)."""
     for path in (directory, *other_states(directory)):
         shutil.rmtree(path, ignore_errors=True)
 

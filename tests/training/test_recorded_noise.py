@@ -51,7 +51,7 @@ def test_recording_leaves_no_trace_in_the_weights(roots: dict[str, Path]) -> Non
     assert columns[columns.index(NAMES[0]) : columns.index("grad_norm") + 1] == [*NAMES, "grad_norm"]
 
 
-def test_every_step_counts_once(roots: dict[str, Path]) -> None:
+def test_rows_are_those_of_the_validations(roots: dict[str, Path]) -> None:
     rows = history(roots["on"])
     assert [row["iteration"] for row in rows] == [5, 10]
     assert all(row[NAMES[0]] > 0 and 0 < row[NAMES[1]] <= BATCH / (BATCH - 1) for row in rows)
