@@ -1,5 +1,6 @@
-"""The classes of split `train` that are held out for validation: a share of them, a fold of them, or the images that
-the data set itself holds out (classes, except for the token corpus, whose subject is unseen samples of seen classes).
+"""The classes of split `train` that are held out for validation: a share of them, a fold of them, or the
+images that the data set itself holds out (classes, except for the token corpus, whose subject is unseen
+samples of seen classes).
 
 Test classes play no part in training.
 """
@@ -22,7 +23,10 @@ VALIDATION = "validation"  # group of train images that a data set holds out its
 
 @dataclass(frozen=True)
 class ClassSplit:
-    """Rows of split `train`, divided by class. Training labels are 0 .. classes - 1 in the order of the set's labels."""
+    """Rows of split `train`, divided by class.
+
+    Training labels are 0 .. classes - 1 in the order of the set's labels.
+    """
 
     rows: Int[np.ndarray, " n"]
     labels: Int[np.ndarray, " n"]
@@ -32,7 +36,8 @@ class ClassSplit:
 
 
 def hold_out(shards: Shards, recipe: Recipe, seed: int) -> ClassSplit:
-    """The split of a recipe: the data set's own validation images if it has any, else a fold or a share of the classes.
+    """The split of a recipe: the data set's own validation images if it has any, else a fold or a share of
+    the classes.
 
     Training on tuples needs the data set's own validation images. A fold replaces them otherwise.
     """
@@ -52,9 +57,9 @@ def split_classes(
 ) -> ClassSplit:
     """Holds out round(share * C) of the C classes among `labels` (one per row), drawn by the run's seed.
 
-    With `fold`, holds out that model's block of the C classes in label order instead; share and seed have no effect.
-    Raises UserError unless two classes are left to train on and two held-out classes have two images each, which a
-    query and its answer need.
+    With `fold`, holds out that model's block of the C classes in label order instead; share and seed have no
+    effect. Raises UserError unless two classes are left to train on and two held-out classes have two images
+    each, which a query and its answer need.
     """
     classes = np.unique(labels)
     if fold is not None and len(classes) < fold.folds:
@@ -83,17 +88,18 @@ def split_classes(
 
 
 def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]) -> ClassSplit:
-    """Holds out the images that the data set puts into group `validation`. Raises UserError if it has no such group.
+    """Holds out the images that the data set puts into group `validation`. Raises UserError if it has no such
+    group.
 
-    Validation is retrieval among them, as for every data set. On SfM-120k a neighbour counts as right if it is of the
-    same 3D model, even if it shows another side of it. The released code of that set selects by its loss on tuples
-    mined among the same models.
+    Validation is retrieval among them, as for every data set. On SfM-120k a neighbour counts as right if it
+    is of the same 3D model, even if it shows another side of it. The released code of that set selects by its
+    loss on tuples mined among the same models.
     """
     for_validation = np.array([group == VALIDATION for group in groups], bool)
     if not for_validation.any() or for_validation.all():
-        count = int(for_validation.sum())
+        count = f"{int(for_validation.sum()):,} of {len(rows):,}"
         raise UserError(
-            f"Training on tuples holds out the train images of group `{VALIDATION}`: they are {count:,} of {len(rows):,}.",
+            f"Training on tuples holds out the train images of group `{VALIDATION}`: they are {count}.",
             "Take the data set `landmarks`, which says what is for validation, or another sampling and loss.",
         )
     return _divided(rows, labels, for_validation)

@@ -139,9 +139,7 @@ def compare_pairs(
         low, high = np.quantile(averages[:, second] - averages[:, first], [tail, 1 - tail])
         mine, theirs = float(means[first].mean()), float(means[second].mean())
         difference = float((means[second] - means[first]).mean())
-        comparisons.append(
-            Comparison(mine, theirs, difference, float(low), float(high), p_value, len(labels), len(sums), exact)
-        )
+        comparisons.append(Comparison(mine, theirs, difference, float(low), float(high), p_value, len(labels), len(sums), exact))
     return comparisons
 
 

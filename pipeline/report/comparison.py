@@ -113,8 +113,7 @@ def lead_of(pairs: Sequence[Pair], method: str, metric: str) -> Lead | None:
     if not of_method:
         return None
     significant = {
-        (pair.second if pair.first == method else pair.first): pair.better == method
-        and (pair.seeds is None or pair.holds_over_seeds)
+        (pair.second if pair.first == method else pair.first): pair.better == method and (pair.seeds is None or pair.holds_over_seeds)
         for pair in of_method
     }
     margin = None

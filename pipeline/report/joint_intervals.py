@@ -50,17 +50,10 @@ def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]
     intervals = {}
     for network in NETWORKS:
         prefix = PREFIX[network]
-        names = [
-            name
-            for name in own_metrics(runs[0].metrics)
-            if all(f"{prefix}{name}_low" in run.metrics for run in runs)
-        ]
+        names = [name for name in own_metrics(runs[0].metrics) if all(f"{prefix}{name}_low" in run.metrics for run in runs)]
         if not names:
             continue
-        files = [
-            run.query_file if network == NETWORKS[0] else run.query_file.with_name(file_of(network))
-            for run in runs
-        ]
+        files = [run.query_file if network == NETWORKS[0] else run.query_file.with_name(file_of(network)) for run in runs]
         read = _by_query if LANDMARKS in runs[0].queries.column_names else _by_class
         for labels, values in read(runs, files, names):
             _check_means(runs, files, prefix, values)

@@ -54,11 +54,7 @@ def _facts(inputs: Inputs, run: RunResults) -> tuple[str, str, str, str]:
         weights = "weights from a checkpoint"
     key = (run.dataset, run.method, run.seed, "selected")
     rows = (entry["row"] for entry in inputs.analysis)
-    dim = next(
-        row["dim"]
-        for row in rows
-        if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key
-    )
+    dim = next(row["dim"] for row in rows if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key)
     return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
 
 
@@ -78,6 +74,5 @@ def few_validation_classes(inputs: Inputs, dataset: str) -> str:
     count = f"{held_out[0]} to {held_out[-1]} classes" if len(held_out) > 1 else counted(held_out[0], "class")
     metrics = {name_of(run.recipe["recipe"]["training"]["selection_metric"]) for run in selected}
     return (
-        f"The iterate is selected by {' or '.join(sorted(metrics))} on only {count} held out of training. "
-        "So few classes make this choice unreliable."
+        f"The iterate is selected by {' or '.join(sorted(metrics))} on only {count} held out of training. So few classes make this choice unreliable."
     )

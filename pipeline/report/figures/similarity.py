@@ -39,10 +39,7 @@ def seen_and_unseen(method: str, position: int, curves: Curves, span: tuple[floa
         axes.set_ylabel("percent of pairs")
         few_ticks(axes, y=4)
         means = "; ".join(
-            f"{kind} pairs {decimals(curves[f'train_{kind}']['mean'])} on seen "
-            f"and {decimals(curves[kind]['mean'])} on unseen classes"
+            f"{kind} pairs {decimals(curves[f'train_{kind}']['mean'])} on seen and {decimals(curves[kind]['mean'])} on unseen classes"
             for kind in KINDS
         )
-        return inline(
-            figure, name, f"Cosine similarities of {method} on seen and unseen classes, means: {means}"
-        )
+        return inline(figure, name, f"Cosine similarities of {method} on seen and unseen classes, means: {means}")

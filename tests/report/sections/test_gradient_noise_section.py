@@ -7,6 +7,7 @@ import pytest
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.gradient_noise import NOISE, content, over_training
 from pipeline.training import gradient_noise
+from tests.oracles import gradient_noise as oracle
 from tests.report.page_reader import Element
 
 
@@ -24,7 +25,7 @@ def test_mean_noise_is_that_of_the_training() -> None:
         {"iteration": 5.0, NOISE[0]: 5.5},
         {"iteration": 11.0, NOISE[0]: 0.25},
     ]
-    assert over_training(rows, NOISE[0]) == pytest.approx(gradient_noise.over_training(rows, NOISE[0]))
+    assert over_training(rows, NOISE[0]) == pytest.approx(oracle.over_training(rows, NOISE[0]))
 
 
 def test_without_measurements_there_is_no_section(birds: DataSet) -> None:
