@@ -7,9 +7,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.config.params import Params
-from pipeline.config.resolve import settings
-from pipeline.config.stages import EvaluateSettings, Reduce
+from pipeline.config.inputs import EvaluateInputs, read_inputs
+from pipeline.config.stages import Reduce
 from pipeline.data.embeddings import Embeddings, read
 from pipeline.evaluation.evaluate import SELECTED, Extent, Sides, evaluate
 from pipeline.evaluation.index_metrics import evaluate_index
@@ -30,7 +29,7 @@ Declaration = TypeVar("Declaration", Protocol, LandmarkProtocol)
 
 def run(dataset: str, method: str, seed: int) -> None:
     """Retrieval on the test classes, or on the benchmarks of a landmark set: the selected weights, the last ones, and the untrained network."""
-    wanted = settings(Params.of_stage(), "evaluate", EvaluateSettings)
+    wanted = read_inputs(EvaluateInputs, "evaluate", dataset, method).settings.evaluate
     name = Path(dataset, method, str(seed))
     folder = Path("data/embeddings", name)
     selected, last, untrained = (read(folder / f"{file}.arrow") for file in ("test", "test-last", "test-untrained"))

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from pipeline.catalog.catalog import Catalog, Match
 from pipeline.catalog.embedder import encoded
 from pipeline.report import page as report_page
-from pipeline.report.gallery import data_uri
+from pipeline.report.pictures import data_uri
 
 SIZE = 220  # pixels of a picture's longer side
 _HERE = Path(__file__).parent

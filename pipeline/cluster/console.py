@@ -1,7 +1,8 @@
-"""What workers print, live on the terminal or in the log of the stage.
+"""What workers print, on the terminal or in the log of the stage.
 
-A worker appends to a file beside the state of the run, which workers on any machine can reach, and the stage copies what arrives there. So a
-progress line stays one line on a terminal, without the prefix and the delay of Ray's own log forwarding.
+A worker appends to a file beside the state of the run, which workers on any machine can reach. The stage
+copies what is appended. So a progress line stays one line on a terminal, without the prefix and the delay of
+Ray's own log forwarding.
 """
 
 import contextlib
@@ -13,14 +14,17 @@ from pathlib import Path
 
 
 class Console(io.TextIOWrapper):
-    """A standard error for a worker: unbuffered, and a terminal where the stage's own is one."""
+    """The standard error of a worker: unbuffered, and a terminal if the standard error of the stage is one.
 
-    def __init__(self, path: Path, live: bool) -> None:
+    `columns` is `terminal_columns(sys.stderr)` of the stage: None if it is a log.
+    """
+
+    def __init__(self, path: Path, columns: int | None) -> None:
         super().__init__(io.FileIO(path, "a"), encoding="utf-8", write_through=True)
-        self.live = live
+        self.columns = columns
 
     def isatty(self) -> bool:
-        return self.live
+        return self.columns is not None
 
 
 @contextlib.contextmanager
@@ -46,3 +50,20 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+class Titled(io.TextIOBase):
+    """The standard error of a task: writes each line to `out`, after `title`.
+
+    Lines that start with one of `hidden` are left out.
+    """
+
+    def __init__(self, out: Console, title: str, hidden: tuple[str, ...]) -> None:
+        self.out, self.title, self.hidden = out, title, hidden
+
+    def write(self, text: str) -> int:
+        clear = "\r\x1b[2K" if self.out.isatty() else ""
+        for line in text.splitlines():
+            if not line.startswith(self.hidden):
+                self.out.write(f"{clear}{self.title}: {line}\n")
+        return len(text)

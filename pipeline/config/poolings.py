@@ -1,9 +1,11 @@
-"""The poolings of a recipe: part `pooling`, chosen by `name`. Defaults are published constants; their source stands beside them.
+"""The poolings of a recipe: part `pooling`, chosen by `name`. Defaults are published constants, with their source.
 
-The fields of a pooling are the arguments of the module that it is, by name (pipeline/methods/parts.py). docs/extending.md adds one.
+`module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py). A pooling
+with `projects` contains the transform to the embedding. The first paragraph of a docstring is the description in
+docs/library.md. docs/extending.md adds a pooling.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,32 +14,45 @@ from pipeline.config.strict import Strict
 
 
 class AveragePooling(Strict):
+    """Mean over positions."""
+
+    module: ClassVar[str] = "pipeline.pooling.average:Average"
     name: Literal["average"] = "average"
 
 
 class MaxPooling(Strict):
+    """Maximum over positions (Tolias et al. 2016)."""
+
+    module: ClassVar[str] = "pipeline.pooling.max:Max"
     name: Literal["max"] = "max"
 
 
 class AverageMaxPooling(Strict):
+    """Mean plus maximum (Proxy-Anchor code; Multi-Head sec. 3.2)."""
+
+    module: ClassVar[str] = "pipeline.pooling.average_max:AverageMax"
     name: Literal["average_max"] = "average_max"
 
 
 class GemPooling(Strict):
-    """Generalized mean: (mean x^p)^(1/p)."""
+    """Generalized mean: (mean x^p)^(1/p) (Radenovic et al. 2018)."""
 
+    module: ClassVar[str] = "pipeline.pooling.gem:Gem"
     name: Literal["gem"] = "gem"
     exponent: Positive = 3.0  # p
     learnable: bool = True
 
 
 class ClsPooling(Strict):
+    """The class token of a vision transformer (IRT)."""
+
     name: Literal["cls"] = "cls"
 
 
 class RmacPooling(Strict):
-    """Regional maxima, each of unit length, summed."""
+    """Regional maxima, each of unit length, summed (Tolias et al. 2016)."""
 
+    module: ClassVar[str] = "pipeline.pooling.rmac:Rmac"
     name: Literal["rmac"] = "rmac"
     levels: Count = 3
 
@@ -63,79 +78,109 @@ class _Transport(Strict):
 
 
 class GspPooling(_Transport):
+    """Generalized sum: mean of the features that partial transport selects (GSP sec. 4.1)."""
+
+    module: ClassVar[str] = "pipeline.pooling.projected_gsp:ProjectedGsp"
     name: Literal["gsp"] = "gsp"
 
 
 class MaxGspPooling(_Transport):
-    """Maximum + generalized sum, under one transform."""
+    """Maximum plus generalized sum, under one transform (GSP table 2)."""
 
+    module: ClassVar[str] = "pipeline.pooling.max_gsp:MaxGsp"
     name: Literal["max_gsp"] = "max_gsp"
 
 
 class GemGspPooling(_Transport):
-    """Generalized mean of the features that transport chooses."""
+    """Generalized mean of the features that transport selects (GSP table 2)."""
 
+    module: ClassVar[str] = "pipeline.pooling.gem_gsp:GemGsp"
     name: Literal["gem_gsp"] = "gem_gsp"
     exponent: Positive = 3.0  # learned
 
 
 class AttributeAveragePooling(Strict):
-    """Average pooling beside attributes that are a softmax over prototypes (the rows "without GSP" of GSP table 1)."""
+    """Average; attributes are a softmax over prototypes; for `method: gsp` (GSP table 1)."""
 
+    module: ClassVar[str] = "pipeline.pooling.attribute_average:AttributeAverage"
     name: Literal["attribute_average"] = "attribute_average"
     prototypes: Count = 64  # M
     scale: Positive = 10.0  # of the softmax; released code
 
 
 class GeneralizedMaxPooling(Strict):
+    """Ridge regression of 1 on the features (Murray and Perronnin 2014)."""
+
+    module: ClassVar[str] = "pipeline.pooling.generalized_max:GeneralizedMax"
     name: Literal["generalized_max"] = "generalized_max"
     regularization: Positive = 1.0
 
 
 class CbamPooling(Strict):
-    """Channel, then spatial attention in front of the average."""
+    """Channel attention, then spatial attention, then the average (Woo et al. 2018)."""
 
+    module: ClassVar[str] = "pipeline.pooling.cbam:Cbam"
     name: Literal["cbam"] = "cbam"
     reduction: Count = 1  # GSP's configs; CBAM's own default is 16
 
 
 class CrowPooling(Strict):
+    """Cross-dimensional weighting of positions and channels (Kalantidis et al. 2016)."""
+
+    module: ClassVar[str] = "pipeline.pooling.crow:Crow"
     name: Literal["crow"] = "crow"
 
 
 class DelfPooling(Strict):
+    """Average weighted by the attention of a small network (Noh et al. 2017)."""
+
+    module: ClassVar[str] = "pipeline.pooling.delf:Delf"
     name: Literal["delf"] = "delf"
     hidden: Count = 512
 
 
 class GsopPooling(Strict):
-    """Channel and spatial attention from covariances of the transformed map, whose number of positions is the input's: no other input size later."""
+    """Channel and spatial attention from second moments; for one input size (Gao et al. 2019)."""
 
+    module: ClassVar[str] = "pipeline.pooling.gsop:Gsop"
+    projects: ClassVar[bool] = True
     name: Literal["gsop"] = "gsop"
     attention_dim: Count = 128
 
 
 class SmoothingPooling(Strict):
-    """Norm-weighted smoothing: the trainable selective match kernel."""
+    """Norm-weighted smoothing: the trainable selective match kernel (Tolias et al. 2020)."""
 
+    module: ClassVar[str] = "pipeline.pooling.smoothing:Smoothing"
+    projects: ClassVar[bool] = True
     name: Literal["smoothing"] = "smoothing"
     window: Count = 3
 
 
 class SecondOrderPooling(Strict):
-    """Second-order attention in front of a generalized mean (SOLAR)."""
+    """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020)."""
 
+    attention: ClassVar[str] = "pipeline.models.attention:SecondOrderAttention"  # poolings do not import models
+    module: ClassVar[str] = "pipeline.pooling.second_order:SecondOrder"
     name: Literal["second_order"] = "second_order"
     reduction: Count = 1
     exponent: Positive = 3.0  # learned
 
 
 class NetvladPooling(Strict):
+    """Residuals to centres, softly assigned and summed (Arandjelovic et al. 2016)."""
+
+    module: ClassVar[str] = "pipeline.pooling.netvlad:Netvlad"
+    projects: ClassVar[bool] = True
     name: Literal["netvlad"] = "netvlad"
     centers: Count = 16
 
 
 class OptimalTransportPooling(Strict):
+    """Balanced transport to prototypes (Mialon et al. 2021)."""
+
+    module: ClassVar[str] = "pipeline.pooling.optimal_transport:OptimalTransport"
+    projects: ClassVar[bool] = True
     name: Literal["optimal_transport"] = "optimal_transport"
     prototypes: Count = 64
     iterations: Count = 10
@@ -143,6 +188,10 @@ class OptimalTransportPooling(Strict):
 
 
 class WeldonPooling(Strict):
+    """Sum of the largest and of the smallest values of each channel (Durand et al. 2016)."""
+
+    module: ClassVar[str] = "pipeline.pooling.weldon:Weldon"
+    projects: ClassVar[bool] = True
     name: Literal["weldon"] = "weldon"
     top: Count = 3
     bottom: Count = 3

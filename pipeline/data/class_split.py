@@ -87,9 +87,7 @@ def split_classes(
     return _divided(rows, labels, for_validation)
 
 
-def split_groups(
-    rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]
-) -> ClassSplit:
+def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]) -> ClassSplit:
     """Holds out the images that the data set puts into group `validation`. Raises UserError if it has no such
     group.
 
@@ -107,9 +105,7 @@ def split_groups(
     return _divided(rows, labels, for_validation)
 
 
-def _divided(
-    rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], for_validation: Bool[np.ndarray, " N"]
-) -> ClassSplit:
+def _divided(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], for_validation: Bool[np.ndarray, " N"]) -> ClassSplit:
     classes = np.unique(labels[~for_validation])
     return ClassSplit(
         rows=rows[~for_validation],

@@ -18,7 +18,17 @@ CHUNK = 64  # resamples whose class counts are held at a time
 def class_intervals(
     values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, confidence: float, seed: int
 ) -> tuple[Float64[np.ndarray, "F"], Float64[np.ndarray, "F"]]:
-    """Lower and upper ends for F metrics of Q scored queries. Same seed and same classes: same resamples, so that differences are paired."""
+    """Lower and upper ends for F metrics of Q scored queries."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(resampled_averages(values, labels, resamples, seed), [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def resampled_averages(values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, seed: int) -> Float64[np.ndarray, "K F"]:
+    """average* of F metrics in K resamples.
+
+    The same seed and classes give the same resamples, so averages of different metrics and methods are paired.
+    """
     classes, member = np.unique(labels, return_inverse=True)
     sums = np.stack([np.bincount(member, column, len(classes)) for column in values.T], axis=1)
     sizes = np.bincount(member, minlength=len(classes)).astype(np.float64)
@@ -28,6 +38,4 @@ def class_intervals(
         drawn = random.integers(len(classes), size=(min(CHUNK, resamples - start), len(classes)))
         weights = np.stack([np.bincount(row, minlength=len(classes)) for row in drawn]).astype(np.float64)
         resampled[start : start + CHUNK] = (weights @ sums) / (weights @ sizes)[:, None]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
-    return low, high
+    return resampled

@@ -19,11 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipeline.config.methods import Recipe, parse_recipe
-from pipeline.losses.memory import CrossBatchMemory
-from pipeline.losses.snca import Snca
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
-from pipeline.methods.momentum import MomentumEncoder
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
@@ -31,7 +28,6 @@ from pipeline.runtime.files import atomic_file, write_json
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
 _RETRAIN = "Train the model: `dvc repro` does it."
 _FETCH = "Train the model again, or fetch the file anew with `dvc checkout`."
-_OF_TRAINING = (CrossBatchMemory, Snca, MomentumEncoder)  # memories of a loss; no embedding depends on them
 
 
 @dataclass(frozen=True)
@@ -98,9 +94,7 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
         raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
-    expected, shapes = (
-        {name: value.shape for name, value in each.items()} for each in (lasting_state(method), state)
-    )
+    expected, shapes = ({name: value.shape for name, value in each.items()} for each in (lasting_state(method), state))
     wrong = sorted(name for name in expected.keys() | shapes.keys() if expected.get(name) != shapes.get(name))
     if wrong:
         difference = f"{len(wrong)} tensors differ, first {wrong[0]}"
@@ -121,9 +115,7 @@ def weights_digest(directory: Path, weights: Weights) -> str:
 
 def lasting_state(method: Method) -> dict[str, Tensor]:
     """The state of a method without the memories of its loss, on which no embedding depends."""
-    memories = tuple(
-        f"{name}." for name, module in method.named_modules() if isinstance(module, _OF_TRAINING)
-    )
+    memories = tuple(f"{name}." for name, module in method.named_modules() if getattr(module, "of_training", False))
     return {name: value for name, value in method.state_dict().items() if not name.startswith(memories)}
 
 

@@ -22,8 +22,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-def workers() -> int:
-    """How many processes share the batch; 1 where torch.distributed is not set up."""
+def world_size() -> int:
+    """Processes that share the batch: the size of the process group, 1 without one."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -50,7 +50,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         """Torch's own classes each take one rank; this one takes all."""
 
     def forward(self, x: Float[Tensor, "B L *positions"]) -> Float[Tensor, "B L *positions"]:
-        y = self._normalise(x) if self.training and workers() > 1 else super().forward(x)
+        y = self._normalise(x) if self.training and world_size() > 1 else super().forward(x)
         for fused in self._modules.values():
             y = fused(y) if fused is not None else y
         return y
@@ -77,7 +77,7 @@ class _GlobalNormalisation(torch.autograd.Function):
         variance, mean = torch.var_mean(x, axes, correction=0)
         # One exchange: every worker's count, mean and variance, put together the same way everywhere (Chan's formula, no cancellation).
         packed = torch.cat([own, mean, variance])
-        gathered = [torch.empty_like(packed) for _ in range(workers())]
+        gathered = [torch.empty_like(packed) for _ in range(world_size())]
         dist.all_gather(gathered, packed)
         counts, means, variances = torch.stack(gathered).split([1, x.shape[1], x.shape[1]], dim=1)
         count = counts.sum()

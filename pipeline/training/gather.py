@@ -28,6 +28,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import Parameter
 
+from pipeline.models.batch_norm import world_size
+
 BUCKET_ELEMENTS = 1 << 23  # 32 MiB of float32: few calls, little extra memory
 
 
@@ -37,11 +39,6 @@ class IsDataclass(Protocol):
 
 
 Outputs = TypeVar("Outputs", bound=IsDataclass)
-
-
-def world_size() -> int:
-    """Workers of this training; 1 without a process group."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def gather_rows(rows: Shaped[Tensor, "b *rest"]) -> Shaped[Tensor, "B *rest"]:
@@ -97,12 +94,12 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         start = dist.get_rank() * ctx.rows
-        return gradients[0][start : start + ctx.rows] * dist.get_world_size()
+        return gradients[0][start : start + ctx.rows] * world_size()
 
 
 def _all_gather(rows: Tensor) -> Tensor:
     rows = rows.detach().contiguous()
-    pieces = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+    pieces = [torch.empty_like(rows) for _ in range(world_size())]
     dist.all_gather(pieces, rows)
     return torch.cat(pieces)
 

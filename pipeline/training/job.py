@@ -1,12 +1,17 @@
 """One training as a plain value: picklable, so that any worker can receive it, and complete."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.runtime.errors import UserError
+
+# As pipeline.training.loop.train. None stands for that function: only the process that trains imports it, and
+# torch.
+Loop = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Job:
     threads: int = 1  # of torch, per worker: with another number, sums round differently
     loader_threads: int = 2  # never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
+    code: str = ""  # digest of the code that the training can reach
 
     def __post_init__(self) -> None:
         if self.outputs is not None and self.state is None:
@@ -61,15 +67,20 @@ class Job:
         return recipe.model_copy(update={"backbone": backbone})
 
 
-def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, **machine: int) -> Job:
-    """The job of stage `train`, every path under the project root `root`.
-
-    machine: `threads`, `loader_threads` and `checkpoint_every` of Job, whose defaults apply.
-    """
+def job_of(
+    dataset: str,
+    method: str,
+    seed: int,
+    recipe: Recipe,
+    root: Path,
+    *,
+    threads: int = 1,
+    loader_threads: int = 2,
+    checkpoint_every: int = 100,
+    code: str = "",
+) -> Job:
+    """The job of stage `train`, every path under the project root `root`."""
     root, run = Path(root).resolve(), Path(dataset) / method
-    machine.setdefault(
-        "checkpoint_every", recipe.training.checkpoint_every
-    )  # until the recipe field is removed
     return Job(
         dataset=dataset,
         method=method,
@@ -83,7 +94,10 @@ def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, **m
             history=root / "data/history" / run / f"{seed}.csv",
             log=root / "data/logs" / run / f"{seed}.json",
         ),
-        **machine,
+        threads=threads,
+        loader_threads=loader_threads,
+        checkpoint_every=checkpoint_every,
+        code=code,
     )
 
 
@@ -103,6 +117,5 @@ def check_world(recipe: Recipe, world: int) -> None:
         images = f"{batch.size} images ({batch.classes} classes x {batch.images_per_class})"
         raise UserError(
             f"{world} workers cannot share a batch of {images} equally.",
-            f"Set train.workers to one of {', '.join(divisors)}, "
-            "or change batch.classes or batch.images_per_class of the recipe.",
+            f"Set train.workers to one of {', '.join(divisors)}, or change batch.classes or batch.images_per_class of the recipe.",
         )

@@ -22,7 +22,7 @@ _LIBRARIES = (
     "opencv-python-headless",
     "simplejpeg",
     "faiss-cpu",
-    "faiss-gpu-cuvs",
+    "faiss-gpu",
 )
 
 
@@ -44,9 +44,7 @@ class Clock:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
 
-def log_of(
-    seconds: dict[str, float], images: int, world: int, threads: int, device: torch.device, **more: Any
-) -> dict[str, Any]:
+def log_of(seconds: dict[str, float], images: int, world: int, threads: int, device: torch.device, **more: Any) -> dict[str, Any]:
     """The log as a JSON value.
 
     `images`: trained on in the phases data_wait and step, before and after a resume.

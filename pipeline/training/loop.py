@@ -5,8 +5,7 @@ decisions. Rank 0 alone writes.
 """
 
 import contextlib
-from collections.abc import Callable, Generator
-from typing import cast
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -84,7 +83,7 @@ def _begin_epoch(run: TrainingRun) -> int:
 def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: Progress | None) -> None:
     """Takes the steps before `stop`, or fewer if validations bring no gain."""
     record, training = run.record, run.recipe.training
-    batches = cast(Generator[TrainBatch], run.loader.iterate(record.iteration, stop))
+    batches = run.loader.iterate(record.iteration, stop)
     with contextlib.closing(batches):  # ends the loader's threads
         while record.iteration < stop and not run.finished:
             with run.clock.phase("data_wait"):
@@ -115,8 +114,7 @@ def _step(run: TrainingRun, batch: TrainBatch) -> Step:
             images = f"The outputs of {count} of its images are not finite: {names}."
         raise UserError(
             f"Step {iteration}: {numbers}. {images}",
-            "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, "
-            "or set training.precision to float32.",
+            "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, or set training.precision to float32.",
         ) from None
 
 

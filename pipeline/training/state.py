@@ -6,29 +6,17 @@ workers, threads, kind of device, libraries. So the same command resumes, and a 
 from the first step.
 """
 
-import hashlib
 import importlib.metadata
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.inputs import digest
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_CODE = (
-    "config",
-    "data",
-    "evaluation",
-    "losses",
-    "methods",
-    "models",
-    "pooling",
-    "studies",
-    "training",
-)  # what a training imports; runtime changes no result
 _HASHES = ("backbone", "code", "shards")
 _LIBRARIES = (
     "torch",
@@ -53,25 +41,12 @@ def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, A
         "seed": job.seed,
         "shards": fingerprint,
         "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),
-        "code": code_digest(),
+        "code": job.code,
         "workers": world,
         "threads": job.threads,
         "device": device,
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
     }
-
-
-def digest(value: dict[str, Any]) -> str:
-    """16 hexadecimal digits of the sha256 of the value's sorted JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def code_digest(package: Path = _PACKAGE) -> str:
-    """sha256 over names and bytes of the source files that a training imports."""
-    total = hashlib.sha256()
-    for file in sorted(path for name in _CODE for path in (package / name).rglob("*.py")):
-        total.update(f"{file.relative_to(package).as_posix()}\0{sha256_of(file)}\0".encode())
-    return total.hexdigest()
 
 
 def state_directory(job: Job, value: dict[str, Any]) -> Path | None:

@@ -7,7 +7,15 @@ import pytest
 import scipy.stats
 
 from pipeline.evaluation.bootstrap import class_intervals
-from pipeline.evaluation.comparison import compare, holm, over_classes, over_seeds, read_runs, sign_flip_test
+from pipeline.evaluation.comparison import (
+    compare,
+    compare_pairs,
+    holm,
+    over_classes,
+    over_seeds,
+    read_runs,
+    sign_flip_tests,
+)
 from pipeline.evaluation.metrics import Rows, per_query
 from pipeline.evaluation.tables import write_queries
 from pipeline.runtime.errors import UserError
@@ -22,6 +30,11 @@ def queries(classes: int, effect: float, seed: int, runs: int = 1) -> tuple[np.n
     first = level + 0.2 * generator.standard_normal((runs, len(labels)))
     second = level + effect + 0.1 * generator.standard_normal(classes)[labels] + 0.2 * generator.standard_normal((runs, len(labels)))
     return first, second, labels
+
+
+def sign_flip_test(sums: np.ndarray, permutations: int, seed: int) -> tuple[float, bool]:
+    p_values, exact = sign_flip_tests(np.stack([np.zeros(len(sums)), sums], axis=1), [(0, 1)], permutations, seed)
+    return p_values[0], exact
 
 
 def test_interval_over_seeds_is_students() -> None:
@@ -109,6 +122,29 @@ def test_no_difference_at_all() -> None:
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
 
 
+def test_all_pairs_together_are_the_pairs_one_by_one() -> None:
+    """Five methods of two runs each, on many classes and on few, the last method equal to the second."""
+    for classes in (9, 60):
+        labels = queries(classes, 0, 0)[2]
+        methods = [queries(classes, 0.02 * method, 0, runs=2)[1] for method in range(4)]
+        methods.append(methods[1].copy())
+        pairs = [(first, second) for first in range(5) for second in range(5) if first != second]
+        together = compare_pairs(methods, pairs, labels, 700, 700, 0.9, 3)
+        for (first, second), ours in zip(pairs, together, strict=True):
+            alone = compare(methods[first], methods[second], labels, 700, 0.9, 3)
+            assert (ours.p_value, ours.exact) == (alone.p_value, alone.exact)
+            assert ours == pytest.approx(alone, abs=1e-12)
+        assert together[pairs.index((1, 4))].p_value == 1
+
+
+def test_intervals_and_p_values_may_have_different_numbers_of_draws() -> None:
+    first, second, labels = queries(40, 0.02, 9)
+    (ours,) = compare_pairs([first, second], [(0, 1)], labels, 200, 900, 0.95, 0)
+    few, many = compare(first, second, labels, 200, 0.95, 0), compare(first, second, labels, 900, 0.95, 0)
+    assert (ours.low, ours.high, ours.p_value) == (few.low, few.high, many.p_value)
+    assert many.p_value != few.p_value
+
+
 def test_one_class_proves_nothing() -> None:
     first, second, _ = queries(20, 0.4, 5)
     assert compare(first, second, np.zeros(first.shape[1], np.int64), 1000, 0.95, 0).p_value == 1
@@ -145,9 +181,9 @@ def test_lone_queries_are_left_out_and_must_be_the_same() -> None:
     first, second, labels = queries(20, 0.1, 7, runs=2)
     lone = np.append(labels, 99)
     with_lone = [np.concatenate([x, np.full((2, 1), np.nan)], axis=1) for x in (first, second)]
-    assert compare(*with_lone, lone, 200, 0.95, 0) == compare(first, second, labels, 200, 0.95, 0)
+    assert compare(with_lone[0], with_lone[1], lone, 200, 0.95, 0) == compare(first, second, labels, 200, 0.95, 0)
     assert over_classes(with_lone[0], lone, 200, 0.95, 0) == over_classes(first, labels, 200, 0.95, 0)
-    with pytest.raises(ValueError, match="two methods were not scored on the same queries"):
+    with pytest.raises(ValueError, match="methods were not scored on the same queries"):
         compare(with_lone[0], np.nan_to_num(with_lone[1]), lone, 200, 0.95, 0)
     torn = with_lone[0].copy()
     torn[0, 3] = np.nan

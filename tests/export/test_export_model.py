@@ -1,21 +1,26 @@
 """Export of a small real network: the four files, their values, and that nothing of training leaks into them."""
 
+import contextlib
 import io
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from pipeline.cluster import export as cluster_export
+from pipeline.cluster.export import embedding_workers, run_export
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.export import model as module
-from pipeline.export.model import FILES, Embedded, embed_rows, export_model
+from pipeline.export.model import FILES, Embed, Embedded, EmbedHere, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
@@ -216,14 +221,39 @@ def test_a_missing_model_is_named(project: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
 def test_several_workers_write_the_same_bytes(project: Path) -> None:
     shards, model = Path("data/shards/tiny"), Path("data/models/tiny/gsp/0")
     save_model(model, recipe("gsp"))
-    for workers in (1, 2):
-        export_model(shards, model, Path(f"out-{workers}"), ExportSettings(workers=workers, batch_size=4))
+    run_export(shards, model, Path("out-1"), SETTINGS)
+    two = ExportSettings(workers=2, batch_size=4)
+    with embedding_workers(two) as embed:
+        export_model(shards, model, Path("out-2"), two, embed)
+        (model / "last.safetensors").unlink()
+        with pytest.raises(UserError, match=r"last\.safetensors is missing"):
+            export_model(shards, model, Path("out-3"), two, embed)
     for name in FILES:
         assert Path(f"out-1/{name}.arrow").read_bytes() == Path(f"out-2/{name}.arrow").read_bytes()
-    (model / "last.safetensors").unlink()
-    with pytest.raises(UserError, match=r"last\.safetensors is missing"):
-        export_model(shards, model, Path("out-3"), ExportSettings(workers=2, batch_size=4))
     assert not Path("out-3").exists()
+
+
+def test_the_workers_embed_where_there_are_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    @contextlib.contextmanager
+    def workers(settings: ExportSettings) -> Iterator[Embed]:
+        embed_here = EmbedHere(settings, 1)
+
+        def embed(*arguments: Any) -> Embedded:
+            calls.append(arguments[-1])
+            return embed_here(*arguments)
+
+        yield embed
+
+    monkeypatch.setattr(cluster_export, "embedding_workers", workers)
+    shards, model = Path("data/shards/tiny"), Path("data/models/tiny/baseline/0")
+    run_export(shards, model, Path("out-1"), SETTINGS)
+    assert calls == []
+    run_export(shards, model, Path("out-2"), ExportSettings(workers=2, batch_size=4))
+    assert calls == [f"export: {name}" for name in FILES]
+    assert Path("out-2/test.arrow").read_bytes() == Path("out-1/test.arrow").read_bytes()

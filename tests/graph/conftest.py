@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
-    "input": {"size": 32, "resize": 36},
+    "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch", "arguments": {"output_stride": 8}},
+    "input": {"size": 32, "resize": 36, "crop_scale": [0.5, 1.0], "fit": "shorter"},
     "batch": {"classes": 4, "images_per_class": 3},
-    "training": {"iterations": 8, "validate_every": 4, "checkpoint_every": 2, "patience": None},
+    "optimizer": {"name": "adamw", "learning_rate": 1.0e-3, "new_layers_only": 0},
+    "schedule": {"name": "constant"},
+    "training": {"iterations": 8, "validate_every": 4, "patience": None},
 }
 
 
@@ -30,6 +34,7 @@ class Project:
     def environment(self) -> dict[str, str]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))}
         paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.home)}
+        paths["PYTHONPATH"] = str(self.path)  # the command `unseen` is that of the copy
         # DVC runs stages in $SHELL: sh, which it takes where there is none, stays in between unless it is told not to
         return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1", "SHELL": "/bin/sh"}
 
@@ -93,18 +98,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def shrink(path: Path) -> None:
-    """Few classes, two methods, eight steps; every line of the graph stays as it is."""
+    """Few classes, two methods, eight steps; every stage of the graph stays."""
     yaml = YAML()
     params = yaml.load(path.read_text(encoding="utf-8"))
     params["run"]["methods"] = ["ms", "gsp"]
+    params["train"]["checkpoint_every"] = 2
     params["evaluate"]["bootstrap"] = 100
     params["sweep"]["gsp"].update({"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4})
-    params["methods"]["gsp"]["pooling"].update({"prototypes": 8, "initialization_memory": 24})
-    parts, folder = params["datasets"]["parts"], params["datasets"]["folder"]
-    parts["source"].update({"train_classes": 10, "test_classes": 6, "images_per_class": 6})
-    parts["recipes"]["gsp"].pop("pooling", None)
-    for key, value in NETWORK.items():
-        parts["recipe"][key].update(value)
-    folder["recipe"] = {**parts["recipe"]}
+    gsp = {"pooling": {"prototypes": 8, "initialization_memory": 24}}
+    source = {"train_classes": 10, "test_classes": 6, "images_per_class": 6}
+    # Copies: YAML writes an object that occurs twice as an alias, which DVC does not change.
+    params["datasets"]["parts"] = {"source": source, "recipe": deepcopy(NETWORK), "methods": {"gsp": deepcopy(gsp)}}
+    params["datasets"]["folder"].update({"recipe": NETWORK, "methods": {"gsp": gsp}})
     with path.open("w", encoding="utf-8") as file:
         yaml.dump(params, file)

@@ -1,6 +1,5 @@
 """The protocol from its settings to its outs: plan the members, finish those that are missing, judge the ensembles, write."""
 
-import os
 import shutil
 import sys
 import time
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from pipeline.cluster.connection import cluster_address
+from pipeline.cluster.devices import device_here, gpus_here
 from pipeline.config import EnsembleSettings, Recipe, TrainSettings
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
@@ -21,7 +22,14 @@ from pipeline.training.job import job_of
 
 
 def ensemble(
-    dataset: str, method: str, recipe: Recipe, settings: EnsembleSettings, machine: TrainSettings, root: Path, cores: int
+    dataset: str,
+    method: str,
+    recipe: Recipe,
+    settings: EnsembleSettings,
+    machine: TrainSettings,
+    root: Path,
+    cores: int,
+    code: str = "",
 ) -> dict[str, float | int | str]:
     """Trains the members of `method` on `dataset`, judges their ensembles, writes data/ensemble/<dataset>/<method>/ and the metrics; returns these.
 
@@ -29,8 +37,17 @@ def ensemble(
     where they would be trained to the same bytes. Raises UserError before anything starts for what cannot be trained or judged.
     """
     threads = machine.cpus_per_worker or (max(1, cores // settings.concurrent) if settings.concurrent else 1)
-    of_machine = {"threads": threads, "loader_threads": machine.loader_threads}
-    base = job_of(dataset, method, settings.seed, recipe, root, **of_machine)
+    base = job_of(
+        dataset,
+        method,
+        settings.seed,
+        recipe,
+        root,
+        threads=threads,
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        code=code,
+    )
     shards = Shards(base.shards)
     check(base, settings, shards)
     state, output = base.root / "data/state/ensemble" / dataset / method, base.root / "data/ensemble" / dataset / method
@@ -67,10 +84,10 @@ def _train(members: list[Member], settings: EnsembleSettings, machine: TrainSett
     sys.stderr.write(f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{before}\n")
     if not todo:
         return
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
+    if cluster_address() is None:
         concurrent = min(len(todo), abreast(settings, machine, cores, members[0].job.threads))
         if concurrent == 1:
-            _one_by_one(members, torch.device("cuda", 0) if _gpus(machine) else torch.device("cpu"))
+            _one_by_one(members, device_here(machine.gpu))
             return
     else:
         concurrent = settings.concurrent or len(todo)
@@ -87,24 +104,13 @@ def abreast(settings: EnsembleSettings, machine: TrainSettings, cores: int, thre
 
     Raises UserError where train.gpu asks for more GPUs than there are.
     """
-    gpus = _gpus(machine)
+    gpus = gpus_here(machine.gpu)
     if gpus and settings.concurrent and settings.concurrent > gpus:
         raise UserError(
             f"ensemble.concurrent is {settings.concurrent}, and this machine has {gpus} GPU.",
             "Lower ensemble.concurrent, leave it null, or set train.gpu: no to train on CPUs.",
         )
     return settings.concurrent or gpus or max(1, cores // threads)
-
-
-def _gpus(machine: TrainSettings) -> int:
-    """GPUs of this machine that torch can use and train.gpu allows."""
-    gpus = torch.cuda.device_count() if machine.gpu != "no" else 0
-    if machine.gpu == "yes" and not gpus:
-        raise UserError(
-            f"train.gpu is yes, and torch {torch.__version__} finds no GPU.",
-            "Install a CUDA build of torch and a driver that it supports, or set train.gpu: no.",
-        )
-    return gpus
 
 
 def _one_by_one(members: Sequence[Member], device: torch.device) -> None:

@@ -16,6 +16,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline.config.inputs import digest
 from pipeline.config.parts import Fold
 from pipeline.config.stages import EnsembleSettings
 from pipeline.data.class_split import split_classes
@@ -25,10 +26,9 @@ from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.training.job import Job, Outputs
-from pipeline.training.state import digest, identity
+from pipeline.training.state import identity
 
 EMBEDDINGS, RECORD, HISTORY = "test.arrow", "member.json", "history.csv"  # what `done` holds
-_EXPORT = Path(__file__).resolve().parents[1] / "export"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def plan(base: Job, settings: EnsembleSettings, state: Path, fingerprint: str, g
         training = recipe.training.model_copy(update={"fold": Fold(model=model, folds=settings.folds)})
         value = recipe.model_copy(update={"training": training}).model_dump(mode="json")
         job = replace(base, seed=settings.seed + number, recipe=value)
-        name = digest({"training": identity(job, fingerprint, 1, gpu), "export": _export_digest()})
+        name = digest(identity(job, fingerprint, 1, gpu))
         directory = state / f"model-{model}-repeat-{repeat}-{name}"
         outputs = Outputs(model=directory / "model", history=directory / HISTORY, log=directory / "log.json")
         members.append(Member(model, repeat, replace(job, state=directory / "state", outputs=outputs), directory, name))
@@ -130,7 +130,3 @@ def adopt(members: list[Member], output: Path) -> None:
         if whole and record["identity"] == member.identity:
             with atomic_directory(member.done) as aside:
                 shutil.copytree(found, aside, dirs_exist_ok=True)
-
-
-def _export_digest() -> str:
-    return digest({path.name: sha256_of(path) for path in sorted(_EXPORT.glob("*.py"))})

@@ -41,7 +41,7 @@ class Server:
                 pass
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that hangs up is what is tested
+        self.http.handle_error = lambda *_: None  # a client that hangs up is what is tested
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -283,9 +283,7 @@ def test_mismatch_reads_size_and_hashes(file: PublishedFile, tmp_path: Path) -> 
 
 
 def test_the_command_ends_with_a_message_and_status_one(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "pipeline.ingest.files.download", "cars", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([sys.executable, "-m", "unseen", "data", "cars", str(tmp_path)], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: Cars-196 has no official direct link.")
     assert "Traceback" not in ended.stderr

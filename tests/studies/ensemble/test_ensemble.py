@@ -186,6 +186,7 @@ def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.abreast(settings(concurrent=None), MACHINE, 8, 3) == 2
     assert module.abreast(settings(concurrent=None), MACHINE, 2, 3) == 1
     assert module.abreast(settings(concurrent=5), MACHINE, 2, 1) == 5
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     assert module.abreast(settings(concurrent=None), auto, 8, 1) == 4
     assert module.abreast(settings(concurrent=None), MACHINE, 8, 1) == 8

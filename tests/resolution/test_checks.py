@@ -1,0 +1,162 @@
+"""What stage `resolve` finds before anything long starts: missing files, recipes that fit no network, too few classes."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from pipeline.config import FolderSource, Params, PartsSource, Source, resolve
+from pipeline.config.dataset import CollageSource, CubSource, InshopSource, LandmarksSource, TokensSource
+from pipeline.config.recipe_files import published
+from pipeline.methods.fit import require_fit
+from pipeline.resolution.checks import require_distinct_cells, require_files
+from pipeline.resolution.files import check, plan
+from pipeline.runtime.errors import UserError
+from tests.params import project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(get_args(Source)[0]) if "path" in kind.model_fields], ids=lambda kind: kind.__name__)
+def test_a_set_that_is_not_there_says_what_to_do(tmp_path: Path, kind: type[CubSource]) -> None:
+    with pytest.raises(UserError) as caught:
+        require_files(kind(path=str(tmp_path / "raw")), "mine")
+    assert str(caught.value).startswith(f"{tmp_path / 'raw'} does not exist.\n")
+    assert "datasets.mine.source.path" in caught.value.remedy
+    published = kind is not FolderSource
+    assert ("Its page is http" in caught.value.remedy) is published
+
+
+def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*\n")  # as git brings it
+    (tmp_path / ".CUB_200_2011.tgz.partial").write_bytes(b"half")
+    with pytest.raises(UserError, match="is empty") as caught:
+        require_files(CubSource(path=str(tmp_path)), "cub")
+    for part in ("CUB_200_2011.tgz", "1,150,585,339 bytes", "97eceeb196236b17998738112f37df78", "unseen data cub", "vision.caltech.edu"):
+        assert part in caught.value.remedy
+    (tmp_path / "CUB_200_2011.tgz").write_bytes(b"whole")
+    require_files(CubSource(path=str(tmp_path)), "cub")
+    require_files(CubSource(path=str(tmp_path / "CUB_200_2011.tgz")), "cub")
+
+
+def test_a_set_without_a_direct_link_promises_no_download(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        require_files(InshopSource(path=str(tmp_path)), "inshop")
+    assert "unseen data" not in caught.value.remedy
+    assert "agreement" in caught.value.remedy
+
+
+def test_a_set_made_of_another_one_asks_for_that(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unseen data cifar100"):
+        require_files(CollageSource(path=str(tmp_path)), "collage")
+
+
+def test_every_part_of_landmarks_is_asked_for_unless_it_is_left_out(tmp_path: Path) -> None:
+    for part in ("sfm120k", "roxford5k"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "list.pkl").touch()
+    places = {part: str(tmp_path / part) for part in ("sfm120k", "roxford5k", "rparis6k")}
+    with pytest.raises(UserError, match=r"rparis6k does not exist[^\n]*\n.*unseen data rparis6k.*datasets\.landmarks\.source\.rparis6k"):
+        require_files(LandmarksSource(**places), "landmarks")
+    require_files(LandmarksSource(**places | {"rparis6k": None}), "landmarks")
+
+
+def test_a_set_that_is_drawn_needs_nothing() -> None:
+    require_files(PartsSource(), "parts")
+    require_files(TokensSource(), "tokens")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_committed_settings_are_valid(folder: Path) -> None:
+    (folder / "data/raw/parts").mkdir(parents=True)
+    check(plan(project(folder)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "datasets.parts.recipe.backbone.name",
+            "test_resnat",
+            r"ms on parts: timm has no network 'test_resnat'\. Did you mean test_resnet[^$]*-S '\+\+datasets\.parts\.methods\.ms\.backbone\.name=",
+        ),
+        (
+            "datasets.parts.recipe.backbone.checkpoint",
+            "none.safetensors",
+            r"The checkpoint none\.safetensors of test_resnet is missing\.[^$]*-S '\+\+datasets\.parts\.methods\.ms\.backbone\.checkpoint=\.\.\.'",
+        ),
+        (
+            "train.workers",
+            5,
+            r"5 workers cannot share a batch of 48 images[^$]*\(pipeline/recipes/datasets/parts\.yaml:\d+\)\. "
+            r"Change it with -S '\+\+datasets\.parts\.methods\.ms\.batch\.classes=",
+        ),
+        ("methods.ms.backbone.arguments", {"output_strid": 8}, r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
+        ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
+        ("methods.gsp_x", {"like": "gsp", "pooling": {"epsilom": 1.0}}, r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?"),
+        ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
+        ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
+        ("runs", {}, r"runs is not a setting"),
+    ],
+)
+def test_what_would_stop_a_stage_later_stops_the_run(folder: Path, key: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, {key: value})))
+
+
+def test_two_cells_of_one_stage_name_are_refused(folder: Path) -> None:
+    require_distinct_cells(("a", "a-b"), ("x", "b-x"[2:]))
+    with pytest.raises(
+        UserError, match=r"Method b-c on data set a and method c on data set a-b|Method c on data set a-b and method b-c on data set a"
+    ):
+        require_distinct_cells(("a", "a-b"), ("b-c", "c"))
+    sets = {name: {"source": {"kind": "parts"}} for name in ("a", "a-b")}
+    variants = {name: {"like": "ms"} for name in ("b-c", "c")}
+    changes = {"datasets": sets, "methods": variants, "run.datasets": ["a", "a-b"], "run.methods": ["b-c", "c"], "run.sweeps": []}
+    with pytest.raises(UserError, match="get the same stage name, train@a-b-c"):
+        plan(project(folder, changes))
+
+
+def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Path) -> None:
+    for name, image in product(range(21), range(3)):
+        path = folder / f"data/raw/my-birds/{name}/{image}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    changes = {
+        "run.datasets": ["my-birds"],
+        "run.methods": ["gsp", "ms"],
+        "run.sweeps": [],
+        "datasets.my-birds": {"source": {"kind": "folder"}, "recipe": {"backbone": {"name": "test_resnet"}}},
+    }
+    message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, changes)))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "changed", "message"),
+    [
+        ("cub", "irt_r", {"input.size": 232}, "takes images of 224 x 224, input.size is 232"),
+        ("cub", "gsp", {}, r"No library fetches the pretrained weights of bn_inception[^$]*backbone\.checkpoint"),
+        ("tokens", "ms", {"backbone.pretrained": True}, "Nobody has published weights of token_embedding"),
+        ("parts", "multihead", {"backbone.stages": [-9, -1]}, "feature maps"),
+        ("parts", "ms", {"pooling.name": "cls"}, "class token"),
+    ],
+)
+def test_a_recipe_that_makes_no_method_is_known_without_its_weights(dataset: str, method: str, changed: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        require_fit(resolve(Params(ROOT / "params.yaml"), dataset, method, changed))
+
+
+@pytest.mark.parametrize("dataset", ["folder", "tokens", "landmarks"])
+def test_every_recipe_makes_a_method(dataset: str) -> None:
+    params = Params(ROOT / "params.yaml")
+    for method in published("methods"):
+        require_fit(resolve(params, dataset, method, {"backbone.pretrained": False}))
