@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -92,13 +93,17 @@ class Backbone(nn.Module):
         self.input_size = tuple(embed.img_size) if embed is not None and fixed else None
         self.mean, self.std = (tuple(map(float, network.default_cfg.get(name, ours))) for name, ours in _IMAGENET.items())
         self._name, self._frozen = name, batch_norm != "batch"
-        self.network = network if self._frozen else synchronise(network)
+        network = network if self._frozen else synchronise(network)
+        # Convolutions are faster with channels last. On a CPU, torch then sums batch statistics in float32: with 5e4
+        # values per channel their relative error is 4e-6 instead of 4e-8, with 1e6 values 7e-5.
+        self.network = network.to(memory_format=torch.channels_last)
         if batch_norm == "fixed":
             fix(self.network)
         self.train()
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Features:
         network: Any = self.network
+        images = images.contiguous(memory_format=torch.channels_last)
         final, maps = network.forward_intermediates(images, indices=self._kept, norm=True)
         if self._closes:
             maps[-1] = final

@@ -1,5 +1,6 @@
 """Backbones of timm: which maps they give, what is loaded into them, what is refused."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,36 @@ def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...])
         loss = loss + features.cls.square().sum()
     loss.backward()
     assert [key for key, parameter in network.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit", "googlenet"])
+def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(name: str) -> None:
+    torch.manual_seed(0)
+    network = Backbone(name).double()
+    reference = copy.deepcopy(network).to(memory_format=torch.contiguous_format)
+    weights = [parameter for parameter in network.parameters() if parameter.ndim == 4 and min(parameter.shape[1:3]) > 1]
+    assert weights
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    images = torch.randn(3, 3, 64, 64, dtype=torch.float64)
+    last = [len(reference.network.feature_info) - 1]
+
+    def maps(each: Backbone) -> torch.Tensor:
+        """The reference reads contiguous images too: one operand with channels last is enough for that layout."""
+        if each is network:
+            return network(images).maps[0]
+        return reference.network.forward_intermediates(images, indices=last, norm=True)[1][0]
+
+    for each in (network, reference):
+        values = maps(each)
+        (values * torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)).sum().backward()
+    found, expected = ({key: p.grad for key, p in each.named_parameters()} for each in (network, reference))
+    rounding = 1e-12 * max(float(gradient.abs().max()) for gradient in expected.values())  # of gradients that are zero
+    for key, gradient in expected.items():
+        error = float((found[key] - gradient).abs().max())
+        assert error <= 1e-9 * float(gradient.abs().max()) + rounding, key
+    network.eval()
+    reference.eval()
+    torch.testing.assert_close(maps(network), maps(reference), rtol=1e-9, atol=1e-12)
 
 
 def test_tokens_have_passed_the_final_norm() -> None:

@@ -90,7 +90,8 @@ def test_mix_transformer_is_its_definition(tmp_path: Path, size: int) -> None:
 def test_weights_saved_from_a_network_load_into_it(tmp_path: Path) -> None:
     for name in OWN:
         source = Backbone(name)
-        save_file(source.network.state_dict(), tmp_path / f"{name}.safetensors")
+        state = {key: value.contiguous() for key, value in source.network.state_dict().items()}
+        save_file(state, tmp_path / f"{name}.safetensors")
         loaded = Backbone(name, checkpoint=tmp_path / f"{name}.safetensors").network.state_dict()
         assert all(torch.equal(value, loaded[key]) for key, value in source.network.state_dict().items()), name
 
