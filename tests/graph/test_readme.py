@@ -26,7 +26,7 @@ NOT_HERE = {
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.sweeps=[]'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
-    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster connects to one",
+    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }
 

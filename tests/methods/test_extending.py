@@ -37,6 +37,7 @@ from pipeline.methods.build import initial_method
 from pipeline.methods.document import members
 from pipeline.methods.method import Method
 from pipeline.pooling.log_mean_exp import LogMeanExp
+from pipeline.report import page
 from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import Learner, train_step
@@ -86,6 +87,11 @@ def test_the_lists_of_the_library_contain_the_parts() -> None:
     assert {"info_nce", "log_mean_exp"} <= names
 
 
+def test_the_section_of_the_page_has_a_template() -> None:
+    template = page._environment().get_template("ranks.html")
+    assert "<td>2</td><td>7</td>" in template.render(rows=[{"method": "ms", "median": "2", "high": "7"}])
+
+
 def test_a_misspelt_name_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(UserError, match="Did you mean info_nce"):
         resolve(Params(ROOT / "params0.yaml"), "parts", "ms", {"loss.name": "info_nc"})
@@ -95,7 +101,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion() -> None:
 def blocks() -> list[tuple[str, str, str]]:
     """Language, file and text of each block. The file is the last one that the text names before it; commands have none."""
     listed, path = [], ""
-    for match in re.finditer(r"`([\w/]+\.(?:py|md|yaml))`|^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(r"`([\w/]+\.(?:py|md|yaml|html))`|^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         path = match[1] or path
         if match[2]:
             listed.append((match[2], path, match[3]))
@@ -115,7 +121,7 @@ def added(language: str) -> list[str]:
 def apply(root: Path) -> None:
     """Writes the new files of the page below `root`, and makes its changes to existing files."""
     for language, path, text in blocks():
-        if language in ("python", "yaml"):
+        if language in ("python", "yaml", "html"):
             assert not (ROOT / path).exists(), f"{path} exists already"
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
@@ -152,7 +158,7 @@ def test_what_the_page_adds_passes_its_tests_and_trains(extended: Path) -> None:
         apply_overrides(extended / f"params{number}.yaml", re.findall(r"-S '([^']*)'", command))
     (extended / "test_training.py").write_text(TRAINS.replace("COMMANDS", str(len(commands()))), encoding="utf-8")
     own = [path for path in added("python") if path.startswith("tests/")]
-    assert len(own) == 7
+    assert len(own) == 8
     # Shapes are checked where the page adds a module; in all packages the run would take twice as long.
     checked = "--jaxtyping-packages=pipeline.losses,pipeline.pooling,pipeline.methods,beartype.beartype"
     selected = f"info_nce or log_mean_exp or test_dependencies or test_training or {' or '.join(Path(path).stem for path in own)}"

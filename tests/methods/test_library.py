@@ -106,6 +106,15 @@ def test_the_data_sets_of_the_documents_are_those_of_the_code() -> None:
             assert all(PUBLISHED[other].linked for other in quoted(row[5])), name
 
 
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/extending.md"}))  # which names new files
+def test_the_files_that_a_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"`((?:pipeline|stages|unseen|tests|docs|benchmarks)/[\w/]+(?:\.\w+)?)`", PAGES[page]))
+    linked = set(re.findall(r"\]\(([\w/]+\.md)", PAGES[page]))
+    folder = (ROOT / page).parent
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+    assert [name for name in sorted(linked) if not (folder / name).exists()] == []
+
+
 def typed() -> list[tuple[str, list[str]]]:
     """Each `dvc exp run` of the pages: the line and its overrides of params.yaml. Those of extending.md need its parts."""
     commands = []
