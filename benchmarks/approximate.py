@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from timing import interleave, ratio, save
 
-from pipeline.evaluation.search import exact_search
 from pipeline.index.approximate import Hnsw, Ivf, IvfPq, approximate_search, build, load, recall
 from pipeline.index.approximate import save as save_index
+from pipeline.index.exact import exact_search
 from pipeline.index.kinds import Setting
 from pipeline.index.sharded import Shard, sharded_search
 

@@ -17,7 +17,7 @@ from pipeline.evaluation.evaluate import DIGITS, NEIGHBOURS, Sides
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Declared
 from pipeline.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
-from pipeline.evaluation.search import exact_search
+from pipeline.index.exact import exact_search
 from pipeline.runtime.errors import UserError
 
 

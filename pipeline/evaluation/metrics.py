@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from pipeline.evaluation.rank_count import Ranks, rank_blocks
-from pipeline.evaluation.search import Neighbours, search_blocks
+from pipeline.index.exact import Neighbours, search_blocks
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 

@@ -1,6 +1,6 @@
 """The rank of every relevant row of every query, by counting instead of sorting: the whole ranking's metrics for little more than one matrix product.
 
-The k-th relevant row p_k of a query, in the order of `pipeline.evaluation.order`, stands at
+The k-th relevant row p_k of a query, in the order of `pipeline.index.order`, stands at
 
     rank(p_k) = k + #{ irrelevant g : g before p_k }
 
@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pipeline.evaluation import order
+from pipeline.index import order
 from pipeline.runtime.errors import UserError
 
 CELLS = 1 << 20  # products of a tile: 4 MiB, about 40 when sorted

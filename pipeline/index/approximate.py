@@ -23,8 +23,8 @@ import faiss
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from pipeline.evaluation import order
-from pipeline.evaluation.search import Neighbours, search_blocks
+from pipeline.index import order
+from pipeline.index.exact import Neighbours, search_blocks
 from pipeline.index.kinds import AT_SEARCH_TIME, Hnsw, Ivf, IvfPq, Setting, kind_of, propose, set_search, trained
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from pipeline.evaluation.search import search_blocks
+from pipeline.index.exact import search_blocks
 from pipeline.runtime.errors import UserError
 
 ROWS = 1 << 20  # of a part: 512 MiB at 128 dimensions, twice

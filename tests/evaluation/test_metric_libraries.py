@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.evaluation.metrics import PerQuery, Rows, per_query, quick_metrics
-from pipeline.evaluation.search import exact_search
+from pipeline.index.exact import exact_search
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.evaluation.revisited import LEVELS, Truth, averages, precision, revisited, sought_ranks, trapezoidal_ap
-from pipeline.evaluation.search import exact_search
+from pipeline.index.exact import exact_search
 from pipeline.runtime.errors import UserError
 from tests.oracles import revisited as oracle
 

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from pipeline.config.stages import ApproximateIndex, EvaluateSettings
 from pipeline.evaluation.metrics import Rows, averages, per_query
 from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.search import exact_search
 from pipeline.index import approximate
 from pipeline.index.approximate import Hnsw, Index, Ivf, IvfPq, approximate_blocks, approximate_search, build, declared, load, recall, save
+from pipeline.index.exact import exact_search
 from pipeline.index.kinds import KINDS, LEAST_PER_LIST, Setting, kind_of
 from pipeline.runtime.errors import UserError
 

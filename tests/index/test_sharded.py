@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline.data.embeddings import read, write
-from pipeline.evaluation import search
-from pipeline.evaluation.search import exact_search
+from pipeline.index import exact
+from pipeline.index.exact import exact_search
 from pipeline.index.sharded import Shard, merge, sharded_search
 from pipeline.runtime.errors import UserError
 
@@ -91,7 +91,7 @@ def test_memory_is_that_of_a_part() -> None:
 def test_a_gallery_spread_over_several_devices_gives_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAISS merges the results of its shards in an order of its own, three CPU indexes standing for three GPUs: the order here is the defined one."""
 
-    def spread(gallery: np.ndarray) -> search.Nearest:
+    def spread(gallery: np.ndarray) -> exact.Nearest:
         index = faiss.IndexShards(gallery.shape[1], False, True)
         for _ in range(3):
             index.add_shard(faiss.IndexFlatIP(gallery.shape[1]))
@@ -100,7 +100,7 @@ def test_a_gallery_spread_over_several_devices_gives_the_same(name: str, monkeyp
 
     gallery = GALLERIES[name]
     expected = exact_search(gallery, IDS, gallery, IDS, 20)
-    monkeypatch.setattr(search, "_faiss", spread)
+    monkeypatch.setattr(exact, "_faiss", spread)
     found = sharded_search(gallery, IDS, cut(gallery, 150), 20)
     assert np.array_equal(found[0], expected[0])
     assert np.array_equal(found[1], expected[1])

@@ -1,6 +1,6 @@
 """Exact K nearest neighbours by inner product, the same on every machine.
 
-The ranking is the one of `pipeline.evaluation.order`: similarities in float64 rounded to float32, ties by ascending id, the query itself left out.
+The ranking is the one of `pipeline.index.order`: similarities in float64 rounded to float32, ties by ascending id, the query itself left out.
 
 FAISS proposes candidates in float32, where two equal vectors may get unequal products in the last bit and the order of ties is its own. So k rows
 and a few more are fetched, their similarities computed anew as above, and the cut is proven: what FAISS left out has a product of at most its last
@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from pipeline.evaluation import order
+from pipeline.index import order
 from pipeline.runtime.errors import UserError
 
 SPARE = 4  # fetched beyond k and the query itself: enough that almost every cut is proven at once

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation import order
+from pipeline.index import order
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 

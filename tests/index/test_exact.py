@@ -4,8 +4,8 @@ import faiss
 import numpy as np
 import pytest
 
-from pipeline.evaluation import search
-from pipeline.evaluation.search import exact_search, search_blocks
+from pipeline.index import exact
+from pipeline.index.exact import exact_search, search_blocks
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 
@@ -133,7 +133,7 @@ def test_block_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     one = exact_search(gallery, ids, gallery, ids, 9)
     for block, cells, spare, wider in ((7, 1 << 20, 4, 4), (4096, 300, 4, 4), (64, 1 << 12, 0, 2), (1, 1, 1, 50)):
         for name, value in (("BLOCK", block), ("CELLS", cells), ("SPARE", spare), ("WIDER", wider)):
-            monkeypatch.setattr(search, name, value)
+            monkeypatch.setattr(exact, name, value)
         other = exact_search(gallery, ids, gallery, ids, 9)
         assert np.array_equal(one[0], other[0])
         assert np.array_equal(one[1], other[1])
@@ -166,7 +166,7 @@ def test_blocks_come_in_query_order_and_hold_few_rows() -> None:
     assert len(blocks) == 3
     assert np.array_equal(np.concatenate([block.queries for block in blocks]), ids)
     wide = next(iter(search_blocks(gallery, ids, gallery, ids, 5000)))
-    assert wide.positions.size <= search.CELLS
+    assert wide.positions.size <= exact.CELLS
 
 
 def test_a_value_that_is_not_finite_is_refused() -> None:
@@ -185,9 +185,9 @@ def test_an_id_that_occurs_twice_is_refused() -> None:
 
 def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU build that multiplied in TF32 would leave neighbours out unseen: its products are checked."""
-    honest = search._faiss
+    honest = exact._faiss
 
-    def careless(gallery: np.ndarray) -> search.Nearest:
+    def careless(gallery: np.ndarray) -> exact.Nearest:
         nearest = honest(gallery)
 
         def rounded(queries: np.ndarray, fetch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +196,7 @@ def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatc
 
         return rounded
 
-    monkeypatch.setattr(search, "_faiss", careless)
+    monkeypatch.setattr(exact, "_faiss", careless)
     with pytest.raises(UserError, match=r"off by 1\.0e-03"):
         exact_search(gaussian(100, 8), np.arange(100), gaussian(100, 8), np.arange(100), 2)
 
