@@ -25,11 +25,10 @@ from pipeline.index.approximate import Hnsw, Ivf, IvfPq, approximate_search, bui
 from pipeline.index.approximate import save as save_index
 from pipeline.index.exact import exact_search
 from pipeline.index.kinds import Setting
-from pipeline.index.sharded import Shard, sharded_search
 
 ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 DIM, QUERIES, K, ROUNDS = 128, 1000, 10, 3
-EXACT, PARTS = "exact", 8
+EXACT = "exact"
 SPECTRA = {"decaying": 0.5, "flat": 0.0}  # exponent of the decay
 INDEXES: dict[str, tuple[tuple[Setting, float], ...]] = {  # built once, searched at each setting; the least recall of either spectrum
     "ivf": ((Ivf(probes=16), 0.5), (Ivf(probes=64), 0.7), (Ivf(probes=256), 0.85)),
@@ -68,12 +67,8 @@ def measure(spectrum: str) -> tuple[dict[str, dict[str, float]], bool]:
     vectors, ids = gallery(SPECTRA[spectrum]), np.arange(ROWS)
     chosen = np.sort(np.random.default_rng(1).permutation(ROWS)[:QUERIES])
     queries = vectors[chosen]
-    shards = [Shard(ids[part], vectors[part]) for part in np.array_split(ids, PARTS)]
-    turns: dict[str, Callable[[], object]] = {
-        EXACT: lambda: exact_search(queries, chosen, vectors, ids, K),
-        f"{EXACT}, {PARTS} parts merged": lambda: sharded_search(queries, chosen, shards, K),
-    }
-    rows: dict[str, dict[str, float]] = {name: {"recall": 1.0, "bytes": 4 * DIM, "build": 0.0} for name in turns}
+    turns: dict[str, Callable[[], object]] = {EXACT: lambda: exact_search(queries, chosen, vectors, ids, K)}
+    rows: dict[str, dict[str, float]] = {EXACT: {"recall": 1.0, "bytes": 4 * DIM, "build": 0.0}}
     least: dict[str, float] = {}
     for settings in INDEXES.values():
         index, seconds = built(lambda settings=settings: build(vectors, ids, settings[0][0]))

@@ -201,6 +201,26 @@ def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatc
         exact_search(gaussian(100, 8), np.arange(100), gaussian(100, 8), np.arange(100), 2)
 
 
+def test_a_gallery_spread_over_several_devices_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAISS merges the results of its shards in its own order. Three CPU indexes stand for three GPUs."""
+
+    def spread(gallery: np.ndarray) -> exact.Nearest:
+        index = faiss.IndexShards(gallery.shape[1], False, True)
+        for _ in range(3):
+            index.add_shard(faiss.IndexFlatIP(gallery.shape[1]))
+        index.add(gallery)
+        return index.search
+
+    ids = np.random.default_rng(3).permutation(1000)[:400]
+    for gallery in (gaussian(400, 10), signs(400, 6), repeated(400, 5, 1)):
+        expected = exact_search(gallery, ids, gallery, ids, 20)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "_faiss", spread)
+            actual = exact_search(gallery, ids, gallery, ids, 20)
+        assert np.array_equal(actual[0], expected[0])
+        assert np.array_equal(actual[1], expected[1])
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(faiss.get_num_gpus() == 0, reason="this FAISS has no GPU")
 def test_gpu_and_cpu_agree(monkeypatch: pytest.MonkeyPatch) -> None:
