@@ -1,4 +1,7 @@
-"""What the numbers mean, written down and hashed: two metrics files with one protocol hash may be compared, others may not."""
+"""The declaration of an evaluation protocol.
+
+Two metrics files are comparable only if the hashes are equal.
+"""
 
 import dataclasses
 import hashlib
@@ -6,21 +9,23 @@ import json
 
 
 class Declared:
-    """A declaration in words and numbers: a frozen dataclass."""
+    """A declaration in words and numbers. Subclasses are frozen dataclasses."""
 
     def declaration(self) -> dict[str, object]:
-        """As JSON holds it."""
+        """The values that JSON contains."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def hash(self) -> str:
         """sha256 of the canonical JSON text, in hex."""
-        text = json.dumps(self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(
+            self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
 class Protocol(Declared):
-    """The declaration. An edit of any word here gives every metrics file another hash: edit when the meaning changes."""
+    """The protocol of retrieval. Each word is part of the hash: edit a word only if the meaning changes."""
 
     split: str
     recall_at: tuple[int, ...]
@@ -42,7 +47,9 @@ class Protocol(Declared):
     r_precision: str = "share of relevant images among the first R neighbours"
     map_at_r: str = "(1/R) sum over the relevant ranks j <= R of the precision at j"
     map: str = "(1/R) sum over all relevant ranks j of the precision at j, whole ranking, not interpolated"
-    nmi: str = "2 I / (H + H) of labels and k-means clusters of all rows, as many as classes, 20 iterations, seeded"
+    nmi: str = (
+        "2 I / (H + H) of labels and k-means clusters of all rows, as many as classes, 20 iterations, seeded"
+    )
     average: str = "arithmetic mean over queries"
     class_mean: str = "arithmetic mean over classes of the means over their queries"
     interval: str = "percentiles of the average over classes resampled with replacement"

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
+from pipeline.evaluation.statistics.comparison import Comparison, compare
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
 from pipeline.report.inputs import Inputs
 from pipeline.report.joint_intervals import column_of
 from pipeline.report.opening import Leader

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from pipeline.evaluation.bootstrap import class_intervals
-from pipeline.evaluation.comparison import read_runs
-from pipeline.evaluation.tables import file_of
+from pipeline.evaluation.statistics.bootstrap import class_intervals
+from pipeline.evaluation.tables import file_of, read_runs
 from pipeline.report.inputs import Run
 from pipeline.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
 from pipeline.runtime.errors import UserError

@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
+from pipeline.evaluation.statistics.comparison import Comparison, compare
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
 from pipeline.report.comparison_section import Pair, compared, comparison_section, leader
 from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.outcome import Shown
@@ -88,13 +91,13 @@ def test_ahead_takes_interval_and_p_value(one: Pair, ahead: str | None) -> None:
 
 
 def test_several_seeds_must_agree_before_the_page_opens_with_a_lead() -> None:
-    sure, unsure = Average(0.02, 0.01, 0.01, 0.03, "seeds (t)"), Average(0.02, 0.1, -0.3, 0.3, "seeds (t)")
+    sure, unsure = Average(0.02, 0.01, 0.01, 0.03), Average(0.02, 0.1, -0.3, 0.3)
     found = leader(
         [pair(0.01, 0.05, 0.01, sure), pair(0.01, 0.05, 0.01, unsure, names="ac"), pair(0.01, 0.05, 0.01, sure, names="bc")], "a", "map_at_r"
     )
     assert found is not None
     assert (found.ahead, found.open) == (["b"], ["c"])
-    behind = leader([pair(-0.05, -0.01, 0.01, Average(-0.02, 0.01, -0.03, -0.01, "seeds (t)"))], "b", "map_at_r")
+    behind = leader([pair(-0.05, -0.01, 0.01, Average(-0.02, 0.01, -0.03, -0.01))], "b", "map_at_r")
     assert behind is not None
     assert behind.ahead == ["a"]
     assert leader([pair(0.01, 0.05, 0.01)], "a", "recall_at_1") is None
@@ -138,5 +141,5 @@ def test_methods_of_other_queries_are_refused(make_project: Callable[..., Path])
     root = make_project(noise=TWO)
     path = root / "evaluation/birds/poor/0/queries.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(UserError, match="not about the same queries"):
+    with pytest.raises(UserError, match="does not contain the same queries"):
         compared(read_inputs(root, ("birds",), tuple(TWO), (0,)), "birds")

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.bootstrap import CHUNK
-from pipeline.evaluation.comparison import over_seeds
-from pipeline.evaluation.evaluate import Extent, Sides, evaluate
+from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.tables import write_queries, write_table
+from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.statistics.bootstrap import CHUNK
+from pipeline.evaluation.statistics.seeds import over_seeds
+from pipeline.evaluation.tables import query_table, write_table
 from pipeline.report.geometry_section import _means
 from pipeline.report.inputs import Inputs, Run, read_inputs
 from pipeline.report.joint_intervals import joint_intervals
@@ -68,7 +69,7 @@ def runs(tmp_path: Path) -> list[Run]:
         metrics, results = evaluate(Sides(rows, rows), {"last": Sides(last, last)}, protocol, Extent(class_means=True, nmi=True))
         (tmp_path / str(seed)).mkdir()
         for network, file in (("selected", "queries.parquet"), ("last", "queries-last.parquet")):
-            write_queries(tmp_path / str(seed) / file, results[network])
+            write_table(tmp_path / str(seed) / file, query_table(results[network]))
         found.append(run_of(tmp_path / str(seed), seed, metrics, protocol))
     return found
 
@@ -154,7 +155,7 @@ def test_what_is_missing_or_of_another_evaluation_is_refused(runs: list[Run]) ->
     with pytest.raises(UserError, match=r"2/queries\.parquet has no column r_precision"):
         joint_intervals(runs)
     pq.write_table(kept.slice(1), runs[2].query_file)
-    with pytest.raises(UserError, match="not about the same queries"):
+    with pytest.raises(UserError, match="does not contain the same queries"):
         joint_intervals(runs)
     runs[2].query_file.unlink()
     with pytest.raises(UserError, match=r"2/queries\.parquet cannot be read"):

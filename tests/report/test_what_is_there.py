@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.embeddings import read
-from pipeline.evaluation.evaluate import Sides
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.tables import write_table
 from pipeline.report.generalization_section import over_training
 from pipeline.report.inputs import read_inputs
