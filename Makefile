@@ -2,7 +2,9 @@
 # make test    environment, then everything that can fail: lint, types, import walls, all tests
 # make check   the two-minute part of `make test`
 # make data    DATASET=cub: the published files of a data set, with resume and hash check, into data/raw/cub
-# make bench   measured against the floors, as ratios
+# make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
+# make cluster the packages of `ray job submit` and of the dashboard
+# make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,9 +15,9 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint data named bench help
+.PHONY: repro test check lint data named bench cluster lock help
 help:
-	@sed -n '1,5s/^# //p' Makefile
+	@sed -n '1,8s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -44,19 +46,42 @@ named:
 	@test -n '$(DATASET)' || { echo "Say which: make data DATASET=cub (or sop, cifar10, cifar100, omniglot, sfm120k, roxford5k, rparis6k)"; exit 2; }
 
 bench: $(VENV)/.development-$(FAISS)
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || exit 1; done
+	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
+	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'
 	@echo "== creating the environment in $(VENV) with $(PYTHON)"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime-$(FAISS): pyproject.toml | $(VENV)/bin/python
+# All packages have the versions and hashes of requirements/*.txt. torch has a version only: the configuration of pip
+# chooses among its builds, and the CUDA build needs its libraries besides.
+INSTALL := $(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation
+LOCKED := $(INSTALL) --require-hashes
+LOCKS := $(wildcard requirements/*.txt)
+define install
+	$(LOCKED) -r requirements/build.txt
+	$(LOCKED) -r requirements/runtime.txt -r requirements/faiss-$(FAISS).txt $(1)
+	$(INSTALL) -r requirements/torch.txt
+	@if $(VENV)/bin/python -c 'import importlib.metadata as m; exit("cuda" not in str(m.requires("torch")))'; \
+	  then $(LOCKED) -r requirements/cuda.txt; fi
+	$(INSTALL) -e .
+	@$(VENV)/bin/python -m pip check
+endef
+
+$(VENV)/.runtime-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
 	@echo "== installing ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
-	$(VENV)/bin/python -m pip install --quiet -e '.[$(FAISS)]'
+	$(call install)
 	@touch $@
 
-$(VENV)/.development-$(FAISS): pyproject.toml | $(VENV)/bin/python
+$(VENV)/.development-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
 	@echo "== installing with development tools ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
-	$(VENV)/bin/python -m pip install --quiet -e '.[$(FAISS),dev]'
+	$(call install,-r requirements/development.txt)
 	@touch $@ $(VENV)/.runtime-$(FAISS)
+
+cluster: $(VENV)/.runtime-$(FAISS)
+	$(LOCKED) -r requirements/cluster.txt
+
+lock: $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet uv==0.13.9
+	$(VENV)/bin/python requirements/lock.py $(if $(UPGRADE),--upgrade)

@@ -29,7 +29,7 @@ from timing import interleave, ratio, save
 
 from pipeline.config import IngestSettings
 from pipeline.config.dataset import CubSource, SopSource
-from pipeline.data.decode import decode
+from pipeline.data.decode import FORMATS, decode
 from pipeline.data.scratch import Scratch
 from pipeline.ingest.census import Count
 from pipeline.ingest.files.tarball import inflate
@@ -102,7 +102,7 @@ def timed(root: Path) -> dict[str, Callable[[], object]]:
         REUSE: lambda: [decode(np.frombuffer(image, np.uint8), scratch) for image in images],
         INFLATE: lambda: inflate(root / "cub.tgz", root / "cub.tar"),
         OURS: lambda: [decode(np.frombuffer(image, np.uint8)) for image in images],
-        PILLOW: lambda: [np.asarray(Image.open(io.BytesIO(image)).convert("RGB")) for image in images],
+        PILLOW: lambda: [np.asarray(Image.open(io.BytesIO(image), formats=FORMATS).convert("RGB")) for image in images],
         "ingest, zip": lambda: run(SopSource(path=str(root / "sop.zip")), dataset="sop"),
         "ingest, folder": lambda: run(SopSource(path=str(root / "sop")), dataset="sop"),
         "ingest, tgz": lambda: run(CubSource(path=str(root / "cub.tgz")), dataset="cub"),

@@ -17,7 +17,7 @@ from PIL import Image
 from timing import gemm_gflops, interleave, ratio, save
 
 from pipeline.config.parts import Batch, Input
-from pipeline.data.decode import decode
+from pipeline.data.decode import FORMATS, decode
 from pipeline.data.loader import TrainLoader, normalize
 from pipeline.data.sampler import PKSampler
 from pipeline.data.shards import Shards, ShardWriter
@@ -82,7 +82,7 @@ def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, inpu
         for position, key in zip(draw.positions.tolist(), draw.keys.tolist(), strict=True):
             numbers = SplitMix64(key)
             with open(files[position], "rb") as file:
-                image = Image.open(file).convert("RGB")
+                image = Image.open(file, formats=FORMATS).convert("RGB")
             left, top, width, height = random_crop(*image.size, numbers, input)
             image = image.crop((left, top, left + width, top + height)).resize((input.size, input.size), Image.Resampling.BILINEAR)
             if numbers.uniform() < input.flip:

@@ -1,6 +1,7 @@
-"""What Ray adds to a training: seconds from the call to the first line of the loop, and from its last line to the return, beside a bare process.
+"""Seconds that Ray adds to a training: from the call to the first line of the loop, and from its last line
+to the return.
 
-The bare process imports what the loop imports.
+They are compared with a bare process that imports what the loop imports.
 """
 
 import json
@@ -12,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cluster.training import run_training
-from pipeline.config import Params, TrainSettings, resolve
+from pipeline.config import Params, Recipe, TrainSettings, resolve
 from pipeline.runtime.files import write_json
 from pipeline.runtime.stage import ROOT
 from pipeline.training.job import job_of
+
+DATASET, METHOD = "parts", "ms"
+
+
+def recipe() -> Recipe:
+    return resolve(Params(ROOT / "params.yaml"), DATASET, METHOD)
 
 
 def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
@@ -31,10 +38,9 @@ def main() -> None:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import pipeline.training.loop"], check=True, cwd=ROOT)
     print(f"bare process with the loop's imports: {time.perf_counter() - start:5.1f} s")
-    recipe = resolve(Params(ROOT / "params.yaml"), "parts", "baseline")
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as directory:
-            job = job_of("parts", "baseline", 0, recipe, Path(directory), 1, 1)
+            job = job_of(DATASET, METHOD, 0, recipe(), Path(directory))
             start = time.perf_counter()
             run_training(job, TrainSettings(workers=workers), loop)
             whole = time.perf_counter() - start

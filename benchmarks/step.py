@@ -21,10 +21,11 @@ import torch
 from timing import save
 
 from pipeline.config import Params, Recipe, resolve
+from pipeline.data.loader import TrainBatch
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import mixed_precision, train_step
+from pipeline.training.step import Learner, mixed_precision, train_step
 
 REQUIRED = 0.95  # on a GPU
 METHODS = ("ms", "contrastive", "triplet", "proxy_anchor", "proxy_nca", "nsoftmax", "xbm", "snca", "crt", "multihead", "gsp", "irt_l", "irt_r")
@@ -76,11 +77,11 @@ def _measured(recipe: Recipe, device: torch.device, compiled: bool) -> tuple[lis
         images = images.to(memory_format=torch.channels_last)
     labels = torch.arange(batch, device=device) // recipe.batch.images_per_class
     samples = torch.arange(batch, device=device)
-    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), device)
+    learner = Learner(method, build_optimizer(recipe.optimizer, method.parameter_groups(), device), recipe, seed=0)
     counter = itertools.count()
 
     def step() -> None:
-        train_step(method, optimizer, images, labels, samples, recipe, 0, next(counter), 0, str)
+        train_step(learner, TrainBatch(next(counter), images, labels, samples))
 
     floor_images = (images.float() / 255).contiguous(memory_format=torch.channels_last if device.type == "cuda" else torch.contiguous_format)
 

@@ -5,17 +5,18 @@ from itertools import product
 from pathlib import Path
 
 from pipeline.analysis.analyze import COLUMNS, analyze, numbers
-from pipeline.config import AnalyzeSettings, Params, RunSettings, settings
+from pipeline.config.inputs import AnalyzeInputs, read_inputs
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.runtime.stage import main
 
 
 def run() -> None:
     """Analyses the embeddings of all data sets, methods and seeds of the run."""
-    params = Params.of_stage()
-    axes, how = settings(params, "run", RunSettings), settings(params, "analyze", AnalyzeSettings)
+    inputs = read_inputs(AnalyzeInputs, "analyze").settings
+    axes, how = inputs.run, inputs.analyze
     transfer = how.transfer_splits, how.transfer_classes, how.transfer_ridge
-    runs = analyze(Path("data/embeddings"), product(axes.datasets, axes.methods, axes.seeds), how.histogram_bins, how.pairs, *transfer)
+    cells = product(axes.datasets, axes.methods, axes.seeds)
+    runs = analyze(Path("data/embeddings"), cells, how.histogram_bins, how.pairs, *transfer)
     with atomic_directory(Path("data/analysis")) as directory:
         with (directory / "table.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")

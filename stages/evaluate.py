@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.config.params import Params
-from pipeline.config.resolve import settings
-from pipeline.config.stages import EvaluateSettings
+from pipeline.config.inputs import EvaluateInputs, read_inputs
 from pipeline.evaluation.run import evaluate_run, write
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.runtime.stage import main
@@ -12,9 +10,9 @@ from pipeline.runtime.stage import main
 
 def run(dataset: str, method: str, seed: int) -> None:
     """Evaluates the networks of a run on the test classes, or on the benchmarks of a landmark set."""
-    evaluate = settings(Params.of_stage(), "evaluate", EvaluateSettings)
+    inputs = read_inputs(EvaluateInputs, "evaluate", dataset, method)
     name = Path(dataset, method, str(seed))
-    evaluation = evaluate_run(Path("data/embeddings", name), evaluate)
+    evaluation = evaluate_run(Path("data/embeddings", name), inputs.settings.evaluate)
     with atomic_directory(Path("data/evaluation", name)) as directory:
         write(directory, evaluation)
     write_json(Path("data/metrics", dataset, method, f"{seed}.json"), evaluation.metrics)

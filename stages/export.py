@@ -2,18 +2,19 @@
 
 from pathlib import Path
 
-from pipeline.config.params import Params
-from pipeline.config.resolve import settings
-from pipeline.config.stages import ExportSettings
+from pipeline.config import ExportSettings, Params, settings
+from pipeline.config.inputs import ExportInputs, read_inputs
 from pipeline.export.model import export_model
 from pipeline.runtime.stage import main
 
 
 def run(dataset: str, method: str, seed: int) -> None:
     """Embeds the images of a data set with the selected, the last and the untrained weights of a model."""
-    wanted = settings(Params.of_stage(), "export", ExportSettings)
+    inputs = read_inputs(ExportInputs, "export", dataset, method).settings
+    workers = settings(Params(), "export", ExportSettings).workers
+    how = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
     name = Path(dataset, method, str(seed))
-    export_model(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), wanted)
+    export_model(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), how)
 
 
 if __name__ == "__main__":

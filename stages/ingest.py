@@ -1,9 +1,9 @@
-"""Stage ingest: image files -> shards."""
+"""Image files -> shards."""
 
 import sys
 from pathlib import Path
 
-from pipeline.config import Params, dataset_settings
+from pipeline.config.inputs import IngestInputs, read_inputs
 from pipeline.ingest.ingest import ingest
 from pipeline.ingest.remarks import remarks
 from pipeline.runtime.stage import main
@@ -11,10 +11,10 @@ from pipeline.runtime.stage import main
 
 def run(dataset: str) -> None:
     """Reads the source of a data set and writes its shards."""
-    source, settings = dataset_settings(Params.of_stage(), dataset)
+    settings = read_inputs(IngestInputs, "ingest", dataset).settings
     output = Path("data/shards") / dataset
-    manifest = ingest(source, settings, output, dataset)
-    sys.stderr.writelines(f"note: {line}\n" for line in remarks(source, manifest, output, dataset))
+    manifest = ingest(settings.source, settings.ingest, output, dataset)
+    sys.stderr.writelines(f"note: {line}\n" for line in remarks(settings.source, manifest, output, dataset))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Everything the other stages made -> one HTML page that opens offline."""
+"""The results of all stages -> one HTML page that opens offline."""
 
 from pathlib import Path
 
-from pipeline.config import Params, ReportSettings, RunSettings, settings
-from pipeline.report.inputs import read_inputs
+from pipeline.config.inputs import ReportInputs, read_inputs
+from pipeline.report.inputs import read_inputs as read_results
 from pipeline.report.page import build
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.stage import main
@@ -11,10 +11,10 @@ from pipeline.runtime.stage import main
 
 def run() -> None:
     """Builds data/report/index.html from all data sets, methods and seeds of the run."""
-    params = Params.of_stage()
-    axes, how = settings(params, "run", RunSettings), settings(params, "report", ReportSettings)
-    inputs = read_inputs(Path("data"), axes.datasets, axes.methods, axes.seeds, axes.sweeps, axes.ensembles)
-    page = build(inputs, how.title, how.queries, how.neighbours, how.thumbnail)
+    inputs = read_inputs(ReportInputs, "report").settings
+    axes, how = inputs.run, inputs.report
+    results = read_results(Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles)
+    page = build(results, how.title, how.queries, how.neighbours, how.thumbnail)
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page, encoding="utf-8")
 

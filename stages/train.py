@@ -1,25 +1,36 @@
-"""Stage `train`: shards -> weights and history of one method on one data set under one seed."""
+"""Shards -> weights and history of one method on one data set under one seed."""
 
 import os
 from pathlib import Path
 
 from pipeline.cluster.training import run_training
-from pipeline.config import Params, TrainSettings, resolve, settings
+from pipeline.config import Params, TrainSettings, settings
 from pipeline.config.command import in_full
+from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.runtime.stage import main
 from pipeline.training.job import check_world, job_of, say_unwatched
 
 
 def run(dataset: str, method: str, seed: int) -> None:
     """Trains a method on a data set under a seed, on the workers of block `train`; resumes where a run of the same settings stopped."""
-    params = Params.of_stage()
-    recipe = resolve(params, dataset, method)
-    machine = settings(params, "train", TrainSettings)
+    params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
+    recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = machine.cpus_per_worker or max(1, cores // machine.workers)
     with in_full(params, dataset, method):
         check_world(recipe, machine.workers)
-        run_training(job_of(dataset, method, seed, recipe, Path.cwd(), threads, machine.loader_threads), machine)
+        job = job_of(
+            dataset,
+            method,
+            seed,
+            recipe,
+            Path.cwd(),
+            threads=threads,
+            loader_threads=machine.loader_threads,
+            checkpoint_every=machine.checkpoint_every,
+            code=inputs.code_digest,
+        )
+        run_training(job, machine)
     say_unwatched(recipe, f"train@{dataset}-{method}-{seed}")
 
 

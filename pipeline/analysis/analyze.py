@@ -4,7 +4,6 @@ Each run has a row for the selected network and a row for the untrained network.
 methods that pool by prototypes.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pipeline.analysis.similarity import Histogram, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from pipeline.analysis.transfer import LEAST_CLASSES, attribute_transfer
 from pipeline.data.embeddings import Embeddings, read
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.progress import track
 
 DIGITS = 6  # significant digits in the files: the last bits of a sum depend on the number of BLAS threads
@@ -97,7 +97,7 @@ def analyze(
                 }
             files = ("test", "train", "test-last") if network == "selected" else (name,)
             paths = {file: folder / f"{file}.arrow" for file in files}
-            digests = {file: _sha256(path) for file, path in paths.items() if path.is_file()}
+            digests = {file: sha256_of(path) for file, path in paths.items() if path.is_file()}
             values = identity | row
             rounded_row = {column: rounded(values.get(column)) for column in COLUMNS}
             result.append(Run(rounded_row, identity | curves, digests))
@@ -200,11 +200,6 @@ def numbers(runs: Iterable[Run]) -> dict[str, Any]:
             )
             leaf.update({name: row[name] for name in COLUMNS[4:] if row[name] is not None})
     return tree
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def rounded(value: Any) -> Any:

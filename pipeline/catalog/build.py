@@ -18,10 +18,10 @@ from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
 from pipeline.ingest.collection import Content
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.skim import require_whole
-from pipeline.ingest.sources.folder import SUFFIXES, Directory
+from pipeline.ingest.sources.folder import CONVERT, SUFFIXES, Directory, unread_images, unread_sentence
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_directory, atomic_file, write_json
+from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
 from pipeline.runtime.progress import track
 
 BLOCK = 2048  # pictures that are embedded before they are kept
@@ -40,15 +40,18 @@ class Listed(NamedTuple):
 def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, processes: int | None = None) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
 
-    A catalog that is there is brought up to date: new pictures are added, those that are gone leave, and vectors of unchanged files are kept as long
-    as the model is the same one. A picture is known by its bytes, so moving files embeds nothing. What a killed build had embedded lies in
-    `<output>.unfinished` and is taken from there.
+    An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of
+    unchanged files are kept if the model is the same. A picture is identified by its bytes, so moving files
+    embeds nothing.
+    A damaged catalog is built again from the pictures. Vectors that a killed build had embedded are read from
+    `<output>.unfinished`.
 
-    Raises UserError where there is no picture, the model is incomplete, the disk is full, or, unless `skip_damaged`, a picture cannot be read; then
-    nothing has changed. Skipped ones are named in catalog.json.
+    Raises UserError if there is no picture, the model is incomplete, the disk is full, or, unless
+    `skip_damaged`, a picture cannot be read; then nothing has changed. Skipped ones are named in catalog.json.
     """
     model, photos, output = Path(model), Path(photos), Path(output)
-    if output.exists() and not (output / ABOUT).is_file():
+    restore_directory(output)
+    if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is no catalog.", "Name another directory, or remove it.")
     embedder = Embedder(model)
     fingerprint = embedder.fingerprint()
@@ -85,13 +88,19 @@ def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, p
 
 
 def listed(photos: Path, processes: int | None = None) -> Listed:
-    """Reads every picture below a folder to its end. Files that are no pictures by their name, and hidden ones, are left alone and counted."""
+    """Reads every picture below a folder to its end.
+
+    Files that are no pictures by their name are left alone and counted; hidden ones are ignored. Images in
+    formats that are not read are named in a warning. Raises UserError if a folder cannot be listed.
+    """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:
         sys.stderr.write(f"catalog: left alone: {', '.join(f'{count:,} {suffix}' for suffix, count in sorted(others.items()))}\n")
+    if unread := unread_images(names):
+        sys.stderr.write(f"catalog: warning: {unread_sentence(unread)} {CONVERT}\n")
     paths, digests, damaged = [], [], {}
     results = outcomes(pictures, Job(files.read, _digest), processes)
     for name, result in zip(track(pictures, "catalog: read", "pictures"), results, strict=True):
@@ -119,11 +128,20 @@ def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
     )
 
 
+def _is_catalog(output: Path) -> bool:
+    """Whether a build made this directory, even if one of its files is missing. Others are never replaced."""
+    return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
+
+
 def _earlier(output: Path, fingerprint: str) -> Vectors:
-    """The vectors of the catalog that is there, if this model made it."""
+    """The vectors of the existing catalog, if it is whole and this model made it."""
     if not output.exists():
         return {}
-    catalog = Catalog(output)
+    try:
+        catalog = Catalog(output)
+    except UserError as error:
+        sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded anew\n")
+        return {}
     if catalog.about["fingerprint"] != fingerprint:
         sys.stderr.write(f"catalog: {output} was made by another model ({catalog.about['model']}): every picture is embedded anew\n")
         return {}

@@ -21,6 +21,7 @@ from pipeline.catalog.embedder import Embedder, Picture
 from pipeline.runtime.errors import UserError
 
 INDEX, PICTURES, ABOUT, MODEL = "index.faiss", "pictures.parquet", "catalog.json", "model"
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint"}
 _REMEDY = "Build the catalog again: python -m pipeline.catalog build."
 
 
@@ -36,7 +37,7 @@ class Catalog:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        self.about: dict[str, Any] = self._read(ABOUT, lambda path: json.loads(path.read_text(encoding="utf-8")))
+        self.about: dict[str, Any] = self._read(ABOUT, _about)
         table: pa.Table = self._read(PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
@@ -87,3 +88,11 @@ class Catalog:
             return reader(path)
         except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
             raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _REMEDY) from error
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """What catalog.json contains. Raises ValueError if it is not what `build` writes."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(about, dict) or not about.keys() >= _ABOUT_KEYS:
+        raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_KEYS))}")
+    return about

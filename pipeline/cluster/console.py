@@ -13,14 +13,17 @@ from pathlib import Path
 
 
 class Console(io.TextIOWrapper):
-    """A standard error for a worker: unbuffered, and a terminal where the stage's own is one."""
+    """The standard error of a worker: unbuffered, and a terminal if the standard error of the stage is one.
 
-    def __init__(self, path: Path, live: bool) -> None:
+    `columns` is `terminal_columns(sys.stderr)` of the stage: None if it is a log.
+    """
+
+    def __init__(self, path: Path, columns: int | None) -> None:
         super().__init__(io.FileIO(path, "a"), encoding="utf-8", write_through=True)
-        self.live = live
+        self.columns = columns
 
     def isatty(self) -> bool:
-        return self.live
+        return self.columns is not None
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from pipeline.runtime.errors import UserError
 

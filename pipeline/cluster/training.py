@@ -22,6 +22,7 @@ from pipeline.cluster.console import Console, copied
 from pipeline.config.stages import TrainSettings
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
+from pipeline.runtime.progress import terminal_columns
 from pipeline.training.job import Job, check_world
 
 Loop = Callable[..., dict[str, Any]]  # as pipeline.training.loop.train, which None stands for: importing it here would cost the driver seconds
@@ -75,7 +76,7 @@ def fit(
         console = directory / "console"
         trainer = Trainer(
             work,
-            train_loop_config={"job": job, "console": console, "live": sys.stderr.isatty(), "loop": loop},
+            train_loop_config={"job": job, "console": console, "columns": terminal_columns(sys.stderr), "loop": loop},
             torch_config=TorchConfig(backend="nccl" if "GPU" in bundle else "gloo"),
             scaling_config=ScalingConfig(num_workers=workers, use_gpu="GPU" in bundle, resources_per_worker=bundle),
             run_config=RunConfig(
@@ -119,7 +120,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     device = ray.train.torch.get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    sys.stderr = Console(config["console"], config["live"])
+    sys.stderr = Console(config["console"], config["columns"])
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # an error travels to the stage, which prints it once
     result = train(job, context.get_world_rank(), context.get_world_size(), device)
     return {"result": result, "began": began, "ended": time.time()}

@@ -1,6 +1,7 @@
 """What a run may say: frozen models in which an unknown key is an error, and their resolution from params.yaml."""
 
-from pipeline.config.dataset import Dataset, FolderSource, IngestSettings, PartsSource, Source
+from pipeline.config.dataset import FolderSource, IngestSettings, PartsSource, Source
+from pipeline.config.document import Params
 from pipeline.config.methods import (
     BaselineRecipe,
     CrtRecipe,
@@ -10,8 +11,7 @@ from pipeline.config.methods import (
     Recipe,
     parse_recipe,
 )
-from pipeline.config.params import Params
-from pipeline.config.resolve import dataset_settings, resolve, settings
+from pipeline.config.resolve import dataset_settings, resolve, settings, sweep_settings
 from pipeline.config.stages import (
     AnalyzeSettings,
     EnsembleSettings,
@@ -27,7 +27,6 @@ __all__ = [
     "AnalyzeSettings",
     "BaselineRecipe",
     "CrtRecipe",
-    "Dataset",
     "EnsembleSettings",
     "EvaluateSettings",
     "ExportSettings",
@@ -48,4 +47,5 @@ __all__ = [
     "parse_recipe",
     "resolve",
     "settings",
+    "sweep_settings",
 ]

@@ -1,4 +1,4 @@
-"""What to type: a setting as an argument of `dvc exp run -S`, and errors about a recipe that say where its fields stand."""
+"""Settings as arguments of `dvc exp run -S`, and errors about a recipe completed by where its fields are set."""
 
 import contextlib
 import json
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.config.params import Params
-from pipeline.config.resolve import ABSENT, Leaf, at, layers_of, resolve, trace
+from pipeline.config.document import Params
+from pipeline.config.resolve import ABSENT, Leaf, at, resolve, trace
 from pipeline.runtime.errors import UserError
 
 _FIELD = re.compile(r"(?<![\w.])([a-z_]+(?:\.[a-z_]+)+)(?:=(\S*[^\s,;.]))?")
@@ -15,7 +15,7 @@ _PLAIN = re.compile(r"[\w./:+~@%-]*")
 
 
 def option(params: Params, key: str, value: str) -> str:
-    """`-S 'key=value'`, with `++` where params.yaml does not hold the key yet."""
+    """`-S 'key=value'`, with `++` where params.yaml does not have the key yet."""
     new = "++" if params.line(key) is None else ""
     return f"-S '{new}{key}={value}'"
 
@@ -23,7 +23,7 @@ def option(params: Params, key: str, value: str) -> str:
 def literal(value: Any) -> str:
     """A value as DVC's -S reads it."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{literal(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(literal, value)) + "]"
     if isinstance(value, str):
@@ -31,36 +31,34 @@ def literal(value: Any) -> str:
     return json.dumps(value)
 
 
-def standing(params: Params, dataset: str, method: str, field: str) -> str:
-    """Where the value of a field of a recipe stands: `params.yaml:12, methods.ms`, or `default`."""
-    found = at(trace(params, dataset, method), field)
-    if not isinstance(found, Leaf) or not found.layer:
-        return "default"
-    return f"{params.path}:{params.line(f'{found.layer}.{field}')}, {found.layer}"
+def origin(params: Params, dataset: str, method: str, field: str) -> str:
+    """Which layer sets a field of a recipe: `params.yaml:12, methods.ms`, `pipeline/recipes/methods/ms.yaml:4`, or `default`."""
+    leaf = at(trace(params, dataset, method), field)
+    return leaf.layer.where(field) if isinstance(leaf, Leaf) and leaf.layer else "default"
 
 
 @contextlib.contextmanager
 def in_full(params: Params, dataset: str, method: str) -> Iterator[None]:
     """Completes a UserError about the recipe of `method` on `dataset`.
 
-    A field that its remedy names (`batch.classes`, or `batch.classes=8` with the value that would do) is followed by where it stands and the argument
-    that changes it there: in the data set's own block, where neither another data set nor, if it can be, another method is touched.
+    A field that its remedy names (`batch.classes`, or `batch.classes=8` with a value) is followed by the layer that sets it and the
+    argument that changes it for this data set and method alone.
     """
     try:
         yield
     except UserError as error:
         recipe = resolve(params, dataset, method).model_dump(mode="json")
         lines = [error.remedy]
-        for field, wanted in dict(sorted(_FIELD.findall(error.remedy))).items():  # of two mentions, the one with a value
-            if (value := at(recipe, field)) is not ABSENT:
-                change = _option(params, dataset, method, field, wanted or "...")
+        for field, value in dict(sorted(_FIELD.findall(error.remedy))).items():  # of two mentions, the one with a value
+            if (present := at(recipe, field)) is not ABSENT:
+                place = origin(params, dataset, method, field)
                 lines.append(
-                    f"{field} of {method} on {dataset} is {literal(value)} ({standing(params, dataset, method, field)}). Change it with {change}"
+                    f"{field} of {method} on {dataset} is {literal(present)} ({place}). "
+                    f"Change it with {change(params, dataset, method, field, value or '...')}"
                 )
         raise UserError(error.what, "\n  ".join(lines)) from error.__cause__
 
 
-def _option(params: Params, dataset: str, method: str, field: str, wanted: str) -> str:
-    _, for_all, for_one = layers_of(dataset, method)
-    found = at(trace(params, dataset, method), field)
-    return option(params, f"{for_all if isinstance(found, Leaf) and found.layer == for_all else for_one}.{field}", wanted)
+def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:
+    """The argument of `dvc exp run` that sets a field of `method` on `dataset` alone, in the layer that wins over all others."""
+    return option(params, f"datasets.{dataset}.methods.{method}.{field}", value)

@@ -1,6 +1,6 @@
 """A data set: where it comes from, how it becomes shards, what it changes in recipes."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from pipeline.config.strict import Strict
 class PartsSource(Strict):
     """The built-in set, drawn by a seeded generator."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.parts"
     kind: Literal["parts"] = "parts"
     seed: Annotated[int, Field(ge=0)] = 0
     train_classes: Annotated[int, Field(ge=2)] = 64
@@ -22,6 +23,7 @@ class PartsSource(Strict):
 class FolderSource(Strict):
     """Images of a user: one directory per class, or a CSV of `path,label[,split,is_query,is_gallery]`; a folder or a zip archive."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.folder"
     kind: Literal["folder"] = "folder"
     path: str  # folder or .zip, relative to the project or absolute
     labels: str | None = None  # CSV inside `path`; None: the directory that holds an image is its class
@@ -33,6 +35,7 @@ class FolderSource(Strict):
 class CubSource(Strict):
     """CUB-200-2011: `CUB_200_2011.tgz`, or what it holds."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.cub"
     kind: Literal["cub"] = "cub"
     path: str = "data/raw/cub"  # folder that holds the archive or its files, or the archive; relative to the project or absolute
 
@@ -40,6 +43,7 @@ class CubSource(Strict):
 class CarsSource(Strict):
     """Cars-196: `car_ims.tgz` and `cars_annos.mat`; or `cars_train.tgz`, `cars_test.tgz`, `car_devkit.tgz` and `cars_test_annos_withlabels.mat`."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.cars"
     kind: Literal["cars"] = "cars"
     path: str = "data/raw/cars"  # folder that holds these files, packed or unpacked
 
@@ -47,6 +51,7 @@ class CarsSource(Strict):
 class SopSource(Strict):
     """Stanford Online Products: `Stanford_Online_Products.zip`, or what it holds."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.sop"
     kind: Literal["sop"] = "sop"
     path: str = "data/raw/sop"  # folder that holds the archive or its files, or the archive
 
@@ -54,6 +59,7 @@ class SopSource(Strict):
 class InshopSource(Strict):
     """In-Shop Clothes Retrieval: `Img/img.zip` (or what it holds) and `Eval/list_eval_partition.txt`."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.inshop"
     kind: Literal["inshop"] = "inshop"
     path: str = "data/raw/inshop"  # folder that holds `Img` and `Eval`
 
@@ -61,6 +67,7 @@ class InshopSource(Strict):
 class Cifar10Source(Strict):
     """CIFAR-10: `cifar-10-binary.tar.gz`, or the folder in it. The pickles of the python version are never read."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.cifar"
     kind: Literal["cifar10"] = "cifar10"
     path: str = "data/raw/cifar10"  # folder that holds the archive or its files, or the archive
     # classes: the first half of the classes in label order is train, the other test, the images of both official parts together.
@@ -71,6 +78,7 @@ class Cifar10Source(Strict):
 class Cifar100Source(Strict):
     """CIFAR-100: `cifar-100-binary.tar.gz`, or the folder in it."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.cifar"
     kind: Literal["cifar100"] = "cifar100"
     path: str = "data/raw/cifar100"
     split: Literal["classes", "images"] = "classes"  # as for CIFAR-10
@@ -79,6 +87,7 @@ class Cifar100Source(Strict):
 class CollageSource(Strict):
     """Cifar Collage (GSP section 5.1), made of CIFAR-100: one image of a class and three of shared classes, stitched 2 x 2."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.collage"
     kind: Literal["collage"] = "collage"
     path: str = "data/raw/cifar100"
     distilled: bool = False  # the same images alone, without the shared classes
@@ -89,6 +98,7 @@ class CollageSource(Strict):
 class OmniglotSource(Strict):
     """Omniglot: `images_background.zip` and `images_evaluation.zip`, or the two folders in them."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.omniglot"
     kind: Literal["omniglot"] = "omniglot"
     path: str = "data/raw/omniglot"  # folder that holds both, or one archive of both folders
 
@@ -96,6 +106,7 @@ class OmniglotSource(Strict):
 class TokensSource(Strict):
     """The token corpus of the synthetic study (GSP section 5.1), drawn by a seeded generator."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.tokens"
     kind: Literal["tokens"] = "tokens"
     seed: Annotated[int, Field(ge=0)] = 0
     classes: Annotated[int, Field(ge=2)] = 16
@@ -112,6 +123,7 @@ class TokensSource(Strict):
 class Sfm120kSource(Strict):
     """retrieval-SfM-120k: `retrieval-SfM-120k.pkl` and `ims.tar.gz`, or the folder `ims`."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.sfm120k"
     kind: Literal["sfm120k"] = "sfm120k"
     path: str = "data/raw/sfm120k"  # folder that holds both
 
@@ -119,6 +131,7 @@ class Sfm120kSource(Strict):
 class RoxfordSource(Strict):
     """Revisited Oxford: `gnd_roxford5k.pkl` and `oxbuild_images-v1.tgz`, or its images."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.revisited"
     kind: Literal["roxford5k"] = "roxford5k"
     path: str = "data/raw/roxford5k"  # folder that holds both
 
@@ -126,6 +139,7 @@ class RoxfordSource(Strict):
 class RparisSource(Strict):
     """Revisited Paris: `gnd_rparis6k.pkl`, `paris_1-v1.tgz` and `paris_2-v1.tgz`, or their images."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.revisited"
     kind: Literal["rparis6k"] = "rparis6k"
     path: str = "data/raw/rparis6k"  # folder that holds all three
 
@@ -133,6 +147,7 @@ class RparisSource(Strict):
 class LandmarksSource(Strict):
     """Particular objects (IRT section 4.2): trained on retrieval-SfM-120k, judged on revisited Oxford, revisited Paris, or both."""
 
+    module: ClassVar[str] = "pipeline.ingest.sources.landmarks"
     kind: Literal["landmarks"] = "landmarks"
     sfm120k: str = "data/raw/sfm120k"  # folders, as for the three sets by themselves
     roxford5k: str | None = "data/raw/roxford5k"  # None: leave this benchmark out
@@ -172,11 +187,3 @@ class IngestSettings(Strict):
     quality: Annotated[int, Field(ge=1, le=100)] = 95  # of JPEG files that ingest itself encodes
     on_error: Literal["stop", "skip"] = "stop"  # a corrupt image
     shard_mebibytes: Annotated[int, Field(ge=1, le=256)] = 256
-
-
-class Dataset(Strict):
-    """Block `datasets.<d>`."""
-
-    source: Source
-    recipe: dict[str, Any] = {}  # for every method
-    recipes: dict[str, dict[str, Any]] = {}  # for one method

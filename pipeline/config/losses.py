@@ -1,9 +1,9 @@
 """The losses of a recipe: part `loss`, chosen by `name`, and what may stand around it. Defaults are the released constants.
 
-The fields of a loss are the arguments of the module that it is, by name (pipeline/methods/parts.py). docs/extending.md adds one.
+`module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py). docs/extending.md adds one.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from pipeline.config.strict import Strict
 class MultiSimilarityLoss(Strict):
     """Constants of the released MS code."""
 
+    module: ClassVar[str] = "pipeline.losses.multi_similarity:MultiSimilarity"
     name: Literal["multi_similarity"] = "multi_similarity"
     alpha: Positive = 2.0
     beta: Positive = 40.0
@@ -24,6 +25,7 @@ class MultiSimilarityLoss(Strict):
 class ContrastiveLoss(Strict):
     """Cosine form, as in XBM and IRT eq. 1: sum over positives of 1 - s plus sum over negatives of [s - margin]_+, per anchor."""
 
+    module: ClassVar[str] = "pipeline.losses.contrastive:Contrastive"
     name: Literal["contrastive"] = "contrastive"
     margin: Annotated[float, Field(ge=-1, lt=1)] = 0.5
 
@@ -31,6 +33,7 @@ class ContrastiveLoss(Strict):
 class EuclideanContrastiveLoss(Strict):
     """Distance form with two margins, as in MLRC and GSP (C2): each side is averaged over its own non-zero terms."""
 
+    module: ClassVar[str] = "pipeline.losses.euclidean_contrastive:EuclideanContrastive"
     name: Literal["euclidean_contrastive"] = "euclidean_contrastive"
     positive_margin: NonNegative = 0.0
     negative_margin: Positive = 0.5  # GSP code
@@ -39,12 +42,14 @@ class EuclideanContrastiveLoss(Strict):
 class TripletLoss(Strict):
     """[d_ap - d_an + margin]_+ averaged over its non-zero terms."""
 
+    module: ClassVar[str] = "pipeline.losses.triplet:Triplet"
     name: Literal["triplet"] = "triplet"
     margin: Positive = 0.05  # GSP code
     mining: Literal["all", "semihard"] = "all"
 
 
 class ProxyAnchorLoss(Strict):
+    module: ClassVar[str] = "pipeline.losses.proxy_anchor:ProxyAnchor"
     name: Literal["proxy_anchor"] = "proxy_anchor"
     alpha: Positive = 32.0
     margin: NonNegative = 0.1  # delta
@@ -53,6 +58,7 @@ class ProxyAnchorLoss(Strict):
 class ProxyNcaLoss(Strict):
     """ProxyNCA++: softmax over scale * cosine, the positive proxy included."""
 
+    module: ClassVar[str] = "pipeline.losses.proxy_nca:ProxyNca"
     name: Literal["proxy_nca"] = "proxy_nca"
     scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
     initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"  # of the proxies; GSP code: he_normal
@@ -61,6 +67,7 @@ class ProxyNcaLoss(Strict):
 class NormalizedSoftmaxLoss(Strict):
     """Cross entropy of cosine / temperature."""
 
+    module: ClassVar[str] = "pipeline.losses.normalized_softmax:NormalizedSoftmax"
     name: Literal["normalized_softmax"] = "normalized_softmax"
     temperature: Positive = 0.05
 
@@ -68,6 +75,7 @@ class NormalizedSoftmaxLoss(Strict):
 class SncaLoss(Strict):
     """Scalable neighbourhood component analysis: softmax over a memory of every training image."""
 
+    module: ClassVar[str] = "pipeline.losses.snca:Snca"
     name: Literal["snca"] = "snca"
     temperature: Positive = 0.05
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of the memory's entries
@@ -76,6 +84,7 @@ class SncaLoss(Strict):
 class TupleContrastiveLoss(Strict):
     """Squared distance of a query and its positive, squared hinge on mined negatives, summed (cnnimageretrieval-pytorch); of batches of tuples."""
 
+    module: ClassVar[str] = "pipeline.losses.tuple_contrastive:TupleContrastive"
     name: Literal["tuple_contrastive"] = "tuple_contrastive"
     margin: Positive = 0.85  # a distance; IRT section 4.2 calls it beta
     negatives: Count = 5  # of a tuple
@@ -104,6 +113,7 @@ Loss = Annotated[AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | 
 class CrossBatchMemory(Strict):
     """XBM: a pair loss against embeddings of earlier batches."""
 
+    module: ClassVar[str] = "pipeline.losses.memory:CrossBatchMemory"
     size: Count | None = None  # samples; None takes `share`
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the training images
     start: Annotated[int, Field(ge=0)] = 0  # iterations before the memory takes part
@@ -115,6 +125,7 @@ class CrossBatchMemory(Strict):
 class ZeroShotLoss(Strict):
     """Zero-shot prediction loss of GSP (eq. 4.4; released constants)."""
 
+    module: ClassVar[str] = "pipeline.losses.zero_shot:ZeroShot"
     weight: Share = 0.1  # the pair loss takes 1 - weight
     ridge: Positive = 0.05
     scale: Positive = 9.5  # of the logits; undocumented in the paper

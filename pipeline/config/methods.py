@@ -1,6 +1,6 @@
 """One recipe per method: the published setting as defaults, in the words of its paper."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -18,7 +18,7 @@ from pipeline.config.losses import (
 )
 from pipeline.config.parts import Backbone, Batch, Count, Input, NonNegative, Optimizer, Positive, Schedule, Training
 from pipeline.config.poolings import AttributePooling, AveragePooling, ClsPooling, GspPooling, Pooling
-from pipeline.config.strict import Strict
+from pipeline.config.strict import Strict, as_json
 from pipeline.runtime.errors import UserError
 
 
@@ -68,6 +68,7 @@ class _Recipe(Strict):
 class BaselineRecipe(_Recipe):
     """A pooled feature map, one linear layer, one loss: every baseline of the papers, and the yardstick under the same protocol."""
 
+    module: ClassVar[str] = "pipeline.methods.baseline:Baseline"
     method: Literal["baseline"] = "baseline"
     pooling: Pooling = AveragePooling()
     dim: Count | None = 128  # None: no projection
@@ -88,6 +89,7 @@ class CrtBranch(Strict):
 class CrtRecipe(_Recipe):
     """Coded Residual Transform. Test embedding: branch `embedding`; branch `auxiliary` exists in training only."""
 
+    module: ClassVar[str] = "pipeline.methods.crt:Crt"
     method: Literal["crt"] = "crt"
     backbone: Backbone = Backbone(name="mit_b2")
     embedding: CrtBranch = CrtBranch(prototypes=49, dim=128, loss_weight=1.0)  # sec. 3.3
@@ -113,6 +115,7 @@ class CrtRecipe(_Recipe):
 class MultiheadRecipe(_Recipe):
     """Multi-Head global and local DML: two maps of the backbone, second-order attention, hybrid loss."""
 
+    module: ClassVar[str] = "pipeline.methods.multihead:Multihead"
     method: Literal["multihead"] = "multihead"
     backbone: Backbone = Backbone(stages=(-2, -1))  # local, global
     heads: Literal["both", "local", "global", "single"] = "both"  # single: one head over both maps, by a focus layer (sec. 4.5)
@@ -138,6 +141,7 @@ class MultiheadRecipe(_Recipe):
 class GspRecipe(_Recipe):
     """Generalized Sum Pooling over a 1 x 1 projection, any loss, zero-shot prediction loss."""
 
+    module: ClassVar[str] = "pipeline.methods.gsp:Gsp"
     method: Literal["gsp"] = "gsp"
     backbone: Backbone = Backbone(name="bn_inception", batch_norm="fixed")  # released code: batch norms are not trainable
     dim: Count | None = 128  # None: no projection, pooling `gsp` alone
@@ -150,6 +154,7 @@ class GspRecipe(_Recipe):
 class IrtRecipe(_Recipe):
     """Image Retrieval Transformer: CLS token, contrastive loss with a cross-batch memory, KoLeo."""
 
+    module: ClassVar[str] = "pipeline.methods.irt:Irt"
     method: Literal["irt"] = "irt"
     backbone: Backbone = Backbone(name="deit_small_patch16_224")
     pooling: Pooling = ClsPooling()
@@ -176,4 +181,4 @@ def default_recipe(method: str, where: str) -> Recipe:
 
 def parse_recipe(value: dict[str, Any]) -> Recipe:
     """The recipe of a dict such as recipe.json holds. Raises pydantic.ValidationError."""
-    return _ADAPTER.validate_python(value)
+    return _ADAPTER.validate_json(as_json(value))

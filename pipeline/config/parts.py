@@ -16,7 +16,10 @@ Scalar = bool | int | float | str
 class Backbone(Strict):
     """A network and the feature maps a method reads from it."""
 
-    name: str = "resnet50"  # timm's, with or without a tag, or googlenet, bn_inception, mit_b1, mit_b2, resnet20_preact
+    # A name of timm, with or without the tag of its weights, or googlenet, bn_inception, mit_b1, mit_b2, resnet20_preact.
+    # tv_in1k: torchvision's first weights, from which the compared ResNets start (IRT table 1: 76.2% top-1; MS, Proxy-Anchor
+    # and ProxyNCA++ code). The default tag of timm, a1_in1k, is another training on ImageNet.
+    name: str = "resnet50.tv_in1k"
     pretrained: bool = True  # the published weights; false trains from scratch
     checkpoint: str | None = None  # a .safetensors or weights-only .pth file under the published key names; wins over `pretrained`
     arguments: dict[str, Scalar] = {}  # passed to timm.create_model, e.g. img_size, pad_type, drop_path_rate
@@ -101,7 +104,7 @@ class Schedule(Strict):
 
 
 class Fold(Strict):
-    """Model 1 .. folds of the MLRC protocol: its block of the train classes is what validation holds out (pipeline/studies/ensemble/scores.py)."""
+    """Model 1 .. folds of the MLRC protocol: its block of the train classes is what validation holds out (pipeline/data/folds.py)."""
 
     model: Count
     folds: Annotated[int, Field(ge=2)] = 4
@@ -118,7 +121,6 @@ class Training(Strict):
     validate_every: Count = 200  # iterations
     patience: Count | None = None  # validations without a gain before the run stops; None trains to the end
     minimum_gain: NonNegative = 0.0  # of the selection metric, below which a validation is no gain (GSP code: 1e-5)
-    checkpoint_every: Count = 100  # iterations
     compile: bool = False  # the backbone through torch.compile: faster on a GPU after a minute or so; rounds in another order
     precision: Literal["float32", "bfloat16", "auto"] = "auto"  # auto: bfloat16 on a GPU that has it, float32 elsewhere
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2  # of the *train* classes are held out, where the data set has no part for it

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.config.names import Name
 from pipeline.config.parts import Count, Positive
 from pipeline.config.strict import Strict
 
@@ -11,11 +12,11 @@ from pipeline.config.strict import Strict
 class RunSettings(Strict):
     """Block `run`: the axes of the matrix."""
 
-    datasets: tuple[str, ...] = Field(min_length=1)
-    methods: tuple[str, ...] = Field(min_length=1)
+    datasets: tuple[Name, ...] = Field(min_length=1)
+    methods: tuple[Name, ...] = Field(min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
-    sweeps: tuple[str, ...] = ()  # methods to sweep; each has a block `sweep.<m>`
-    ensembles: tuple[str, ...] = ()  # methods judged by the MLRC protocol too, on every data set of the run
+    sweeps: tuple[Name, ...] = ()  # methods to search, on the data sets that their sweep names
+    ensembles: tuple[Name, ...] = ()  # methods evaluated by the MLRC protocol too, on every data set of the run
 
 
 class TrainSettings(Strict):
@@ -25,6 +26,7 @@ class TrainSettings(Strict):
     gpu: Literal["auto", "yes", "no"] = "auto"
     cpus_per_worker: Count | None = None  # None: the cores of this machine shared among the workers
     loader_threads: Count = 2
+    checkpoint_every: Count = 100  # iterations
 
 
 class EnsembleSettings(Strict):
@@ -127,25 +129,49 @@ class ReportSettings(Strict):
     thumbnail: Count = 96  # pixels
 
 
+class Axis(Strict):
+    """An axis of a search space: exactly one of grid, choice, uniform and loguniform (docs/recipes.md)."""
+
+    grid: tuple[Any, ...] | None = Field(default=None, min_length=1)  # every value, combined with every other grid
+    choice: tuple[Any, ...] | None = Field(default=None, min_length=1)  # one of the values, drawn per trial
+    uniform: tuple[float, float] | None = None  # drawn between low and high
+    loguniform: tuple[float, float] | None = None  # its logarithm drawn between those of low and high
+    tied: tuple[str, ...] = ()  # further fields that get the same value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Axis":
+        given = [kind for kind in ("grid", "choice", "uniform", "loguniform") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of grid, choice, uniform and loguniform, got {given}")
+        bounds = self.uniform or self.loguniform
+        if bounds is not None and bounds[0] >= bounds[1]:
+            raise ValueError(f"{given[0]}: [low, high] must ascend, got {list(bounds)}")
+        if self.loguniform is not None and self.loguniform[0] <= 0:
+            raise ValueError(f"loguniform starts at {self.loguniform[0]}: it must start above 0")
+        return self
+
+
 class SweepSettings(Strict):
-    """Block `sweep.<m>`: a search over recipe fields of method `m`, on every data set of the run, judged on validation classes alone."""
+    """Block `sweep.<m>`: a search over recipe fields of method `m`, evaluated on held-out train classes only."""
 
     seed: Annotated[int, Field(ge=0)] = 0
-    space: dict[str, dict[str, Any]] = Field(
-        min_length=1
-    )  # dotted recipe field -> {grid: [...]} | {uniform: [a, b]} | {loguniform: [a, b]} | {choice: [...]}
+    datasets: tuple[Name, ...] | None = None  # on which the search runs; None: every data set of the run
+    space: dict[str, Axis] = Field(min_length=1)  # dotted recipe field -> its values
     trials: Count = 8  # drawn from what is not a grid; a grid is taken whole
-    iterations: Count  # of the longest trial
+    iterations: Count | None = None  # of the longest trial; None: those of the recipe
     concurrent: Count = 1
     scheduler: Literal["asha", "none"] = "asha"
     grace: Count = 1  # validations before a trial may be stopped
 
     @model_validator(mode="after")
-    def _known(self) -> "SweepSettings":
-        for field, domain in self.space.items():
-            if len(domain) != 1 or next(iter(domain)) not in ("grid", "choice", "uniform", "loguniform"):
-                raise ValueError(f"{field}: say one of grid, choice, uniform, loguniform, got {sorted(domain)}")
-            kind, values = next(iter(domain.items()))
-            if not isinstance(values, list) or not values or (kind in ("uniform", "loguniform") and (len(values) != 2 or values[0] >= values[1])):
-                raise ValueError(f"{field}.{kind}: a list of values, or [low, high] for a range, got {values!r}")
+    def _once(self) -> "SweepSettings":
+        fields = [name for field, axis in self.space.items() for name in (field, *axis.tied)]
+        if repeated := sorted({name for name in fields if fields.count(name) > 1}):
+            raise ValueError(f"{', '.join(repeated)}: a field belongs to one axis of the space")
         return self
+
+
+class Search(SweepSettings):
+    """A sweep whose longest trial is known."""
+
+    iterations: Count

@@ -17,6 +17,10 @@ from PIL import Image, ImageOps
 
 from pipeline.data.scratch import Scratch
 
+# Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within the
+# process. Without this list Pillow starts Ghostscript on PostScript, and parses some thirty formats that no data
+# set uses.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 178_956_970  # where Pillow refuses a "decompression bomb"; held for JPEG too
 WHITE = (255, 255, 255, 255)
 
@@ -57,8 +61,9 @@ def decode(encoded: UInt8[np.ndarray, "bytes"], scratch: Scratch | None = None) 
 
     With `scratch` the result may lie in its memory, and is overwritten by the next picture decoded with it.
 
-    Raises ValueError saying what is wrong with the bytes: corrupt, truncated, no known format, or larger than `MAX_PIXELS`. JPEG has no checksum:
-    flipped bits that happen to be well-formed code words cannot be seen here, only by the shards' sha256.
+    Raises ValueError with what is wrong with the bytes: corrupt, truncated, not of `FORMATS`, or larger than
+    `MAX_PIXELS`. JPEG has no checksum: flipped bits that happen to be well-formed code words cannot be detected
+    here, only by the shards' sha256.
     """
     jpeg = jpeg_header(encoded)
     if jpeg is None:
@@ -166,7 +171,7 @@ def _upright(stored: np.ndarray, orientation: int) -> np.ndarray:
 def decode_with_pillow(encoded: UInt8[np.ndarray, "bytes"]) -> Decoded:
     """`decode` of what is no JPEG, with what is known of the file."""
     try:
-        with Image.open(io.BytesIO(encoded.data)) as image:
+        with Image.open(io.BytesIO(encoded.data), formats=FORMATS) as image:
             _refuse_bomb(*image.size)
             kind = f"{image.format} {image.mode}"
             orientation = image.getexif().get(_ORIENTATION_TAG, 1)
@@ -198,5 +203,5 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
-        return "no image format that is known"
+        return f"no image format that is read ({', '.join(FORMATS)})"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -6,7 +6,7 @@ image is written straight into its batch. Batches stay uint8 until the training 
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -91,7 +91,7 @@ class TrainLoader:
         self.shards, self.rows, self.labels, self.sampler, self.input, self.threads = shards, rows, labels, sampler, input, threads
         self.slice = slice(rank * size // world, (rank + 1) * size // world)
 
-    def iterate(self, start_step: int, stop_step: int) -> Iterator[TrainBatch]:
+    def iterate(self, start_step: int, stop_step: int) -> Generator[TrainBatch, None, None]:
         """The batches of steps start_step ... stop_step - 1, in order. Closing the iterator ends its threads.
 
         Raises UserError naming row and source of an image that cannot be decoded.
@@ -184,7 +184,7 @@ def _run(write: _Write, first: int, last: int) -> None:
         write(index, _thread.scratch)
 
 
-def _in_order(jobs: Iterable[tuple[Item, list[_Part]]], threads: int) -> Iterator[Item]:
+def _in_order(jobs: Iterable[tuple[Item, list[_Part]]], threads: int) -> Generator[Item, None, None]:
     """Yields each job's item when all its parts have run, in the order of the jobs, keeping `AHEAD` jobs in work.
 
     The first exception of a part is raised in its item's place. However the iterator ends, no thread outlives it.

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Int, Shaped, UInt8
 
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 
@@ -321,9 +322,3 @@ class Shards:
                         raise UserError(f"{path} does not end as an Arrow file.", self._remedy)
             if verify and (digest := sha256_of(path)) != expected:
                 raise UserError(f"{path} has sha256 {digest}, its manifest says {expected}.", self._remedy)
-
-
-def sha256_of(path: Path) -> str:
-    """sha256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,71 +2,33 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.config.dataset import (
-    CarsSource,
-    Cifar10Source,
-    Cifar100Source,
-    CollageSource,
-    CubSource,
-    FolderSource,
-    IngestSettings,
-    InshopSource,
-    LandmarksSource,
-    OmniglotSource,
-    PartsSource,
-    RoxfordSource,
-    RparisSource,
-    Sfm120kSource,
-    SopSource,
-    Source,
-    TokensSource,
-)
-from pipeline.data.shards import ShardWriter, sha256_of
+from pipeline.config.dataset import IngestSettings, Source
+from pipeline.data.shards import ShardWriter
 from pipeline.ingest.collection import Collection, Picture, require_usable
 from pipeline.ingest.duplicates import Proposals, summary
 from pipeline.ingest.files.tarball import scratch_directory
 from pipeline.ingest.prepare import pixels_of, prepare, stored_box
-from pipeline.ingest.sources import cars, cifar, collage, cub, folder, inshop, landmarks, omniglot, parts, revisited, sfm120k, sop, tokens
 from pipeline.ingest.workers import Damaged, Job, outcomes
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import track
 
-# The function of each kind of source. It lists the pictures, gives every class its split, and raises UserError where the files are not as published.
-_COLLECTIONS: dict[type, Callable[..., Collection]] = {
-    PartsSource: parts.collection,
-    FolderSource: folder.collection,
-    TokensSource: tokens.collection,
-}
-
-# Those that inflate archives into a directory of their own, which has to stay while pictures are read.
-_PACKED: dict[type, Callable[..., Collection]] = {
-    CubSource: cub.collection,
-    CarsSource: cars.collection,
-    SopSource: sop.collection,
-    InshopSource: inshop.collection,
-    Cifar10Source: cifar.collection,
-    Cifar100Source: cifar.collection,
-    CollageSource: collage.collection,
-    OmniglotSource: omniglot.collection,
-    Sfm120kSource: sfm120k.collection,
-    RoxfordSource: revisited.collection,
-    RparisSource: revisited.collection,
-    LandmarksSource: landmarks.collection,
-}
-
 
 def gather(source: Source, scratch: Path) -> Collection:
-    """The pictures of a source."""
-    if type(source) in _PACKED:
-        return _PACKED[type(source)](source, scratch)
-    return _COLLECTIONS[type(source)](source)
+    """The pictures of a source, each class with its split. Raises UserError where the files are not as published.
+
+    scratch: a directory for what a source takes out of archives; it must stay while pictures are read.
+    """
+    collection: Collection = import_module(source.module).collection(source, scratch)
+    return collection
 
 
 def ingest(source: Source, settings: IngestSettings, output: Path, dataset: str, processes: int | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a person should know when an ingest has ended well: pictures that were left out, places whose changes nobody will notice."""
+"""Remarks after a successful ingest: images that were left out, sources that DVC does not watch."""
 
 import os
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.config.dataset import Source
 from pipeline.ingest.releases import PUBLISHED
+from pipeline.ingest.sources.folder import CONVERT, unread_sentence
 
 _WATCHED = "data/raw"  # of the project: dvc.yaml names data/raw/<dataset>
 
@@ -17,6 +18,8 @@ def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str
     if done["skipped_images"]:
         lost = f" (and {len(done['dropped_classes']):,} classes with them)" if done["dropped_classes"] else ""
         yield f"damaged images left out: {done['skipped_images']:,}{lost}. {output / 'manifest.json'} lists them under ingest.skipped."
+    if unread := manifest.get("unread_images"):
+        yield f"{unread_sentence(unread)} {CONVERT} {output / 'manifest.json'} lists them under unread_images."
     for field in type(source).model_fields:
         place = getattr(source, field) if field == "path" or field in PUBLISHED else None
         if place is not None and not Path(os.path.abspath(place)).is_relative_to(os.path.abspath(_WATCHED)):

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Job(Generic[Result]):
 _job: Job[Any] | None = None
 
 
-def outcomes(sources: list[str], job: Job[Result], processes: int | None = None) -> Iterator[Result | Damaged]:
+def outcomes(sources: list[str], job: Job[Result], processes: int | None = None) -> Generator[Result | Damaged, None, None]:
     """One result per source, in the order of `sources`. `processes`: None takes the cores this process may use, 1 works without a pool."""
     if processes is None:
         processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 class CrossBatchMemory(nn.Module):
     """`size` places for embeddings of dimension `dim`. All of its state is in the state dict: a restored memory goes on where it stopped."""
 
+    of_training = True  # no embedding depends on it: not part of a saved model
     embeddings: Tensor
     labels: Tensor
     pointer: Tensor

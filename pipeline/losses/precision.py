@@ -1,4 +1,7 @@
-"""Losses run in single precision at least: sums over thousands of exponentials do not survive bfloat16."""
+"""Losses run in single precision at least: sums over thousands of exponentials do not survive bfloat16.
+
+pipeline/pooling/positions.py has the same conversion: losses and poolings do not import each other.
+"""
 
 import torch
 from jaxtyping import Float

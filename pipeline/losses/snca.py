@@ -29,6 +29,7 @@ _LOG_2 = math.log(2)
 class Snca(nn.Module):
     """The loss and its memory of `samples` training images, all of it in the state dict. momentum: how much of its old vector an image keeps."""
 
+    of_training = True  # no embedding depends on it: not part of a saved model
     memory: Tensor
     labels: Tensor
 

@@ -1,4 +1,12 @@
-"""A trained method as files: weights.safetensors, last.safetensors and the recipe.json that says how to build what they fill."""
+"""A trained method as files: its weights, and the recipe.json from which the network that they fill is built.
+
+    weights.safetensors        selected on validation classes
+    last.safetensors           of the last iteration
+    untrained.safetensors      before the first step
+    best_on_test.safetensors   best on the test classes, if training.watch_test is set; not to be quoted
+
+The directory is self-contained: no checkpoint that the training started from is read again.
+"""
 
 import json
 from dataclasses import dataclass
@@ -11,16 +19,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipeline.config.methods import Recipe, parse_recipe
-from pipeline.losses.memory import CrossBatchMemory
-from pipeline.losses.snca import Snca
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
-from pipeline.methods.momentum import MomentumEncoder
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
-_OF_TRAINING = (CrossBatchMemory, Snca, MomentumEncoder)  # what a loss remembers: nothing that an embedding depends on
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,9 @@ def save_recipe(path: Path, recipe: Recipe, dataset: str, seed: int, classes: in
 
 
 def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
-    """The model of a directory: the weights chosen on validation classes, those of the last iteration, or the network before its first step.
+    """The model of a directory with one of its files of weights.
 
-    Raises UserError where a file is missing, damaged, or of another network than the recipe beside it builds.
+    Raises UserError for a file that is missing or damaged, or whose network is not that of the recipe.
     """
     directory = Path(directory)
     where = directory / "recipe.json"
@@ -62,10 +66,7 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
         classes, samples, dataset, seed = int(content["classes"]), int(content["samples"]), str(content["dataset"]), int(content["seed"])
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise UserError(f"{where} is not a recipe that this version wrote: {error}", "Train the model again.") from error
-    if weights == "untrained":
-        return LoadedModel(initial_method(recipe, classes, samples, seed).eval(), recipe, dataset, seed)
-
-    # Every weight comes from the file: where the training's first weights came from no longer matters.
+    # Every weight comes from the file. The source of the initial weights is not needed.
     alone = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})})
     method = initial_method(alone, classes, samples, seed)
     path = directory / f"{weights}.safetensors"
@@ -88,7 +89,7 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
 
 def lasting_state(method: Method) -> dict[str, Tensor]:
     """The state of a method without the memories of its loss: what an embedding depends on, and every parameter that was learned."""
-    memories = tuple(f"{name}." for name, module in method.named_modules() if isinstance(module, _OF_TRAINING))
+    memories = tuple(f"{name}." for name, module in method.named_modules() if getattr(module, "of_training", False))
     return {name: value for name, value in method.state_dict().items() if not name.startswith(memories)}
 
 

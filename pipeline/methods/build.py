@@ -2,16 +2,10 @@
 
 import torch
 
-from pipeline.config.methods import BaselineRecipe, CrtRecipe, GspRecipe, IrtRecipe, MultiheadRecipe, Recipe
-from pipeline.methods.baseline import Baseline
-from pipeline.methods.crt import Crt
-from pipeline.methods.gsp import Gsp
-from pipeline.methods.irt import Irt
+from pipeline.config.methods import Recipe
 from pipeline.methods.method import Method
-from pipeline.methods.multihead import Multihead
+from pipeline.methods.modules import load
 from pipeline.runtime.errors import UserError
-
-_CLASSES = {BaselineRecipe: Baseline, CrtRecipe: Crt, MultiheadRecipe: Multihead, GspRecipe: Gsp, IrtRecipe: Irt}
 
 
 def build_method(recipe: Recipe, classes: int, samples: int) -> Method:
@@ -21,7 +15,7 @@ def build_method(recipe: Recipe, classes: int, samples: int) -> Method:
     not exist, a class token asked of a network without one, an input size that the network does not take.
     """
     try:
-        method: Method = _CLASSES[type(recipe)](recipe, classes, samples)
+        method: Method = load(recipe.module)(recipe, classes, samples)
     except FileNotFoundError as error:
         raise UserError(f"Method {recipe.method}: {error}", "Name the file with backbone.checkpoint, or set backbone.pretrained=false.") from error
     except ValueError as error:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pipeline.config.methods import CrtRecipe, Projection
 from pipeline.losses.consistency import similarity_consistency
 from pipeline.losses.diversity import prototype_diversity
-from pipeline.methods import parts
+from pipeline.methods import modules
 from pipeline.methods.head import Linear
 from pipeline.methods.method import Method, Outputs, unit
 from pipeline.models.coded_residual import CodedResidualBranches
@@ -36,7 +36,7 @@ class Crt(Method):
 
     def __init__(self, recipe: CrtRecipe, classes: int, samples: int) -> None:
         super().__init__()
-        self.backbone = parts.backbone(recipe.backbone)
+        self.backbone = modules.backbone(recipe.backbone)
         channels = self.backbone.channels[-1]
         self.dim = recipe.embedding.dim
         both = (recipe.embedding, recipe.auxiliary)
@@ -53,7 +53,7 @@ class Crt(Method):
                 shared=recipe.branches == "shared",
                 shared_network=recipe.networks == "shared",
             )
-        self.loss = parts.pair_loss(recipe.loss)
+        self.loss = modules.pair_loss(recipe.loss)
         self.recipe = recipe
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> CrtOutputs:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pipeline.config.methods import BaselineRecipe, GspRecipe, IrtRecipe, Projection
-from pipeline.methods import parts
+from pipeline.methods import modules
 from pipeline.methods.head import PoolingHead
 from pipeline.methods.method import Method, Outputs, unit
 from pipeline.methods.metric_loss import MetricLoss
@@ -26,7 +26,7 @@ class EmbeddingMethod(Method):
     def __init__(self, recipe: BaselineRecipe | GspRecipe | IrtRecipe, classes: int, samples: int) -> None:
         super().__init__()
         projection = Projection() if isinstance(recipe, GspRecipe) else recipe.projection
-        self.backbone = parts.backbone(recipe.backbone)
+        self.backbone = modules.backbone(recipe.backbone)
         self.head = PoolingHead(recipe.pooling, self.backbone, recipe.dim, projection, recipe.input.size)
         self.dim = self.head.dim
         self.loss = MetricLoss(recipe.loss, recipe.memory, self.dim, recipe.batch.size, classes, samples)

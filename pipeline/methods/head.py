@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from pipeline.config.methods import Projection
 from pipeline.config.poolings import AnyAttributePooling, AttributePooling, ClsPooling, Pooling
-from pipeline.methods.parts import attribute_pooling, map_pooling
+from pipeline.methods.modules import attribute_pooling, map_pooling
 from pipeline.models.backbone import Backbone, Features
 from pipeline.models.batch_norm import synchronise
 

@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.config.parts import Input
+from pipeline.losses.precision import full_precision, without_autocast
 from pipeline.models.backbone import Backbone
 
 
@@ -78,5 +78,5 @@ class Method(nn.Module, ABC):
 
 def unit(vectors: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
     """v / ||v||, in float32 at least; a vector of zeros stays zero."""
-    with torch.autocast(vectors.device.type, enabled=False):
-        return functional.normalize(vectors if vectors.dtype == torch.float64 else vectors.float(), dim=-1)
+    with without_autocast(vectors):
+        return functional.normalize(full_precision(vectors), dim=-1)

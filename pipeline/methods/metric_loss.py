@@ -1,16 +1,14 @@
 """The metric-learning loss of a recipe: a pair loss, alone or with a cross-batch memory behind it, a proxy loss, both, SNCA, or that of tuples."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pipeline.config import losses as config
-from pipeline.losses.memory import CrossBatchMemory
-from pipeline.losses.snca import Snca
-from pipeline.losses.tuple_contrastive import TupleContrastive
-from pipeline.methods.parts import pair_loss, proxy_loss
+from pipeline.methods.modules import load, pair_loss, proxy_loss
 
 
 class MetricLoss(nn.Module):
@@ -29,13 +27,13 @@ class MetricLoss(nn.Module):
         self.name, self.settings = loss.name, memory
         self.pair: nn.Module | None = None
         self.proxy: nn.Module | None = None
-        self.snca: Snca | None = None
-        self.tuple: TupleContrastive | None = None
+        self.snca: nn.Module | None = None
+        self.tuple: nn.Module | None = None
         self.proxy_name, self.proxy_weight = loss.name, 1.0
         if isinstance(loss, config.SncaLoss):
-            self.snca = Snca(samples, dim, loss.temperature, loss.momentum)
+            self.snca = load(loss.module)(samples, dim, loss.temperature, loss.momentum)
         elif isinstance(loss, config.TupleContrastiveLoss):
-            self.tuple, self.negatives = TupleContrastive(loss.margin), loss.negatives
+            self.tuple, self.negatives = load(loss.module)(loss.margin), loss.negatives
         elif isinstance(loss, config.HybridLoss):
             self.name, self.proxy_name, self.proxy_weight = loss.pair.name, loss.proxy.name, loss.proxy_weight
             self.pair, self.proxy = pair_loss(loss.pair), proxy_loss(loss.proxy, classes, dim)
@@ -43,10 +41,10 @@ class MetricLoss(nn.Module):
             self.proxy = proxy_loss(loss, classes, dim)
         else:
             self.pair = pair_loss(loss)
-        self.memory: CrossBatchMemory | None = None
+        self.memory: Any = None
         if memory is not None:
             size = memory.size if memory.size is not None else round(memory.share * samples)
-            self.memory = CrossBatchMemory(max(size, batch), dim)
+            self.memory = load(memory.module)(max(size, batch), dim)
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(

@@ -18,6 +18,8 @@ class MomentumEncoder(nn.Module):
     pooling) are those of the trained network. Only a running training needs it; a saved model leaves it out.
     """
 
+    of_training = True  # no embedding depends on it: not part of a saved model
+
     def __init__(self, backbone: Backbone, head: PoolingHead, momentum: float) -> None:
         super().__init__()
         self.momentum = momentum

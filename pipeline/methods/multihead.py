@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, cat, nn
 
 from pipeline.config.methods import MultiheadRecipe, Projection
-from pipeline.methods import parts
+from pipeline.methods import modules
 from pipeline.methods.head import Linear
 from pipeline.methods.method import Method, Outputs, unit
 from pipeline.methods.metric_loss import MetricLoss
@@ -32,7 +32,7 @@ class Multihead(Method):
         super().__init__()
         wanted = ("local", "global") if recipe.heads in ("both", "single") else (recipe.heads,)
         stages = dict(zip(("local", "global"), recipe.backbone.stages, strict=True))
-        self.backbone = parts.backbone(recipe.backbone.model_copy(update={"stages": tuple(stages[name] for name in wanted)}))
+        self.backbone = modules.backbone(recipe.backbone.model_copy(update={"stages": tuple(stages[name] for name in wanted)}))
         self.dim = recipe.dim
         channels = dict(zip(wanted, self.backbone.channels, strict=True))
         self.focus = Focus(*self.backbone.channels) if recipe.heads == "single" else None

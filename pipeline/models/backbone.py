@@ -4,9 +4,7 @@ Parameters keep the names of the library or of the published file, so weights mo
 """
 
 import difflib
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,28 +12,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pipeline.models.batch_norm import fix, freeze, synchronise
-from pipeline.models.bn_inception import BnInception
 from pipeline.models.checkpoint import fit, read_state
-from pipeline.models.googlenet import GoogLeNet
-from pipeline.models.mix_transformer import MixTransformer
-from pipeline.models.resnet20 import PreactivationResNet20
+from pipeline.models.networks import OWN
 from pipeline.models.staged import Staged
-from pipeline.models.token_embedding import TokenEmbedding
 from pipeline.models.torchvision_guard import ensure_torchvision
 
 ensure_torchvision()
 
 import timm  # noqa: E402  after the guard
 from timm.models import group_parameters  # noqa: E402
+from timm.models.efficientnet import EfficientNet  # noqa: E402
 
-OWN: dict[str, Callable[..., Staged]] = {
-    "googlenet": GoogLeNet,
-    "bn_inception": BnInception,
-    "mit_b1": partial(MixTransformer, "b1"),
-    "mit_b2": partial(MixTransformer, "b2"),
-    "resnet20_preact": PreactivationResNet20,
-    "token_embedding": TokenEmbedding,
-}
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 _RESERVED = {"pretrained", "num_classes", "features_only", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "scriptable", "in_chans"}
 
@@ -53,8 +40,9 @@ class Backbone(nn.Module):
 
     `stages` are indices into the network's feature maps, the coarsest last, negative ones from the end. A transformer's last map has passed its final
     norm. For a plain vision transformer each block is a stage; its map is made of the patch tokens after the final norm, and `cls` is token 0 after
-    that norm (the class token; never the distillation token beside it). Layers that no wanted map needs are removed, among them the closing
-    1 x 1 convolution of the EfficientNet family: the last map of mobilenetv2_100 has 320 channels, not the 1280 that its classifier pools.
+    that norm (the class token; never the distillation token beside it). The last map of a network of the EfficientNet
+    family has passed its closing 1 x 1 convolution, as published: 1280 channels for mobilenetv2_100. MobileNetV3 and V4
+    apply theirs to the pooled vector; it is a part of their classifier. Layers that no requested map needs are removed.
 
     `pretrained` fetches the weights of the name's tag; `checkpoint` (a .safetensors or weights-only .pth file under timm's names or those of the
     published file, of any floating-point type, with or without a classifier) wins over it. `arguments` go to timm.create_model, or to a network of
@@ -91,8 +79,12 @@ class Backbone(nn.Module):
             raise ValueError(f"{name} has {count} feature maps, numbered 0 to {count - 1} or -{count} to -1; stages asked for: {list(stages)}.")
         self._stages = tuple(stage % count for stage in stages)
         self._kept = sorted(set(self._stages))
-        network.prune_intermediate_layers([self._kept[-1]], prune_norm=False, prune_head=True)
-        self.channels = tuple(network.feature_info[stage]["num_chs"] for stage in self._stages)
+        self._closes = isinstance(network, EfficientNet) and self._kept[-1] == count - 1
+        network.prune_intermediate_layers([self._kept[-1]], prune_norm=False, prune_head=not self._closes)
+        widths = [info["num_chs"] for info in network.feature_info]
+        if self._closes:
+            widths[-1] = network.num_features
+        self.channels = tuple(widths[stage] for stage in self._stages)
         has_token = getattr(network, "cls_token", None) is not None and getattr(network, "num_prefix_tokens", 0) > 0
         self.cls_channels = network.num_features if has_token else None
         embed = getattr(network, "patch_embed", None)
@@ -108,6 +100,8 @@ class Backbone(nn.Module):
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Features:
         network: Any = self.network
         final, maps = network.forward_intermediates(images, indices=self._kept, norm=True)
+        if self._closes:
+            maps[-1] = final
         found = dict(zip(self._kept, maps, strict=True))
         return Features(tuple(found[stage] for stage in self._stages), None if self.cls_channels is None else final[:, 0])
 
@@ -154,7 +148,7 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module
     if taken:
         raise ValueError(f"backbone arguments {sorted(taken)} are set by this project; what is left for `arguments` are options such as img_size.")
     try:
-        network = OWN[name](**arguments) if name in OWN else timm.create_model(name, pretrained=pretrained, num_classes=0, **arguments)
+        network = OWN[name].build(arguments) if name in OWN else timm.create_model(name, pretrained=pretrained, num_classes=0, **arguments)
     except OSError as error:
         raise _not_fetched(name, _weights_file(name), error) from error
     except (TypeError, ValueError, RuntimeError, AssertionError, KeyError) as error:

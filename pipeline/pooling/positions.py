@@ -1,4 +1,7 @@
-"""A feature map as the set of its positions, in a precision that can be summed in."""
+"""A feature map as the set of its positions, in single precision at least.
+
+`single` equals `full_precision` of pipeline/losses/precision.py: losses and poolings do not import each other.
+"""
 
 from jaxtyping import Float
 from torch import Tensor

@@ -10,6 +10,7 @@ printed, groups divided by `|`:
     ?           given, and not readable
 
 Conditions (`backbone` by our name, `dim`, `size` in pixels) stand at the row, else at the group, else at the table; null is "not stated".
+A tag of weights in `backbone` (`resnet50.tv_in1k`: torchvision's) is part of the condition; without one any weights of the network meet it.
 `method` is the recipe that makes such a row, `settings` what its resolved recipe must say besides (docs/library.md: how to say it). `loss_of` is a
 recipe of the same loss in a setting of its own. `quoted`: the paper takes the row from another one. `reduced`: by PCA after training.
 """

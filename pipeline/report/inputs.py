@@ -59,7 +59,12 @@ class Inputs:
 
 
 def read_inputs(
-    root: Path, datasets: Sequence[str], methods: Sequence[str], seeds: Sequence[int], sweeps: Sequence[str] = (), ensembles: Sequence[str] = ()
+    root: Path,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    sweeps: Sequence[tuple[str, str]] = (),
+    ensembles: Sequence[str] = (),
 ) -> Inputs:
     """Reads under `root` (the directory data/) what the matrix datasets x methods x seeds, the sweeps and the ensembles left there.
 
@@ -72,7 +77,7 @@ def read_inputs(
         runs=[_run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds],
         shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
         analysis=read_json(root / "analysis" / "analysis.json")["runs"],
-        sweeps=[_sweep(root, dataset, method) for dataset in datasets for method in sweeps],
+        sweeps=[_sweep(root, dataset, method) for dataset, method in sweeps],
         ensembles={
             (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json") for dataset in datasets for method in ensembles
         },

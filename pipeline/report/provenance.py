@@ -5,20 +5,15 @@ import importlib.metadata
 import json
 import platform
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pipeline.report.inputs import Inputs, Run
+from pipeline.runtime.digest import sha256_of
 
 LIBRARIES = (
-    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu-cuvs", "numpy", "scipy", "pyarrow", "opencv-python-headless", "simplejpeg", "pillow",
+    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu", "numpy", "scipy", "pyarrow", "opencv-python-headless", "simplejpeg", "pillow",
     "matplotlib",
 )  # fmt: skip
-
-
-def sha256_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_value(value: Any) -> str:
@@ -32,8 +27,8 @@ def chain(inputs: Inputs, run: Run) -> dict[str, str]:
     return {
         "shards": inputs.shards[run.dataset].fingerprint,
         "recipe": sha256_of_value(run.recipe),
-        "weights": sha256_of_file(run.weights["weights"]),
-        "last weights": sha256_of_file(run.weights["last"]),
+        "weights": sha256_of(run.weights["weights"]),
+        "last weights": sha256_of(run.weights["last"]),
         **{f"{name} embeddings": digest for name, digest in files.items()},
         "protocol": str(run.metrics["protocol"]),
     }

@@ -74,7 +74,7 @@ def ours(inputs: Inputs, dataset: str, found: Results, method: str, metrics: Seq
         and entry["row"]["seed"] in inputs.seeds
     ]
     backbone, size = setting(recipe, "backbone.name"), setting(recipe, "input.size")
-    conditions = {"backbone": backbone.split(".")[0], "size": size, "dim": rows[0]["dim"] if rows else setting(recipe, "dim")}
+    conditions = {"backbone": backbone, "size": size, "dim": rows[0]["dim"] if rows else setting(recipe, "dim")}
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
     measured = {name: value.value for name in metrics if (value := found.of(method, name)) is not None}
     kinds = [Ours(method, "selected", conditions, recipe, measured | geometry)]
@@ -92,7 +92,7 @@ def ours(inputs: Inputs, dataset: str, found: Results, method: str, metrics: Seq
 def differences(row: Row, here: Ours) -> list[str]:
     """What was otherwise there, in words."""
     conditions = [(name, getattr(row, name), here.conditions[name]) for name in _UNITS]
-    said = [f"{there}{_UNITS[name]} there, {_word(own)} here" for name, there, own in conditions if there is not None and there != own]
+    said = [f"{there}{_UNITS[name]} there, {_word(own)} here" for name, there, own in conditions if not _agree(there, own)]
     if setting(here.recipe, "backbone.pretrained") is False and setting(here.recipe, "backbone.checkpoint") is None:
         said.append("ImageNet weights there, random ones here")  # all four papers start from them
     if row.protocol in ENSEMBLES and here.kind != ENSEMBLES[row.protocol]:
@@ -117,7 +117,8 @@ def unstated(row: Row) -> str:
 
 def is_shown(row: Row, here: Ours) -> bool:
     """Whether it is of the paper's own setting, or of settings and a network that this run has too."""
-    held = all(setting(here.recipe, key) == value for key, value in row.settings.items()) and row.backbone in (None, here.conditions["backbone"])
+    settings = all(setting(here.recipe, key) == value for key, value in row.settings.items())
+    held = settings and _agree(row.backbone, here.conditions["backbone"])
     return row.loss_of != here.method and (held or not row.settings)
 
 
@@ -141,6 +142,12 @@ def setting(recipe: dict[str, Any], key: str) -> Any:
             return _UNKNOWN
         node = node[part]
     return node
+
+
+def _agree(published: Any, own: Any) -> bool:
+    """Whether a condition of a row holds here. A row without a condition, or with a network without a tag, accepts any."""
+    is_untagged = isinstance(published, str) and isinstance(own, str) and "." not in published
+    return published is None or published == (own.partition(".")[0] if is_untagged else own)
 
 
 def _same(one: Row, other: Row) -> bool:

@@ -1,74 +1,108 @@
-"""Progress of long work: a live line on a terminal, a plain line every few seconds in a log."""
+"""Progress of long work: one line on a terminal, cut to its width; plain lines every few seconds in a log."""
 
+import io
+import os
 import sys
-import time
+import threading
 from collections.abc import Iterable, Iterator, Sized
-from types import TracebackType
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
+
+from tqdm import tqdm
 
 Item = TypeVar("Item")
+Stream = TextIO | io.TextIOBase
 
 
-class Progress:
-    """Counts `total` units of work and shows rate, share, ETA and whatever `note` says.
+class Progress(tqdm):
+    """Counts `total` units of work and shows the rate, the remaining time and the caller's note.
 
-    On a terminal one line is rewritten; elsewhere a line is printed every `interval` seconds, and one at the end.
+    On a terminal tqdm rewrites one line. In a log a line is printed every `interval` seconds and at the end.
     """
 
-    def __init__(self, label: str, total: int | None, unit: str, stream: TextIO | None = None, interval: float = 5.0) -> None:
-        self.label, self.total, self.unit = label, total, unit
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
-        self.interval = 0.2 if self.live else interval
-        self.done = 0
-        self.first = 0
+    monitor_interval = 0  # no thread that redraws: every `advance` checks the time instead
+
+    def __init__(self, label: str, total: int | None, unit: str, stream: Stream | None = None, interval: float = 5.0) -> None:
+        stream = stream or sys.stderr
+        self.columns = terminal_columns(stream)
         self.note = ""
-        self.shown: tuple[int, str] | None = None
-        self.start = self.last = time.monotonic()
+        self.shown: tuple[int, str] | None = None  # the last count and note in a log
+        super().__init__(
+            desc=label,
+            total=total,
+            unit=unit,
+            file=stream,
+            leave=self.columns is not None,  # the last line stays, with a line break that a log does not need
+            mininterval=interval if self.columns is None else 0.2,
+            miniters=0,
+            smoothing=0,  # the mean rate: pauses for validations do not disturb it
+            delay=1,  # no line before there is progress
+            bar_format="{line}",
+        )
+        self.delay = 0
+
+    @property
+    def done(self) -> int:
+        return int(self.n)
 
     def resume_at(self, done: int) -> None:
-        """Work that an earlier run did: counted as done, left out of the rate."""
-        self.done = self.first = done
+        """Work of an earlier run: counted as done, excluded from the rate."""
+        self.n = self.initial = self.last_print_n = done
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
-        self.done += count
         if note is not None:
             self.note = note
-        now = time.monotonic()
-        if now - self.last >= self.interval:
-            self.last = now
-            self._show(now)
+        self.update(count)
 
-    def __enter__(self) -> "Progress":
-        return self
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What tqdm formats: the text of the line, and the width to which it is cut."""
+        facts = super().format_dict
+        return {**facts, "ncols": self.columns, "line": self._line(facts["elapsed"])}
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Draws the line on a terminal, or prints it to a log if it has changed."""
+        if self.columns is not None:
+            return bool(super().display(msg, pos))
         if self.shown != (self.done, self.note):
-            self._show(time.monotonic())
-        if self.live:
-            self.stream.write("\n")
-            self.stream.flush()
+            self.shown = (self.done, self.note)
+            self.fp.write(f"{self}\n")
+            self.fp.flush()
+        return False
 
-    def _show(self, now: float) -> None:
-        self.shown = (self.done, self.note)
-        elapsed = max(now - self.start, 1e-9)
-        rate = (self.done - self.first) / elapsed
-        parts = [f"{self.done:,}/{self.total:,} {self.unit}" if self.total else f"{self.done:,} {self.unit}"]
+    def _line(self, elapsed: float) -> str:
+        rate = (self.n - self.initial) / elapsed if elapsed else 0
+        parts = [f"{self.n:,}/{self.total:,} {self.unit}" if self.total else f"{self.n:,} {self.unit}"]
         if rate > 0:
             parts.append(_rate(rate, self.unit))
-        if self.total and rate > 0 and self.done < self.total:
-            parts.append(f"ETA {_clock((self.total - self.done) / rate)}")
+        if self.total and rate > 0 and self.n < self.total:
+            parts.append(f"ETA {self.format_interval((self.total - self.n) / rate)}")
         else:
-            parts.append(f"in {_clock(elapsed)}")
+            parts.append(f"in {self.format_interval(elapsed)}")
         if self.note:
             parts.append(self.note)
-        line = f"{self.label}: " + "  ".join(parts)
-        self.stream.write(f"\r\x1b[2K{line}" if self.live else line + "\n")
-        self.stream.flush()
+        return f"{self.desc}: " + "  ".join(parts)
+
+
+Progress.set_lock(threading.RLock())  # tqdm's default lock is a semaphore between processes
+
+
+def terminal_columns(stream: Stream) -> int | None:
+    """The width of the terminal that `stream` writes to; None if it is no terminal.
+
+    A stream may have the attribute `columns`: the console of a worker has that of the stage's terminal.
+    """
+    if not stream.isatty():
+        return None
+    if hasattr(stream, "columns"):
+        return int(stream.columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:  # of a notebook, for example
+        return 80
 
 
 def track(items: Iterable[Item], label: str, unit: str, total: int | None = None) -> Iterator[Item]:
-    """Yields `items` and shows how far it got."""
+    """Yields `items` and shows the progress."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with Progress(label, total, unit) as progress:
@@ -82,9 +116,3 @@ def _rate(rate: float, unit: str) -> str:
     per, factor = next((each for each in (("s", 1), ("min", 60)) if rate * each[1] >= 1), ("h", 3600))
     amount = rate * factor
     return f"{amount:,.0f} {unit}/{per}" if amount >= 10 else f"{amount:.1f} {unit}/{per}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

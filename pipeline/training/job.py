@@ -13,7 +13,7 @@ from pipeline.runtime.errors import UserError
 class Outputs:
     """Where rank 0 writes what the training ends with; absolute, because workers run elsewhere."""
 
-    model: Path  # directory: weights.safetensors, last.safetensors, recipe.json
+    model: Path  # directory: recipe.json; weights, last, untrained and perhaps best_on_test .safetensors
     history: Path  # CSV for `dvc plots`
     log: Path  # JSON of times, host and versions; nothing depends on it
 
@@ -22,8 +22,9 @@ class Outputs:
 class Job:
     """What to train. `dataset`, `method` and `seed` name the run (as in params.yaml); `recipe` is resolved, as `model_dump(mode="json")` gives it.
 
-    `state` is the root of the training states, state/<dataset>/<method>/<seed>-<hash>/; None keeps none, so that a run cannot resume (a trial of
-    a sweep). `outputs` None writes nothing.
+    `state` is the root of the training states, state/<dataset>/<method>/<seed>-<hash>/; None keeps none, so that a run
+    cannot resume. `outputs` None writes nothing (a trial of a sweep). Outputs need a state, which contains the initial
+    weights until the end.
     """
 
     dataset: str
@@ -36,6 +37,12 @@ class Job:
     outputs: Outputs | None
     threads: int = 1  # of torch, per worker: with another number, sums round differently
     loader_threads: int = 2  # never change a batch
+    checkpoint_every: int = 100  # iterations; never changes a result
+    code: str = ""  # digest of the code that the training can reach
+
+    def __post_init__(self) -> None:
+        if self.outputs is not None and self.state is None:
+            raise ValueError(f"{self.name} has outputs and no state, which keeps its initial weights")
 
     @property
     def name(self) -> str:
@@ -53,7 +60,18 @@ class Job:
         return recipe.model_copy(update={"backbone": backbone})
 
 
-def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, threads: int, loader_threads: int) -> Job:
+def job_of(
+    dataset: str,
+    method: str,
+    seed: int,
+    recipe: Recipe,
+    root: Path,
+    *,
+    threads: int = 1,
+    loader_threads: int = 2,
+    checkpoint_every: int = 100,
+    code: str = "",
+) -> Job:
     """The job of stage `train`, every path under the project root `root`."""
     root, run = Path(root).resolve(), Path(dataset) / method
     return Job(
@@ -71,6 +89,8 @@ def job_of(dataset: str, method: str, seed: int, recipe: Recipe, root: Path, thr
         ),
         threads=threads,
         loader_threads=loader_threads,
+        checkpoint_every=checkpoint_every,
+        code=code,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-_LIBRARIES = ("torch", "timm", "numpy", "ray", "pyarrow", "opencv-python-headless", "simplejpeg", "faiss-cpu", "faiss-gpu-cuvs")
+_LIBRARIES = ("torch", "timm", "numpy", "ray", "pyarrow", "opencv-python-headless", "simplejpeg", "faiss-cpu", "faiss-gpu")
 
 
 class Clock:

@@ -4,28 +4,16 @@ The hash covers everything that decides the bytes of the result: resolved recipe
 So the same command resumes, and a changed recipe, data set or code starts anew.
 """
 
-import hashlib
 import importlib.metadata
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.inputs import digest
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_CODE = (
-    "config",
-    "data",
-    "evaluation",
-    "losses",
-    "methods",
-    "models",
-    "pooling",
-    "studies",
-    "training",
-)  # what a training imports; runtime changes no result
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "opencv-python-headless", "simplejpeg", "pillow")
 
 
@@ -36,26 +24,13 @@ def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, A
         "recipe": job.recipe,
         "seed": job.seed,
         "shards": fingerprint,
-        "backbone": None if checkpoint is None else _file_digest(Path(job.root) / checkpoint),
-        "code": code_digest(),
+        "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),
+        "code": job.code,
         "workers": world,
         "threads": job.threads,
         "device": device,
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
     }
-
-
-def digest(value: dict[str, Any]) -> str:
-    """16 hexadecimal digits of the sha256 of the value's sorted JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def code_digest(package: Path = _PACKAGE) -> str:
-    """sha256 over names and bytes of the source files that a training imports."""
-    total = hashlib.sha256()
-    for file in sorted(path for name in _CODE for path in (package / name).rglob("*.py")):
-        total.update(f"{file.relative_to(package).as_posix()}\0{_file_digest(file)}\0".encode())
-    return total.hexdigest()
 
 
 def state_directory(job: Job, value: dict[str, Any]) -> Path | None:
@@ -75,9 +50,8 @@ def remove_states(directory: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _file_digest(path: Path) -> str:
+def _checkpoint_digest(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", "Correct the path in the recipe (backbone.checkpoint).") from None

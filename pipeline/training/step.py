@@ -1,22 +1,23 @@
 """One training step on one worker's slice; read from top to bottom.
 
-    own slice -> outputs -> gather -> objective on the global batch -> backward -> average -> clip -> optimizer -> after_step
+    slice -> outputs -> gather -> objective on the global batch -> backward -> average -> clip -> optimizer -> after_step
 
-The loss it returns is that of the global batch, whatever the number of workers.
+The loss that it returns is the loss of the global batch, for any number of workers.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from pipeline.config.methods import Recipe
-from pipeline.data.loader import normalize
+from pipeline.data.loader import TrainBatch, normalize
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.training.gather import average_gradients, gather_outputs, gather_rows, world_size
@@ -26,120 +27,143 @@ from pipeline.training.rng import seed_step
 
 
 @dataclasses.dataclass(frozen=True)
+class Learner:
+    """What a step changes (method and optimizer) and what determines the change, beside the batch."""
+
+    method: Method  # on its device
+    optimizer: Optimizer
+    recipe: Recipe
+    seed: int  # of the run
+    rank: int = 0  # of this worker
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
-    """What a step did, in numbers: `terms` are weighted, `loss` is their sum, `gradient_norm` is before clipping."""
+    """The numbers of a step: `terms` are weighted, `loss` is their sum, `gradient_norm` is before clipping."""
 
     loss: float
     terms: dict[str, float]
     gradient_norm: float
     learning_rate: float  # of a group without a multiplier
-    noise: dict[str, float] = dataclasses.field(default_factory=dict)  # of gradients, where training.gradient_noise names a term
+    noise: dict[str, float] = dataclasses.field(default_factory=dict)  # of gradients, if training.gradient_noise is set
 
 
-def train_step(
-    method: Method,
-    optimizer: Optimizer,
-    images: UInt8[Tensor, "b 3 S S"],
-    labels: Int[Tensor, " b"],
-    samples: Int[Tensor, " b"],
-    recipe: Recipe,
-    seed: int,
-    step: int,
-    rank: int,
-    name_rows: Callable[[Sequence[int] | None], str],
-    validations: Sequence[float] = (),
-) -> Step:
-    """Advances `method` by one step. `images`, `labels` and `samples` (places among the training images) are this worker's slice, S the crop size;
-    `method` is on its device. In the first `optimizer.new_layers_only` steps the backbone stays as it is.
+class NotFinite(Exception):
+    """A term, the loss or the gradient norm is not finite. The parameters are unchanged.
 
-    `validations` holds the selection metric of those so far, for schedule `plateau`. `name_rows` puts positions in the global batch (None: all of
-    them) into words. Raises UserError where a term, the loss or the gradient is not finite, before the parameters are touched.
+    numbers: those that are not, by name. positions: places in the global batch of images whose outputs are not finite.
     """
-    parameters = _moving(method, recipe, step)
+
+    def __init__(self, numbers: dict[str, float], positions: list[int]) -> None:
+        super().__init__(numbers, positions)
+        self.numbers, self.positions = numbers, positions
+
+
+def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float] = ()) -> Step:
+    """Advances the method by the step `batch.step`. `batch` is this worker's slice of the global batch.
+
+    The first `optimizer.new_layers_only` steps leave the backbone unchanged. `validations`: the selection metric of
+    each validation so far, for schedule `plateau`. Raises NotFinite before the parameters change.
+    """
+    method, recipe = learner.method, learner.recipe
+    parameters = _trained_parameters(method, recipe, batch.step)
     device = parameters[0].device
-    assert len(images) * world_size() == recipe.batch.size, f"{world_size()} slices of {len(images)} images are no batch of {recipe.batch.size}"
+    shape = f"{world_size()} slices of {len(batch.images)} images are no batch of {recipe.batch.size}"
+    assert len(batch.images) * world_size() == recipe.batch.size, shape
 
-    seed_step(seed, step, rank)
-    pixels = to_pixels(images, method, recipe)
+    seed_step(learner.seed, batch.step, learner.rank)
+    pixels = to_pixels(batch.images, method, recipe)
     with mixed_precision(recipe.training.precision, device):
-        own = method(pixels)
-    outputs = gather_outputs(_at_least_float32(own))
-    all_labels, all_samples = gather_rows(labels.to(device)), gather_rows(samples.to(device))
+        outputs = method(pixels)
+    outputs = gather_outputs(_at_least_float32(outputs))
+    labels, samples = gather_rows(batch.labels.to(device)), gather_rows(batch.samples.to(device))
 
-    seed_step(seed, step, None)
-    terms = method.objective(outputs, all_labels, all_samples)
+    seed_step(learner.seed, batch.step, None)
+    terms = method.objective(outputs, labels, samples)
     loss = torch.stack([term.reshape(()) for term in terms.values()]).sum()
     measured = recipe.training.gradient_noise
     noise = {} if measured is None else gradient_noise(terms, outputs.embedding, measured)
 
-    optimizer.zero_grad(set_to_none=True)
+    learner.optimizer.zero_grad(set_to_none=True)
     loss.backward(inputs=parameters)
     average_gradients(parameters)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients, foreach=device.type == "cuda")
-    if recipe.optimizer.clip_norm is not None:
-        torch.nn.utils.clip_grads_with_norm_(parameters, recipe.optimizer.clip_norm, norm, foreach=device.type == "cuda")
+    norm = _clip(parameters, recipe)
 
-    if recipe.optimizer.clip_value is not None:
-        torch.nn.utils.clip_grad_value_(parameters, recipe.optimizer.clip_value, foreach=device.type == "cuda")
+    # One copy brings all numbers to the host. Losses, memories and poolings that branch on a count wait for the device
+    # earlier, and average_gradients does with several workers.
+    scalars = (*terms.values(), *noise.values(), loss, norm)
+    values = torch.stack([scalar.detach().double() for scalar in scalars]).tolist()
+    numbers = dict(zip([*terms, *noise, "loss", "gradient norm"], values, strict=True))
+    if broken := {name: value for name, value in numbers.items() if not math.isfinite(value)}:
+        raise NotFinite(broken, _not_finite_rows(outputs))
 
-    # The one point where the host waits for the device.
-    values = torch.stack([value.detach().double() for value in (*terms.values(), *noise.values(), loss, norm)]).tolist()
-    named = dict(zip([*terms, *noise, "loss", "gradient norm"], values, strict=True))
-    _refuse_non_finite(named, outputs, step, name_rows)
-    warming_up = recipe.optimizer.new_layers_only // recipe.training.validate_every  # validations before the backbone moves tell nothing of a plateau
-    now = factor(recipe.schedule, step, recipe.training.iterations, validations[warming_up:])
-    set_learning_rate(optimizer, now)
-    optimizer.step()
+    # A plateau is sought among the validations after the backbone began to change.
+    first = recipe.optimizer.new_layers_only // recipe.training.validate_every
+    rate = factor(recipe.schedule, batch.step, recipe.training.iterations, validations[first:])
+    set_learning_rate(learner.optimizer, rate)
+    learner.optimizer.step()
     method.after_step()
-    weighted, measures = ({name: named[name] for name in names} for names in (terms, noise))
-    return Step(values[-2], weighted, values[-1], recipe.optimizer.learning_rate * now, measures)
+    weighted, measures = ({name: numbers[name] for name in names} for names in (terms, noise))
+    return Step(values[-2], weighted, values[-1], recipe.optimizer.learning_rate * rate, measures)
 
 
-def _moving(method: Method, recipe: Recipe, step: int) -> list[Parameter]:
+def _trained_parameters(method: Method, recipe: Recipe, step: int) -> list[Parameter]:
     """The parameters that step `step` changes."""
-    still = {id(parameter) for parameter in method.backbone.parameters()} if step < recipe.optimizer.new_layers_only else set()
-    moving = [parameter for parameter in method.parameters() if parameter.requires_grad and id(parameter) not in still]
-    if not moving:
+    only_new = step < recipe.optimizer.new_layers_only
+    fixed = {id(parameter) for parameter in method.backbone.parameters()} if only_new else set()
+    trained = [p for p in method.parameters() if p.requires_grad and id(p) not in fixed]
+    if not trained:
         raise UserError(
             "optimizer.new_layers_only leaves nothing to train: the method has no layer and no proxy beside its backbone.",
             "Set it to 0, or give the recipe a `dim`.",
         )
-    return moving
+    return trained
+
+
+def _clip(parameters: list[Parameter], recipe: Recipe) -> Float[Tensor, ""]:
+    """Clips the gradients by their global norm, then by value, as the recipe asks. Returns the norm before."""
+    many_at_once = parameters[0].is_cuda
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients, foreach=many_at_once)
+    settings = recipe.optimizer
+    if settings.clip_norm is not None:
+        torch.nn.utils.clip_grads_with_norm_(parameters, settings.clip_norm, norm, foreach=many_at_once)
+    if settings.clip_value is not None:
+        torch.nn.utils.clip_grad_value_(parameters, settings.clip_value, foreach=many_at_once)
+    return norm
 
 
 def to_pixels(images: UInt8[Tensor, "b 3 S S"], method: Method, recipe: Recipe) -> Float[Tensor, "b 3 S S"]:
-    """Images as `method` takes them: sent to its device as bytes, normalised there, in the type of its parameters."""
+    """Images as input of `method`: sent to its device as bytes, normalised there, in the type of its parameters."""
     parameter = next(method.parameters())
-    pixels = normalize(images.to(parameter.device, non_blocking=True), *method.statistics(recipe.input)).to(parameter.dtype)
+    pixels = normalize(images.to(parameter.device, non_blocking=True), *method.statistics(recipe.input))
+    pixels = pixels.to(parameter.dtype)
     return pixels.contiguous(memory_format=torch.channels_last) if pixels.is_cuda else pixels
 
 
 def mixed_precision(precision: Literal["float32", "bfloat16", "auto"], device: torch.device) -> torch.autocast:
-    """The autocast context of a recipe's precision: `auto` is bfloat16 on a GPU that has it and float32 elsewhere. Parameters stay float32."""
-    has_it = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    enabled = precision == "bfloat16" or (precision == "auto" and has_it)
+    """The autocast context of a recipe's precision; parameters stay float32.
+
+    `auto` is bfloat16 on a GPU that supports it and float32 elsewhere.
+    """
+    supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    enabled = precision == "bfloat16" or (precision == "auto" and supported)
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
 def _at_least_float32(outputs: Any) -> Any:
-    """Half-precision outputs as float32: a similarity matrix and its exponentials do not survive 8 bits of mantissa."""
+    """Half-precision outputs as float32: a similarity matrix and its exponentials need more than 8 bits of mantissa."""
     values = {field.name: getattr(outputs, field.name) for field in dataclasses.fields(outputs)}
     half = (torch.bfloat16, torch.float16)
-    return dataclasses.replace(outputs, **{name: v.float() for name, v in values.items() if isinstance(v, Tensor) and v.dtype in half})
+    wide = {name: v.float() for name, v in values.items() if isinstance(v, Tensor) and v.dtype in half}
+    return dataclasses.replace(outputs, **wide)
 
 
-def _refuse_non_finite(named: dict[str, float], outputs: Any, step: int, name_rows: Callable[[Sequence[int] | None], str]) -> None:
-    broken = [name for name, value in named.items() if value != value or abs(value) == float("inf")]
-    if not broken:
-        return
-    bad: set[int] = set()
+def _not_finite_rows(outputs: Any) -> list[int]:
+    """The rows of a method's outputs that contain a number that is not finite."""
+    rows: set[int] = set()
     for field in dataclasses.fields(outputs):
         value = getattr(outputs, field.name)
         if value is not None and value.is_floating_point():
-            bad |= set((~value.detach().reshape(len(value), -1).isfinite().all(dim=1)).nonzero().flatten().tolist())
-    whose = f"The outputs of {len(bad)} of its images are not finite: {name_rows(sorted(bad))}." if bad else f"Its images: {name_rows(None)}."
-    raise UserError(
-        f"Step {step}: {', '.join(f'{name} = {named[name]}' for name in broken)}. {whose}",
-        "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, or set training.precision to float32.",
-    )
+            rows |= set((~value.detach().reshape(len(value), -1).isfinite().all(dim=1)).nonzero().flatten().tolist())
+    return sorted(rows)

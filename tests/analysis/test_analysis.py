@@ -15,6 +15,7 @@ from pipeline.evaluation.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
 from tests.oracles import generalization as oracle
 from tests.oracles import retrieval as retrieval_oracle
+from tests.resolved import write_resolved
 
 
 def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -136,10 +137,9 @@ def test_gap_is_train_minus_test_by_definition() -> None:
 def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stages.analyze import run
 
-    (root / "params.yaml").write_text(
-        "run: {datasets: [set], methods: [one, two], seeds: [0]}\nanalyze: {histogram_bins: 20, pairs: 10000, transfer_splits: 5}\n",
-        encoding="utf-8",
-    )
+    axes = {"datasets": ["set"], "methods": ["one", "two"], "seeds": [0]}
+    measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5}
+    write_resolved(root, "analyze", run=axes, analyze=measures)
     monkeypatch.chdir(root)
     run()
     files = [

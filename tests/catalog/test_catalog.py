@@ -150,6 +150,16 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_build_that_was_killed_while_it_replaced_the_catalog_embeds_nothing_again(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
+    build(model, photos, tmp_path / "catalog", processes=1)
+    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # as between the two renames
+    build(model, photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT]
+    assert not (tmp_path / ".catalog.replaced").exists()
+
+
 def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, photos: Path, tmp_path: Path) -> None:
     before = build(model, photos, tmp_path / "catalog", processes=1)
     (photos / "cut.jpg").write_bytes(picture(7)[:-40])
@@ -160,6 +170,15 @@ def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, 
     catalog = build(model, photos, tmp_path / "catalog", skip_damaged=True, processes=1)
     assert len(catalog) == COUNT
     assert set(catalog.about["left_out"]) == {"cut.jpg", "text.png"}
+
+
+def test_images_in_formats_that_are_not_read_are_named_in_a_warning(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
+    assert len(making.listed(photos, 1).paths) == COUNT
+    errors = capsys.readouterr().err
+    assert "catalog: left alone: 1 .heic, 1 .txt\n" in errors
+    warning = "1 image has a format that is not read: shelf 0/phone.HEIC. Convert them to JPEG or PNG."
+    assert f"catalog: warning: {warning}\n" in errors
 
 
 def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: Path, tmp_path: Path) -> None:
@@ -192,6 +211,39 @@ def test_a_damaged_catalog_is_refused(model: Path, photos: Path, tmp_path: Path,
     path.unlink()
     with pytest.raises(UserError, match=f"{part} is missing"):
         Catalog(tmp_path / "catalog")
+
+
+@pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "other"])
+def test_a_damaged_catalog_is_built_again(
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    part: str,
+    damage: str,
+    embedded: list[int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = build(model, photos, tmp_path / "catalog", processes=1)
+    path = tmp_path / "catalog" / part
+    content = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(content[:-30])
+        case "missing":
+            path.unlink()
+        case "other":
+            path.write_bytes(b"{}")
+    capsys.readouterr()
+    again = build(model, photos, tmp_path / "catalog", processes=1)
+    lines = capsys.readouterr().err.splitlines()
+    problem = "missing" if damage == "missing" else "damaged"
+    assert any(part in line and problem in line and "is built again" in line for line in lines), lines
+    assert embedded == [COUNT, COUNT]
+    assert path.read_bytes() == content
+    assert again.paths == whole.paths
+    build(model, photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT, COUNT], "the new catalog is whole"
 
 
 def test_a_model_that_did_not_embed_the_catalog_is_refused(model: Path, photos: Path, tmp_path: Path) -> None:

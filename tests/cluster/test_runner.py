@@ -57,7 +57,7 @@ def test_two_workers_log_the_loss_of_one(root: Path, tmp_path: Path, capsys: pyt
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_killed_worker_goes_on_from_its_checkpoint_to_the_same_bytes(root: Path, tmp_path: Path) -> None:
-    long = recipe("baseline", training={"iterations": 12, "validate_every": 12, "checkpoint_every": 2})
+    long = recipe("baseline", training={"iterations": 12, "validate_every": 12})
     killed = job(root, long)
     assert killed.outputs is not None
     mark = tmp_path / "killed"

@@ -174,6 +174,9 @@ TABLE: list[Row] = [
     ("landmarks", "contrastive", "optimizer.clip_value", None, "cnnimageretrieval-pytorch clips nothing"),
     ("landmarks", "contrastive", "backbone.batch_norm", "frozen", "cnnimageretrieval-pytorch: in eval mode, scale and shift learn"),
     # Baselines in the setting of their own code
+    (ALL, "multihead xbm proxy_nca", "backbone.name", "resnet50.tv_in1k", "Proxy-Anchor, XBM, ProxyNCA++ code: torchvision's weights"),
+    (ALL, "nsoftmax snca", "backbone.name", "resnet50.tv_in1k", "IRT table 1: 76.2% top-1, torchvision's; normalised softmax code"),
+    ("landmarks", "contrastive", "backbone.name", "resnet50.tv_in1k", "IRT table 1: torchvision's weights"),
     (ALL, "xbm", "backbone.batch_norm", "batch", "XBM code: model.train(), FIX_BN false"),
     (ALL, "xbm", "pooling.name", "max", "XBM code: adaptive max pooling"),
     (ALL, "xbm", "input.crop_scale", (0.2, 1.0), "XBM code"),

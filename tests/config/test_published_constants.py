@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.config import Params, resolve
 from pipeline.config.parts import Input
+from pipeline.config.recipe_files import published
 from pipeline.data.transforms import SplitMix64, random_crop
 from tests.config.published_constants import SMALL_SETS, TABLE
 
@@ -36,7 +37,7 @@ def test_a_published_constant_is_that_of_the_recipe(datasets: str, methods: str,
 
 
 def test_every_recipe_has_constants() -> None:
-    assert {method for row in TABLE for method in row[1].split()} == set(PARAMS.names("methods"))
+    assert {method for row in TABLE for method in row[1].split()} == set(published("methods"))
 
 
 @pytest.mark.parametrize("method", IN_EPOCHS)
@@ -70,7 +71,7 @@ def test_the_crop_of_irt_is_a_random_224_of_the_picture_squeezed_to_256(width: i
 def test_a_small_set_crops_alike_for_all_methods(dataset: str) -> None:
     """Its shares would make nonsense of a crop that a paper defines, which therefore does not come through."""
     crops: set[Any] = set()
-    for method in PARAMS.names("methods"):
+    for method in published("methods"):
         input: Input = resolve(PARAMS, dataset, method).input
         whole = input.crop_scale == (1.0, 1.0)
         crops.add((input.size, input.resize, input.crop_scale, input.crop_ratio, input.flip, None if whole else input.fit))

@@ -1,25 +1,41 @@
-"""Resolution of recipes: the order of the layers, and what a mistake in params.yaml is answered with."""
+"""Resolution of recipes: the order of the layers, and the answers to mistakes in params.yaml."""
 
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from pipeline.config import IngestSettings, Params, RunSettings, Source, SweepSettings, TrainSettings, dataset_settings, resolve, settings
+from pipeline.config import (
+    IngestSettings,
+    Params,
+    RunSettings,
+    Source,
+    TrainSettings,
+    dataset_settings,
+    resolve,
+    settings,
+    sweep_settings,
+)
+from pipeline.config.command import origin
+from pipeline.config.stages import SweepSettings
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 
 TEXT = """\
-run: {datasets: [tiny], methods: [gsp], seeds: [0]}
+run: {datasets: [tiny], methods: [mine], seeds: [0]}
 ingest: {resize: 64}
 train: {workers: 2}
 methods:
-  gsp:
+  mine:
     method: gsp
     pooling:
       transport_ratio: 0.3
       epsilon: 5.0
-  multihead: {method: multihead}
+  soft:
+    like: mine
+    pooling: {epsilon: 1.0}
+  gsp: {pooling: {transport_ratio: 0.4}}
+  gsp-soft: {like: gsp, pooling: {epsilon: 1.0}}
   nameless: {dim: 64}
 datasets:
   tiny:
@@ -28,12 +44,11 @@ datasets:
       backbone: {name: test_resnet}
       optimizer: {learning_rate: 0.01}
       loss: {name: contrastive, margin: 0.2}
-    recipes:
-      gsp:
+    methods:
+      mine:
         pooling: {epsilon: 0.5}
       multihead:
         loss: {name: multi_similarity, beta: 40.0}
-      nameless: {}
 """
 
 
@@ -44,13 +59,22 @@ def params(tmp_path: Path, text: str = TEXT) -> Params:
 
 
 def test_later_layers_win_and_leave_the_rest(tmp_path: Path) -> None:
-    recipe = resolve(params(tmp_path), "tiny", "gsp")
-    assert recipe.pooling.transport_ratio == 0.3  # methods.gsp
-    assert recipe.pooling.epsilon == 0.5  # datasets.tiny.recipes.gsp over methods.gsp
+    recipe = resolve(params(tmp_path), "tiny", "mine")
+    assert recipe.pooling.transport_ratio == 0.3  # methods.mine
+    assert recipe.pooling.epsilon == 0.5  # datasets.tiny.methods.mine over methods.mine
     assert recipe.optimizer.learning_rate == 0.01  # datasets.tiny.recipe over the published default
     assert recipe.optimizer.weight_decay == 5e-4  # published default
+    assert recipe.training.iterations == 2000  # pipeline/recipes/datasets/folder.yaml: the kind of the source
     assert recipe.backbone.name == "test_resnet"
-    assert resolve(params(tmp_path), "tiny", "gsp", {"pooling.epsilon": 7.0}).pooling.epsilon == 7.0
+    assert resolve(params(tmp_path), "tiny", "mine", {"pooling.epsilon": 7.0}).pooling.epsilon == 7.0
+
+
+def test_a_change_of_a_user_wins_over_every_published_layer(tmp_path: Path) -> None:
+    """Published changes for one data set and one method are below a change for all data sets."""
+    assert resolve(params(tmp_path, "methods: {}"), "inshop", "gsp").pooling.prototypes == 128
+    changed = params(tmp_path, "methods: {gsp: {pooling: {prototypes: 16}}}")
+    for dataset in ("inshop", "cub", "parts", "tokens"):
+        assert resolve(changed, dataset, "gsp").pooling.prototypes == 16, dataset
 
 
 def test_a_published_default_survives_a_sibling(tmp_path: Path) -> None:
@@ -59,17 +83,58 @@ def test_a_published_default_survives_a_sibling(tmp_path: Path) -> None:
     assert recipe.backbone.stages == (-2, -1)
 
 
+def test_a_variant_has_the_layers_of_the_method_that_it_is_like(tmp_path: Path) -> None:
+    changed = params(tmp_path)
+    soft, mine = resolve(changed, "tiny", "soft"), resolve(changed, "tiny", "mine")
+    assert soft.pooling.epsilon == 0.5, "the data set's own change for `mine` is above methods.soft"
+    assert soft.pooling == mine.pooling
+    for dataset in ("parts", "cub", "inshop"):
+        variant, published = (resolve(changed, dataset, name) for name in ("gsp-soft", "gsp"))
+        assert variant.pooling.transport_ratio == 0.4, "a user's change of gsp is inherited"
+        assert variant.pooling.epsilon == 1.0
+        same = {"pooling": variant.pooling}
+        assert published.model_copy(update=same) == variant, dataset
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("methods: {a: {like: b}, b: {like: a}}", "methods.a is like itself: a -> b -> a"),
+        ("methods: {a: {like: gps}}", "Did you mean gsp?"),
+        ("methods: {gsp: {like: ms}}", "methods.gsp is a published recipe and cannot be like another"),
+        ("methods: {gsp: {method: crt}}", "methods.gsp.method: gsp is a gsp recipe, which cannot change"),
+    ],
+)
+def test_a_variant_of_nothing_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    changed = params(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        resolve(changed, "parts", changed.names("methods")[0])
+    assert expected in str(caught.value)
+
+
+def test_every_value_names_the_line_that_sets_it(tmp_path: Path) -> None:
+    changed = params(tmp_path)
+    assert origin(changed, "tiny", "mine", "pooling.epsilon") == "params.yaml:25, datasets.tiny.methods.mine"
+    assert origin(changed, "tiny", "mine", "training.iterations").startswith("pipeline/recipes/datasets/folder.yaml:")
+    assert origin(changed, "parts", "gsp_xbm", "memory.size").startswith("pipeline/recipes/datasets/parts.yaml:")
+    assert origin(changed, "cub", "gsp", "optimizer.clip_norm").startswith("pipeline/recipes/methods/_mlrc.yaml:")
+    assert origin(changed, "cub", "gsp", "input.size") == "default"
+    number = int(origin(changed, "inshop", "gsp", "pooling.prototypes").rpartition(":")[2])
+    line = (Path(__file__).parents[2] / "pipeline/recipes/methods/_gsp.yaml").read_text(encoding="utf-8").splitlines()[number - 1]
+    assert line.strip() == "pooling: {prototypes: 128}"
+
+
 def test_another_network_drops_what_belongs_to_one_network_alone(tmp_path: Path) -> None:
     text = TEXT.replace("{name: test_resnet}", "{name: test_resnet, arguments: {output_stride: 8}, pretrained: false}")
-    assert resolve(params(tmp_path, text), "tiny", "gsp").backbone.arguments == {"output_stride": 8}
-    other = resolve(params(tmp_path, text), "tiny", "gsp", {"backbone.name": "test_vit"}).backbone
+    assert resolve(params(tmp_path, text), "tiny", "mine").backbone.arguments == {"output_stride": 8}
+    other = resolve(params(tmp_path, text), "tiny", "mine", {"backbone.name": "test_vit"}).backbone
     assert (other.name, other.arguments, other.pretrained) == ("test_vit", {}, False)
-    same = resolve(params(tmp_path, text), "tiny", "gsp", {"backbone.arguments": {"in_chans": 3}}).backbone
+    same = resolve(params(tmp_path, text), "tiny", "mine", {"backbone.arguments": {"in_chans": 3}}).backbone
     assert same.arguments == {"output_stride": 8, "in_chans": 3}
 
 
 def test_another_part_drops_the_fields_of_the_one_it_replaces(tmp_path: Path) -> None:
-    recipe = resolve(params(tmp_path), "tiny", "gsp")
+    recipe = resolve(params(tmp_path), "tiny", "mine")
     assert recipe.loss.name == "contrastive"
     assert recipe.loss.margin == 0.2
     again = resolve(params(tmp_path), "tiny", "multihead").loss
@@ -82,22 +147,28 @@ def test_another_part_drops_the_fields_of_the_one_it_replaces(tmp_path: Path) ->
         (
             "transport_ratio: 0.3",
             "transport_ration: 0.3",
-            ["params.yaml:8", "methods.gsp.pooling.transport_ration is not a setting", "transport_ratio?"],
+            ["params.yaml:8", "methods.mine.pooling.transport_ration is not a setting", "transport_ratio?"],
         ),
-        ("{epsilon: 0.5}", "{epsilon: -1}", ["params.yaml:21", "datasets.tiny.recipes.gsp.pooling.epsilon", "greater than 0", "-1"]),
-        ("learning_rate: 0.01", "learning_rate: fast", ["params.yaml:17", "optimizer.learning_rate", "fast"]),
-        ("name: contrastive, ", "name: contrastiv, ", ["params.yaml:18", "loss.name is 'contrastiv'", "Did you mean contrastive?", "proxy_anchor"]),
-        ("{epsilon: 0.5}", "{prototypes: 4, initialization_memory: 5}", ["params.yaml:21", "initialization_memory"]),
-        ("      gsp:\n        pooling: {epsilon: 0.5}", "      gsp: sharp", ["params.yaml:20", "recipes.gsp must be a block", "'sharp'"]),
-        ("    method: gsp", "    method: gps", ["methods.gsp", "'gps'", "baseline, crt, multihead, gsp, irt"]),
-        ("recipes:\n      gsp:", "recipes:\n      gspp:", ["datasets.tiny.recipes.gsp is missing"]),
+        ("{epsilon: 0.5}", "{epsilon: -1}", ["params.yaml:25", "datasets.tiny.methods.mine.pooling.epsilon", "greater than 0", "-1"]),
+        ("learning_rate: 0.01", "learning_rate: fast", ["params.yaml:21", "optimizer.learning_rate", "fast"]),
+        ("learning_rate: 0.01", "learning_rate: '0.01'", ["params.yaml:21", "valid number", "'0.01'"]),
+        (
+            "name: contrastive, ",
+            "name: contrastiv, ",
+            ["params.yaml:22", "unknown", "loss.name 'contrastiv'", "Did you mean contrastive?", "proxy_anchor"],
+        ),
+        ("{epsilon: 0.5}", "{prototypes: 4, initialization_memory: 5}", ["params.yaml:25", "initialization_memory"]),
+        ("      mine:\n        pooling: {epsilon: 0.5}", "      mine: sharp", ["params.yaml:24", "methods.mine must be a block", "'sharp'"]),
+        ("    method: gsp", "    method: gps", ["methods.mine", "'gps'", "baseline, crt, multihead, gsp, irt"]),
+        ("    recipe:\n", "    recipes:\n", ["params.yaml:19", "datasets.tiny.recipes is of an earlier version", "datasets.tiny.methods"]),
+        ("    recipe:\n", "    recip:\n", ["params.yaml:19", "datasets.tiny.recip is not a setting", "Did you mean recipe?"]),
         ("ingest: {", "ingest: {{", ["params.yaml:3", "not valid YAML"]),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
     assert old in TEXT
     with pytest.raises(UserError) as caught:
-        resolve(params(tmp_path, TEXT.replace(old, new, 1)), "tiny", "gsp")
+        resolve(params(tmp_path, TEXT.replace(old, new, 1)), "tiny", "mine")
     for part in expected:
         assert part in str(caught.value)
 
@@ -105,9 +176,9 @@ def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new:
 def test_unknown_names_are_answered_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no datasets\.tinny[^\n]*\n.*Did you mean tiny"):
         resolve(params(tmp_path), "tinny", "gsp")
-    with pytest.raises(UserError, match=r"no methods\.triplet[^\n]*\n.*gsp, multihead"):
-        resolve(params(tmp_path), "tiny", "triplet")
-    with pytest.raises(UserError, match=r"methods\.nameless: `method` must be one of"):
+    with pytest.raises(UserError, match=r"no methods\.tripplet[^\n]*\n.*Did you mean triplet.*gsp, .*mine"):
+        resolve(params(tmp_path), "tiny", "tripplet")
+    with pytest.raises(UserError, match=r"methods\.nameless has neither `like` nor `method`"):
         resolve(params(tmp_path), "tiny", "nameless")
 
 
@@ -119,17 +190,16 @@ def test_blocks_of_stages(tmp_path: Path) -> None:
     assert settings(params(tmp_path), "run", RunSettings).seeds == (0,)
     with pytest.raises(UserError, match=r"params\.yaml:3: train\.worker is not a setting[^\n]*\n.*Did you mean workers"):
         settings(params(tmp_path, TEXT.replace("workers: 2", "worker: 2")), "train", TrainSettings)
-    with pytest.raises(UserError, match=r"params\.yaml:14: datasets\.tiny\.source\.pth is not a setting[^\n]*\n.*Did you mean path"):
+    with pytest.raises(UserError, match=r"params\.yaml:18: datasets\.tiny\.source\.pth is not a setting[^\n]*\n.*Did you mean path"):
         dataset_settings(params(tmp_path, TEXT.replace("path: photos", "path: photos, pth: photos")), "tiny")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("{kind: folder, path: photos}", "photos", ["params.yaml:14", "datasets.tiny.source", "'photos'"]),
-        ("kind: folder", "kind: foldr", ["params.yaml:14", "datasets.tiny.source.kind is 'foldr'", "Did you mean folder?", "cub, cars, sop"]),
-        ("kind: folder, ", "", ["params.yaml:14", "datasets.tiny.source.kind is missing"]),
-        ("{kind: folder, path: photos}", "{kind: folder}", ["params.yaml:14", "datasets.tiny.source.path is missing"]),
+        ("{kind: folder, path: photos}", "photos", ["params.yaml:18", "datasets.tiny.source", "'photos'"]),
+        ("kind: folder", "kind: foldr", ["params.yaml:18", "unknown datasets.tiny.source.kind 'foldr'", "Did you mean folder?", "cub, cars, sop"]),
+        ("kind: folder, ", "", ["params.yaml:17", "datasets.tiny.source.kind is missing"]),
     ],
 )
 def test_a_source_that_is_none_is_named(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
@@ -146,29 +216,30 @@ def test_a_misspelt_field_of_any_source_is_answered_with_the_known_ones(tmp_path
     name, known = kind.model_fields["kind"].default, next(field for field in kind.model_fields if field != "kind")
     needed = "path: photos, " if name == "folder" else ""
     wrong = TEXT.replace("{kind: folder, path: photos}", f"{{kind: {name}, {needed}{known}s: 1}}")
-    with pytest.raises(UserError, match=rf"params\.yaml:14: datasets\.tiny\.source\.{known}s is not a setting[^\n]*\n.*Did you mean {known}\?"):
+    with pytest.raises(UserError, match=rf"params\.yaml:18: datasets\.tiny\.source\.{known}s is not a setting[^\n]*\n.*Did you mean {known}\?"):
         dataset_settings(params(tmp_path, wrong), "tiny")
 
 
+def test_a_folder_set_without_a_path_is_in_the_folder_of_its_name(tmp_path: Path) -> None:
+    text = "ingest: {}\ndatasets: {my-birds: {source: {kind: folder}}, other: {source: {kind: cub, path: archives}}}"
+    source, _ = dataset_settings(params(tmp_path, text), "my-birds")
+    assert source == dataset_settings(params(tmp_path, text), "folder")[0].model_copy(update={"path": "data/raw/my-birds"})
+    assert dataset_settings(params(tmp_path, text), "other")[0].model_dump() == {"kind": "cub", "path": "archives"}
+    inshop = resolve(params(tmp_path, text), "other", "irt_l")
+    assert inshop == resolve(params(tmp_path, text), "cub", "irt_l"), "a data set has the recipes of the kind of its source"
+
+
 @pytest.mark.parametrize("domain", [{"grid": []}, {"uniform": [2, 1]}, {"grid": [1], "choice": [2]}, {"normal": [0, 1]}, {"loguniform": [1, 2, 3]}])
-def test_a_sweep_over_nothing_sensible_is_refused(domain: dict[str, list[float]]) -> None:
+def test_a_sweep_over_nothing_sensible_is_refused(domain: dict[str, list[float]], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"pooling\.epsilon"):
-        SweepSettings(space={"pooling.epsilon": domain}, iterations=10)
+        SweepSettings.parse({"space": {"pooling.epsilon": domain}, "iterations": 10})
 
 
-def test_a_stage_is_held_to_the_params_that_dvc_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "params.yaml").write_text(TEXT, encoding="utf-8")
-    (tmp_path / "dvc.yaml").write_text(
-        "stages:\n  train:\n    matrix: {dataset: [tiny], method: [gsp]}\n    cmd: x\n"
-        "    params: ['methods.${item.method}', 'datasets.${item.dataset}.recipe']\n",
-        encoding="utf-8",
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_STAGE", "train@tiny-gsp")
-    held = Params.of_stage()
-    assert held.read("methods.gsp.pooling.epsilon") == 5.0
-    with pytest.raises(UserError, match=r"train@tiny-gsp reads train\.workers"):
-        held.read("train.workers")
-    with pytest.raises(UserError, match=r"datasets\.tiny\.recipes\.gsp"):
-        resolve(held, "tiny", "gsp")
-    assert held.keys[0] == "methods.gsp.pooling.epsilon"
+def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
+    published = sweep_settings(params(tmp_path, "methods: {}"), "gsp")
+    assert set(published.space) == {"pooling.prototypes", "pooling.transport_ratio", "pooling.epsilon"}
+    text = "sweep: {gsp: {space: {dim: {grid: [64]}}}, gsp-soft: {grace: 3}}\nmethods: {gsp-soft: {like: gsp}}"
+    own = sweep_settings(params(tmp_path, text), "gsp-soft")
+    assert (set(own.space), own.grace, own.trials) == ({"dim"}, 3, published.trials)
+    with pytest.raises(UserError, match=r"sweep\.mine is missing, and no search space of mine is published"):
+        sweep_settings(params(tmp_path), "mine")

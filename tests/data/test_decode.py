@@ -1,16 +1,19 @@
 """Decoding: equal to Pillow wherever Pillow is right, upright, and never a picture made of half a file."""
 
+import ast
 import io
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import simplejpeg
-from PIL import Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageOps
 
 from pipeline.data import decode as module
-from pipeline.data.decode import decode
+from pipeline.data.decode import FORMATS, decode
+from pipeline.ingest.sources.folder import SUFFIXES
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., np.ndarray]
@@ -202,6 +205,45 @@ def test_harmless_irregularities_are_accepted(picture: Picture, encoded: Encoded
 def test_what_is_no_image_says_so(data: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         decode(octets(data))
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+
+
+def test_postscript_does_not_start_ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", str(ghostscript))
+    with pytest.raises(ValueError, match=r"no image format that is read \(JPEG, PNG, "):
+        decode(octets(POSTSCRIPT))
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("form", ["TGA", "ICO", "PCX", "AVIF", "JPEG2000"])
+def test_a_format_outside_the_list_is_refused(picture: Picture, encoded: Encoded, form: str) -> None:
+    with pytest.raises(ValueError, match="no image format that is read"):
+        decode(encoded(Image.fromarray(picture(32, 32)), form))
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+def test_a_format_of_every_suffix_is_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"image{suffix}"
+    Image.new("1", (9, 7), 1).convert("L" if suffix != ".pbm" else "1").save(path)
+    assert decode(octets(path.read_bytes())).shape == (7, 9, 3)
+
+
+def test_every_image_is_opened_with_the_list_of_formats() -> None:
+    """`Image.open` without `formats` tries all formats of Pillow."""
+    root = Path(__file__).parents[2]
+    calls = 0
+    for path in (path for folder in ("pipeline", "stages", "benchmarks") for path in (root / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Image.open":
+                calls += 1
+                assert "formats=FORMATS" in ast.unparse(node), f"{path}:{node.lineno}"
+    assert calls >= 2
+    assert FORMATS == ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 
 def test_a_huge_image_of_another_format_is_refused_before_it_is_decoded(encoded: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.data import shards as module
 from pipeline.data.shards import Shards, ShardWriter
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 
 
@@ -166,7 +167,7 @@ class TestGroupsBoxesAndExtras:
             writer.add(b"1", 1, "test", "1.jpg", 9, 9, box=(-0.5, 1.25, 10.0, 8.0))
             writer.add(b"2", 1, "test", "2.jpg", 9, 9, group="", box=None)
             pq.write_table(pa.table({"query": [1], "easy": pa.array([[2]], pa.list_(pa.int64()))}), directory / "ground_truth.parquet")
-            writer.finish({"dataset": "queries", "extras": {"ground_truth.parquet": module.sha256_of(directory / "ground_truth.parquet")}})
+            writer.finish({"dataset": "queries", "extras": {"ground_truth.parquet": sha256_of(directory / "ground_truth.parquet")}})
         return directory
 
     def test_they_come_back(self, queries: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,9 +21,14 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
 from stages.evaluate import run
 from tests.oracles import retrieval as oracle
+from tests.resolved import write_resolved
 
-PARAMS = "evaluate: {recall_at: [1, 2, 4], bootstrap: 100, confidence: 0.9, seed: 3}\n"
+SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "bootstrap": 100, "confidence": 0.9, "seed": 3}
 NAME = Path("parts/gsp/0")
+
+
+def configure(project: Path, **changes: Any) -> None:
+    write_resolved(project, "evaluate", "parts", "gsp", evaluate=SETTINGS | changes)
 
 
 def embed(labels: np.ndarray, noise: float, seed: int) -> np.ndarray:
@@ -35,7 +41,7 @@ def embed(labels: np.ndarray, noise: float, seed: int) -> np.ndarray:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with exported embeddings: 16 classes of 6 images and 3 of one image, ids from 1000."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(PARAMS)
+    configure(tmp_path)
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
     for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
         write(
@@ -113,7 +119,7 @@ def test_per_query_results(project: Path) -> None:
 
 
 def test_every_network_leaves_the_results_of_single_queries_that_its_metrics_average(project: Path) -> None:
-    (project / "params.yaml").write_text(PARAMS.replace("}\n", ", reduce: {dim: 4, whiten: none}}\n"))
+    configure(project, reduce={"dim": 4, "whiten": "none"})
     labels = np.repeat(np.arange(30, 40), 5)
     write(project / "data/embeddings" / NAME / "train.arrow", np.arange(50), labels, embed(labels, 0.2, 2))
     run("parts", "gsp", 0)
@@ -275,11 +281,11 @@ def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
     assert evaluate(both, {}, protocol, wanted)[0]["nmi"] == round(nmi(rows.embedding, labels, 0), 10)
 
 
-@pytest.mark.parametrize("setting", ["{kind: ivf, lists: 4, probes: 4}", "{kind: hnsw, search_width: 99}"])
-def test_an_approximate_index_is_measured_beside_exact_search(project: Path, setting: str) -> None:
-    (project / "params.yaml").write_text(
-        PARAMS.replace("}\n", f", approximate: {setting}, approximate_sample: 50}}\n")
-    )
+@pytest.mark.parametrize(
+    "setting", [{"kind": "ivf", "lists": 4, "probes": 4}, {"kind": "hnsw", "search_width": 99}]
+)
+def test_an_approximate_index_is_measured_beside_exact_search(project: Path, setting: dict[str, Any]) -> None:
+    configure(project, approximate=setting, approximate_sample=50)
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     for name in ("recall_at_1", "recall_at_4", "r_precision", "map_at_r"):
@@ -296,8 +302,8 @@ def test_an_approximate_index_is_measured_beside_exact_search(project: Path, set
     assert metrics["approximate_map_at_r_low"] == pytest.approx(metrics["map_at_r_low"], abs=1e-9)
 
 
-@pytest.mark.parametrize("refine", ["null", "300"])
-def test_an_index_of_codes_is_measured(project: Path, refine: str) -> None:
+@pytest.mark.parametrize("refine", [None, 300])
+def test_an_index_of_codes_is_measured(project: Path, refine: int | None) -> None:
     labels = np.repeat(np.arange(50), 6)
     for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
         write(
@@ -306,15 +312,13 @@ def test_an_index_of_codes_is_measured(project: Path, refine: str) -> None:
             labels,
             embed(labels, noise, 1),
         )
-    setting = f"{{kind: ivf_pq, lists: 4, probes: 4, code_bytes: 2, refine: {refine}}}"
-    (project / "params.yaml").write_text(
-        PARAMS.replace("}\n", f", approximate: {setting}, approximate_sample: 300}}\n")
-    )
+    setting = {"kind": "ivf_pq", "lists": 4, "probes": 4, "code_bytes": 2, "refine": refine}
+    configure(project, approximate=setting, approximate_sample=300)
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     assert metrics["approximate_protocol"] != metrics["protocol"]
-    assert (metrics["approximate_search_recall_at_10"] == 1) is (refine == "300")
-    assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == "300")
+    assert (metrics["approximate_search_recall_at_10"] == 1) is (refine == 300)
+    assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == 300)
 
 
 def test_numbers_of_several_scales_have_a_protocol_of_their_own(project: Path) -> None:

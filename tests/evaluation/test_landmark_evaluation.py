@@ -21,10 +21,11 @@ from pipeline.runtime.errors import UserError
 from stages.evaluate import run
 from tests.oracles import reduction as reduction_oracle
 from tests.oracles import revisited as oracle
+from tests.resolved import write_resolved
 
 NAME = Path("landmarks/irt_r/0")
 LEVELS, PRECISION_AT, DIM = ("easy", "medium", "hard"), (1, 5, 10), 10
-PARAMS = "evaluate: {{recall_at: [1], bootstrap: 80, confidence: 0.9, seed: 3, reduce: {reduce}}}\n"
+SETTINGS: dict[str, Any] = {"recall_at": [1], "bootstrap": 80, "confidence": 0.9, "seed": 3}
 # roxford: rows 100-139, its queries 110, 121, 133; rparis: 140-169, its queries 141, 150. One query has
 # nothing easy, one nothing at all.
 TRUTH: list[dict[str, Any]] = [
@@ -36,6 +37,11 @@ TRUTH: list[dict[str, Any]] = [
 ]
 
 
+def configure(project: Path, *cell: str, **changes: Any) -> None:
+    dataset, method = cell or NAME.parts[:2]
+    write_resolved(project, "evaluate", dataset, method, evaluate=SETTINGS | changes)
+
+
 def unit(count: int, seed: int) -> np.ndarray:
     x = np.random.default_rng(seed).normal(size=(count, DIM)) * np.linspace(0.3, 2, DIM) + 0.4
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
@@ -44,7 +50,7 @@ def unit(count: int, seed: int) -> np.ndarray:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(PARAMS.format(reduce="null"))
+    configure(tmp_path)
     folder = tmp_path / "data/embeddings" / NAME
     ids, asks = np.arange(100, 170), np.isin(np.arange(100, 170), [row["query"] for row in TRUTH])
     for seed, name in enumerate(("test", "test-last", "test-untrained")):
@@ -135,7 +141,7 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
 def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) -> None:
     run("landmarks", "irt_r", 0)
     whole = metrics()
-    (project / "params.yaml").write_text(PARAMS.format(reduce=f"{{dim: 4, whiten: {whiten}}}"))
+    configure(project, reduce={"dim": 4, "whiten": whiten})
     run("landmarks", "irt_r", 0)
     found = metrics()
     reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
@@ -171,7 +177,7 @@ def test_category_sets_can_be_reduced_too(project: Path) -> None:
         (folder / f"{name}.parquet").unlink()
     for seed, name in enumerate(("test", "test-last", "test-untrained")):
         write(folder / f"{name}.arrow", np.arange(100, 170), np.arange(70) // 5, unit(70, seed))
-    (project / "params.yaml").write_text(PARAMS.format(reduce="{dim: 4}"))
+    configure(project, reduce={"dim": 4})
     run("landmarks", "irt_r", 0)
     rows = read(folder / "test.arrow")
     reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
@@ -179,7 +185,7 @@ def test_category_sets_can_be_reduced_too(project: Path) -> None:
     alone, _ = evaluate(Sides(smaller, smaller), {}, Protocol("test", (1,), 80, 0.9, 3))
     for name in ("recall_at_1", "map_at_r", "r_precision", "map", "map_at_r_low"):
         assert metrics()[f"reduced_{name}"] == alone[name]
-    (project / "params.yaml").write_text(PARAMS.format(reduce="{dim: 4, whiten: pairs}"))
+    configure(project, reduce={"dim": 4, "whiten": "pairs"})
     with pytest.raises(UserError, match="has no table of matching images"):
         run("landmarks", "irt_r", 0)
 

@@ -174,7 +174,7 @@ def test_order_of_rows_and_turns_of_the_space_change_nothing() -> None:
     rows = (embeddings, np.arange(250), labels)
     expected = count(rows, rows)
     shuffled = generator.permutation(250)
-    moved = count(rows, tuple(column[shuffled] for column in rows))  # type: ignore[arg-type]
+    moved = count(rows, tuple(column[shuffled] for column in rows))
     assert moved == expected
     mirrored = np.ascontiguousarray(
         embeddings[:, generator.permutation(10)] * generator.choice(np.array([-1, 1], np.float32), 10)
@@ -240,4 +240,4 @@ def test_rows_that_cannot_be_ranked_are_named() -> None:
     broken[4, 1] = np.inf
     with pytest.raises(UserError, match="gallery row id 4"):
         count(rows, (broken, *rows[1:]))
-    assert count(tuple(column[:0] for column in rows), rows) == {}  # type: ignore[arg-type]
+    assert count(tuple(column[:0] for column in rows), rows) == {}

@@ -40,10 +40,10 @@ def recipe(method: str = "baseline") -> Recipe:
 
 
 def save_model(model: Path, settings: Recipe) -> None:
-    """Weights of two seeds as the chosen and the last ones of a training that never was."""
+    """Weights of three seeds as the untrained, the selected and the last ones of a training."""
     model.mkdir(parents=True)
     save_recipe(model / "recipe.json", settings, "tiny", 0, 3, TRAIN)
-    for seed, name in ((1, "weights"), (2, "last")):
+    for seed, name in ((0, "untrained"), (1, "weights"), (2, "last")):
         save_weights(model / f"{name}.safetensors", initial_method(settings, 3, TRAIN, seed))
 
 

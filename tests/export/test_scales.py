@@ -124,7 +124,7 @@ def project(tmp_path: Path) -> tuple[Path, Path]:
     settings = recipe(**GEM)
     model.mkdir()
     save_recipe(model / "recipe.json", settings, "tiny", 0, 2, 4)
-    for seed, name in ((1, "weights"), (2, "last")):
+    for seed, name in ((0, "untrained"), (1, "weights"), (2, "last")):
         save_weights(model / f"{name}.safetensors", initial_method(settings, 2, 4, seed))
     return shards, model
 

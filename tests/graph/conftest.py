@@ -14,9 +14,12 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
-    "input": {"size": 32, "resize": 36},
+    "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch", "arguments": {"output_stride": 8}},
+    "input": {"size": 32, "resize": 36, "crop_scale": [0.5, 1.0], "fit": "shorter"},
     "batch": {"classes": 4, "images_per_class": 3},
-    "training": {"iterations": 8, "validate_every": 4, "checkpoint_every": 2, "patience": None},
+    "optimizer": {"name": "adamw", "learning_rate": 1.0e-3, "new_layers_only": 0},
+    "schedule": {"name": "constant"},
+    "training": {"iterations": 8, "validate_every": 4, "patience": None},
 }
 
 
@@ -93,18 +96,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def shrink(path: Path) -> None:
-    """Few classes, two methods, eight steps; every line of the graph stays as it is."""
+    """Few classes, two methods, eight steps; every stage of the graph stays."""
     yaml = YAML()
     params = yaml.load(path.read_text(encoding="utf-8"))
     params["run"]["methods"] = ["ms", "gsp"]
+    params["train"]["checkpoint_every"] = 2
     params["evaluate"]["bootstrap"] = 100
     params["sweep"]["gsp"].update({"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4})
-    params["methods"]["gsp"]["pooling"].update({"prototypes": 8, "initialization_memory": 24})
-    parts, folder = params["datasets"]["parts"], params["datasets"]["folder"]
-    parts["source"].update({"train_classes": 10, "test_classes": 6, "images_per_class": 6})
-    parts["recipes"]["gsp"].pop("pooling", None)
-    for key, value in NETWORK.items():
-        parts["recipe"][key].update(value)
-    folder["recipe"] = {**parts["recipe"]}
+    gsp = {"pooling": {"prototypes": 8, "initialization_memory": 24}}
+    source = {"train_classes": 10, "test_classes": 6, "images_per_class": 6}
+    params["datasets"]["parts"] = {"source": source, "recipe": NETWORK, "methods": {"gsp": gsp}}
+    params["datasets"]["folder"].update({"recipe": NETWORK, "methods": {"gsp": gsp}})
     with path.open("w", encoding="utf-8") as file:
         yaml.dump(params, file)

@@ -24,7 +24,8 @@ NOT_HERE = {
     "make bench": "timings, no test",
     "make data DATASET=cub": "1.1 GB from a server that is not ours; tests/ingest/test_download.py fetches from one that is",
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[ms]' -S 'methods.ms.backbone.name=resnet50' -S '++methods.ms.pooling.name=gem'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[ms]' -S 'methods.ms.backbone.name=resnet50.tv_in1k' "
+    "-S '++methods.ms.pooling.name=gem'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[multihead]' -S '++methods.multihead.heads=single'": _HOURS,
     (
@@ -34,6 +35,7 @@ NOT_HERE = {
     "dvc exp run -S 'run.datasets=[landmarks]' -S 'run.methods=[irt_o, irt_l, irt_r]' -S 'run.sweeps=[]' -S 'evaluate.reduce={dim: 128}'": _HOURS,
     "source .venv/bin/activate": "already so",
     "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/runtime/test_cluster.py connects to one",
+    "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }
 
@@ -104,6 +106,10 @@ def the_graph_is_shown(project: Project, output: str) -> None:
 
 def all_is_up_to_date(project: Project, output: str) -> None:
     assert "up to date" in output
+
+
+def the_photos_are_there(project: Project, output: str) -> None:
+    assert (project.path / "data/raw/folder/sparrow/f/0.jpg").is_file()
 
 
 def photos_become_a_report(project: Project, output: str) -> None:
@@ -185,7 +191,7 @@ CHECKS: dict[str, Check] = {
     "dvc repro": nothing_is_built,
     "dvc dag --md": the_graph_is_shown,
     "dvc status": all_is_up_to_date,
-    "cp -r ~/photos/. data/raw/folder/": lambda project, _: project.run("ls data/raw/folder/sparrow/f/0.jpg"),
+    "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
     "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog": the_photos_are_in_a_catalog,

@@ -219,7 +219,7 @@ def test_a_gallery_spread_over_several_devices_gives_the_same(monkeypatch: pytes
     """FAISS merges the results of its shards in its own order. Three CPU indexes stand for three GPUs."""
 
     def spread(gallery: np.ndarray) -> exact.Nearest:
-        index = faiss.IndexShards(gallery.shape[1], False, True)
+        index = faiss.IndexShards(gallery.shape[1], False, True)  # type: ignore[call-arg]  # not in its stubs
         for _ in range(3):
             index.add_shard(faiss.IndexFlatIP(gallery.shape[1]))
         index.add(gallery)

@@ -278,6 +278,7 @@ def test_more_ranked_anew_and_longer_codes_find_more() -> None:
         return recall(index, GALLERY, IDS, GALLERY, IDS, 10, 200, 0).at_k
 
     full = build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=3))
+    assert isinstance(full.setting, IvfPq)
     bare = [
         found(build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=size, refine=None)))
         for size in (3, 12)

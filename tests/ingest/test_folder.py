@@ -1,5 +1,6 @@
 """A user's folder: which class and split an image gets, and what a CSV may say."""
 
+import errno
 import os
 from collections import Counter
 from pathlib import Path
@@ -62,6 +63,51 @@ class TestDirectories:
             pass
         with pytest.raises(UserError, match="not valid UTF-8"):
             listed(tmp_path)
+
+    def test_folders_that_cannot_be_listed_are_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder(tmp_path)
+        (tmp_path / "c1" / "sub").mkdir()
+        for name in (".hidden", "lost+found"):
+            (tmp_path / name).mkdir()
+        refuse(monkeypatch, tmp_path, ".hidden", "lost+found")
+        assert len(listed(tmp_path).pictures) == 12, "they contain no image of the set"
+        refuse(monkeypatch, tmp_path, ".hidden", "c1/sub", "c2")
+        with pytest.raises(UserError, match=r"^2 folders cannot be read: .*/c1/sub \(Permission denied\), .*/c2 \(Perm.*\n.*chmod"):
+            listed(tmp_path)
+        refuse(monkeypatch, tmp_path, "")
+        with pytest.raises(UserError, match=r"^1 folder cannot be read: .*Permission denied"):
+            listed(tmp_path)
+
+    def test_images_in_formats_that_are_not_read_are_listed(self, tmp_path: Path) -> None:
+        folder(tmp_path)
+        assert listed(tmp_path).facts == {"other_files": {}}
+        for name in ("c1/b.HEIC", "c1/a.heif", "c2/c.avif", "c2/notes.txt", "c2/._d.heic"):
+            (tmp_path / name).write_bytes(b"")
+        facts = listed(tmp_path).facts
+        assert facts["unread_images"] == ["c1/a.heif", "c1/b.HEIC", "c2/c.avif"]
+        assert facts["other_files"] == {".heic": 1, ".heif": 1, ".avif": 1, ".txt": 1}
+
+    def test_a_folder_of_images_in_formats_that_are_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / "c0").mkdir()
+        for number in range(7):
+            (tmp_path / "c0" / f"{number}.heic").write_bytes(b"")
+        with pytest.raises(
+            UserError, match=r"holds no image that can be read\. 7 images have a format that is not read: c0/0\.heic, .*4\.heic and 2 more\.\n"
+        ):
+            listed(tmp_path)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, root: Path, *names: str) -> None:
+    """Makes the folders `names` unreadable, also for an administrator."""
+    monkeypatch.undo()
+    scandir, refused = os.scandir, {root / name for name in names}
+
+    def scan(path: str | Path) -> object:
+        if Path(path) in refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
 
 
 class TestSplit:

@@ -154,6 +154,7 @@ DAMAGE = {
     "corrupt": b"\xff\xd8\xff" + bytes(500),
     "truncated.png": encode(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8), "PNG")[:3000],
     "no image at all": b"hello",
+    "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n",
     "empty": b"",
 }
 
@@ -170,7 +171,7 @@ def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage
 @pytest.mark.parametrize("processes", [1, 2])
 def test_damaged_images_are_skipped_and_listed(tmp_path: Path, processes: int) -> None:
     root = folder(tmp_path / "raw", classes=5)
-    for name, damage in (("c0/1.jpg", "truncated"), ("c1/0.jpg", "empty"), ("c1/1.jpg", "corrupt"), ("c1/2.jpg", "no image at all")):
+    for name, damage in (("c0/1.jpg", "truncated"), ("c1/0.jpg", "empty"), ("c1/1.jpg", "corrupt"), ("c1/2.jpg", "PostScript")):
         (root / name).write_bytes(DAMAGE[damage])
     manifest = run(root, tmp_path / "out", processes=processes, source={"order": "name", "test_share": 0.4}, on_error="skip")
     assert manifest["ingest"]["skipped_images"] == 4
@@ -204,7 +205,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(shards_module, "open", lambda path, mode: FullDisk(path, mode), raising=False)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "earlier").write_text("stays")
-    with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free some space"):
+    with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free space"):
         run(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
     assert content(tmp_path / "out") == {"earlier": b"stays"}

@@ -48,3 +48,17 @@ def test_what_was_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run("mine")
     said = "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
     assert said in capsys.readouterr().err
+
+
+def test_images_in_formats_that_are_not_read_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("phone.heic", "camera.dng"):
+        (folder(Path("raw")) / "c1" / name).write_bytes(b"")
+    Path("params.yaml").write_text(PARAMS)
+    run("mine")
+    remark = "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. Convert them to JPEG or PNG."
+    place = "data/shards/mine/manifest.json lists them under unread_images."
+    assert f"{remark} {place}\n" in capsys.readouterr().err
+    assert Shards(Path("data/shards/mine")).manifest["unread_images"] == ["c1/camera.dng", "c1/phone.heic"]

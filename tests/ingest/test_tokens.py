@@ -7,12 +7,12 @@ import pytest
 
 from pipeline.config.dataset import IngestSettings, TokensSource
 from pipeline.config.methods import parse_recipe
+from pipeline.data.class_split import hold_out
 from pipeline.data.decode import decode
 from pipeline.data.shards import Shards
 from pipeline.ingest.ingest import ingest
 from pipeline.ingest.sources import tokens
 from pipeline.runtime.errors import UserError
-from pipeline.training.validation import hold_out
 
 SMALL = TokensSource(train_per_class=4, validation_per_class=3, test_per_class=2)
 

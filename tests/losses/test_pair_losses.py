@@ -6,6 +6,7 @@ What holds whatever the formula (gradcheck, order, rotation, precision) is in te
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -27,14 +28,15 @@ MULTI_SIMILARITY = [
     {"alpha": 2.0, "beta": 50.0, "threshold": 1.0, "mining_margin": None},
     {"alpha": 300.0, "beta": 500.0, "threshold": -0.3, "mining_margin": 0.05},  # e^400 would overflow any precision
 ]
+FAMILIES: list[tuple[ModuleType, type[PairLoss], Oracle, list[dict[str, Any]]]] = [
+    (contrastive, contrastive.Contrastive, losses.contrastive, COSINE),
+    (euclidean_contrastive, euclidean_contrastive.EuclideanContrastive, euclidean_losses.contrastive, EUCLIDEAN),
+    (triplet, triplet.Triplet, euclidean_losses.triplet, TRIPLET),
+    (multi_similarity, multi_similarity.MultiSimilarity, losses.multi_similarity, MULTI_SIMILARITY),
+]
 CASES = [
     pytest.param(module, build(**setting), partial(oracle, **setting), id=f"{build.__name__}-{'-'.join(map(str, setting.values()))}")
-    for module, build, oracle, settings in (
-        (contrastive, contrastive.Contrastive, losses.contrastive, COSINE),
-        (euclidean_contrastive, euclidean_contrastive.EuclideanContrastive, euclidean_losses.contrastive, EUCLIDEAN),
-        (triplet, triplet.Triplet, euclidean_losses.triplet, TRIPLET),
-        (multi_similarity, multi_similarity.MultiSimilarity, losses.multi_similarity, MULTI_SIMILARITY),
-    )
+    for module, build, oracle, settings in FAMILIES
     for setting in settings
 ]
 every = pytest.mark.parametrize(("module", "loss", "oracle"), CASES)

@@ -1,7 +1,10 @@
 """KoLeo, diversity of prototypes, consistency of similarities: definitions, gradients, and where there is no pair."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipeline.losses.consistency import similarity_consistency
@@ -103,7 +106,7 @@ def test_consistency_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("function", [koleo, prototype_diversity, lambda x: similarity_consistency(x, x.flip(1) * 0.5)])
-def test_half_precision_and_autocast_compute_in_single(function) -> None:
+def test_half_precision_and_autocast_compute_in_single(function: Callable[..., Tensor]) -> None:
     low = unit(6, 8, 10).bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = function(low)

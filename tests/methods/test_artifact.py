@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.config import Recipe
-from pipeline.methods.artifact import load_method, save_recipe, save_weights
+from pipeline.methods.artifact import Weights, load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
@@ -54,22 +54,14 @@ def test_what_was_written_embeds_the_same(tmp_path: Path, name: str) -> None:
     assert (loaded.recipe, loaded.dataset, loaded.seed) == (settings, "drawn", SEED)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_untrained_is_the_network_before_its_first_step(tmp_path: Path, name: str) -> None:
-    settings = recipe(name)
-    write(tmp_path, settings, trained(settings))
-    loaded, expected = load_method(tmp_path, "untrained").method, initial_method(settings, CLASSES, SAMPLES, SEED)
-    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in loaded.state_dict().items())
-    assert not loaded.training
-
-
-def test_last_and_chosen_weights_are_two_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["last", "untrained", "best_on_test"])
+def test_each_kind_of_weights_has_its_file(tmp_path: Path, other: Weights) -> None:
     settings = recipe("baseline")
     method = trained(settings)
     write(tmp_path, settings, initial_method(settings, CLASSES, SAMPLES, SEED))
-    save_weights(tmp_path / "last.safetensors", method)
+    save_weights(tmp_path / f"{other}.safetensors", method)
     images, _ = batch()
-    assert torch.equal(load_method(tmp_path, "last").method.embed(images), method.embed(images))
+    assert torch.equal(load_method(tmp_path, other).method.embed(images), method.embed(images))
     assert not torch.equal(load_method(tmp_path, "weights").method.embed(images), method.embed(images))
 
 
@@ -92,8 +84,8 @@ def test_memories_stay_behind(tmp_path: Path, name: str, blocks: dict[str, Any])
     assert int(load_method(tmp_path).method.loss.memory.filled) == 0
 
 
-def test_weights_of_the_start_are_not_needed_again(tmp_path: Path) -> None:
-    """A model is loaded where the checkpoint that its training began with is out of reach; only the untrained network needs that."""
+def test_the_checkpoint_of_the_start_is_not_needed_again(tmp_path: Path) -> None:
+    """A model is loaded where the checkpoint that its training started from does not exist, the untrained one included."""
     donor = recipe("baseline")
     state = {
         key.removeprefix("backbone.network."): value.contiguous()
@@ -105,12 +97,11 @@ def test_weights_of_the_start_are_not_needed_again(tmp_path: Path) -> None:
     settings = recipe("baseline", backbone={"checkpoint": str(checkpoint)})
     method = trained(settings)
     write(tmp_path, settings, method)
-    assert torch.equal(load_method(tmp_path, "untrained").method.backbone.network.conv1[0].weight, state["conv1.0.weight"])
+    save_weights(tmp_path / "untrained.safetensors", initial_method(settings, CLASSES, SAMPLES, SEED))
     checkpoint.unlink()
     images, _ = batch()
     assert torch.equal(load_method(tmp_path).method.embed(images), method.embed(images))
-    with pytest.raises(UserError, match=r"start\.safetensors of test_resnet is not there"):
-        load_method(tmp_path, "untrained")
+    assert torch.equal(load_method(tmp_path, "untrained").method.backbone.network.conv1[0].weight, state["conv1.0.weight"])
 
 
 def test_the_recipe_is_readable_and_sorted(model: Path) -> None:

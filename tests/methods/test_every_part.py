@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pipeline.config import losses, poolings
-from pipeline.config.strict import Strict
+from pipeline.data.loader import TrainBatch
 from pipeline.losses.memory import CrossBatchMemory
-from pipeline.methods import parts
+from pipeline.methods import modules
 from pipeline.methods.build import initial_method
 from pipeline.models.backbone import Backbone
 from pipeline.models.batch_norm import SynchronisedBatchNorm
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import train_step
+from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
 
 DIM = 8
@@ -27,26 +27,27 @@ pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAI
 
 
 @pytest.mark.parametrize(
-    ("union", "table", "given"),
+    ("union", "given"),
     [
-        (losses.AnyPairLoss, parts.PAIR_LOSSES, ()),
-        (losses.AnyProxyLoss, parts.PROXY_LOSSES, ("classes", "dim")),
-        (poolings.AnyMapPooling, parts.POOLINGS | parts.PROJECTING_POOLINGS, ("channels", "dim")),
-        (poolings.AnyAttributePooling, parts.ATTRIBUTE_POOLINGS, ("channels", "dim")),
+        (losses.AnyPairLoss, ()),
+        (losses.AnyProxyLoss, ("classes", "dim")),
+        (poolings.AnyMapPooling, ("channels", "dim")),
+        (poolings.AnyAttributePooling, ("channels", "dim")),
     ],
 )
-def test_every_part_has_a_module_whose_arguments_are_its_fields(union: Any, table: dict[type[Strict], Any], given: tuple[str, ...]) -> None:
-    assert set(get_args(union)) - OF_A_KIND == set(table), "the union in pipeline/config and the table in pipeline/methods/parts.py differ"
-    for settings, module in table.items():
-        wanted = inspect.signature(module).parameters
-        if not any(argument.kind == argument.VAR_KEYWORD for argument in wanted.values()):
-            assert set(wanted) - set(given) == set(settings.model_fields) - {"name"}, settings.__name__
+def test_every_part_names_a_module_whose_arguments_are_its_fields(union: Any, given: tuple[str, ...]) -> None:
+    for settings in set(get_args(union)) - OF_A_KIND:
+        arguments = inspect.signature(modules.load(settings.module)).parameters
+        if not any(argument.kind == argument.VAR_KEYWORD for argument in arguments.values()):
+            assert set(arguments) - set(given) == set(settings.model_fields) - {"name"}, settings.__name__
+            if union is poolings.AnyMapPooling:
+                assert ("dim" in arguments) is getattr(settings, "projects", False), settings.__name__
 
 
 def loss_of(name: str) -> nn.Module:
     """A pair loss, or a proxy loss of 4 classes, in float64."""
     torch.manual_seed(0)
-    built = parts.pair_loss(PAIRS[name]()) if name in PAIRS else parts.proxy_loss(PROXIES[name](), 4, DIM)
+    built = modules.pair_loss(PAIRS[name]()) if name in PAIRS else modules.proxy_loss(PROXIES[name](), 4, DIM)
     return built.double().train()
 
 
@@ -149,7 +150,7 @@ def pooling_of(name: str) -> tuple[nn.Module, Tensor]:
     """A pooling of maps of 4 x 4, and six such maps."""
     torch.manual_seed(0)
     network = Backbone("test_resnet", arguments={"output_stride": 8})
-    built = parts.map_pooling(MAPS[name](**SMALL.get(name, {})), network, DIM, SIDE)
+    built = modules.map_pooling(MAPS[name](**SMALL.get(name, {})), network, DIM, SIDE)
     return built.train(), torch.randn(6, network.channels[-1], 4, 4, generator=torch.Generator().manual_seed(1))
 
 
@@ -197,10 +198,10 @@ def test_two_steps_of_training_move_every_parameter(part: str) -> None:
     settings = recipe("baseline", optimizer={"name": "adamw", "learning_rate": 1e-3}, training={"precision": "float32"}, **blocks)
     method = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
     before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
-    optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
+    learner = Learner(method, build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu")), settings, 0)
     for step in range(2):
         images, labels = batch(step)
-        done = train_step(method, optimizer, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels), settings, 0, step, 0, str)
+        done = train_step(learner, TrainBatch(step, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels)))
         assert done.loss > 0
     assert all(isinstance(module, SynchronisedBatchNorm) for module in method.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
     assert [name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])] == []

@@ -26,11 +26,12 @@ import torch
 import pipeline
 from pipeline.config import Params, RunSettings, resolve, settings
 from pipeline.losses.info_nce import InfoNce
+from pipeline.data.loader import TrainBatch
 from pipeline.methods.build import initial_method
 from pipeline.pooling.log_mean_exp import LogMeanExp
 from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import train_step
+from pipeline.training.step import Learner, train_step
 
 ROOT = Path(__file__).resolve().parent
 
@@ -45,12 +46,12 @@ def test_a_command_of_the_page_trains(number: int) -> None:
     assert isinstance(module.loss.pair, InfoNce)
     assert isinstance(module.head.pooling, LogMeanExp) is (method == "mine")
     assert (module.loss.memory is None) is (method == "mine")
-    optimizer = build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu"))
+    learner = Learner(module, build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu")), recipe, 0)
     size, side = recipe.batch.size, recipe.input.size
     images = torch.randint(0, 256, (size, 3, side, side), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     labels = torch.arange(size) // recipe.batch.images_per_class
     for step in range(2):
-        done = train_step(module, optimizer, images, labels, torch.arange(size), recipe, 0, step, 0, str)
+        done = train_step(learner, TrainBatch(step, images, labels, torch.arange(size)))
         assert done.loss > 0
         assert done.gradient_norm > 0
 

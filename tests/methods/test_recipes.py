@@ -7,22 +7,24 @@ import pytest
 import torch
 
 from pipeline.config import Params, resolve
+from pipeline.config.recipe_files import published
+from pipeline.data.loader import TrainBatch
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import train_step
+from pipeline.training.step import Learner, train_step
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(ROOT / "params.yaml")
-METHODS = PARAMS.names("methods")
+METHODS = published("methods")
 CLASSES, SAMPLES = 6, 48
 TINY = {"batch.classes": 4, "batch.images_per_class": 3}
 TRANSPORT = {"pooling.prototypes": 4, "pooling.initialization_memory": 24}
-PAPERS = {"crt": "mit_b2", "multihead": "resnet50", "gsp": "bn_inception", "irt": "deit_small_patch16_224"}
+PAPERS = {"crt": "mit_b2", "multihead": "resnet50.tv_in1k", "gsp": "bn_inception", "irt": "deit_small_patch16_224"}
 PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
-PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50")
+PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_in1k")
 
 
 def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -42,12 +44,11 @@ def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Pat
     recipe = resolve(PARAMS, "parts", method, few)
     module = initial_method(recipe, CLASSES, SAMPLES, seed=1).train()
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    optimizer = build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu"))
+    learner = Learner(module, build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu")), recipe, 1)
     steps = 10 if recipe.training.iterations else 0
     losses = []
     for step in range(steps):
-        images, labels, samples = batch(recipe.input.size, recipe.batch.size, step)
-        losses.append(train_step(module, optimizer, images, labels, samples, recipe, 1, step, 0, str))
+        losses.append(train_step(learner, TrainBatch(step, *batch(recipe.input.size, recipe.batch.size, step))))
     assert all(torch.isfinite(torch.tensor([step.loss, step.gradient_norm])).all() for step in losses)
     if steps:
         now = module.state_dict()
@@ -66,7 +67,7 @@ def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Pat
     torch.testing.assert_close(found.norm(dim=1), torch.ones(3))
 
 
-@pytest.mark.parametrize("dataset", [name for name in PARAMS.names("datasets") if name != "parts"])
+@pytest.mark.parametrize("dataset", [name for name in published("datasets") if name != "parts"])
 def test_every_recipe_resolves_on_every_data_set(dataset: str) -> None:
     for method in METHODS:
         recipe = resolve(PARAMS, dataset, method)

@@ -27,7 +27,7 @@ def trained(name: str, **arguments: object) -> nn.Module:
     [
         ("test_resnet", {}, (-1,), [(96, 2, 2)]),
         ("test_resnet", {"output_stride": 8}, (-2, -1), [(192, 8, 8), (96, 8, 8)]),
-        ("test_efficientnet", {}, (-1, 0, 2), [(64, 2, 2), (16, 32, 32), (32, 8, 8)]),
+        ("test_efficientnet", {}, (-1, 0, 2), [(256, 2, 2), (16, 32, 32), (32, 8, 8)]),
         ("test_byobnet", {}, (3,), [(128, 4, 4)]),
         ("test_convnext", {}, (-2, -1), [(48, 4, 4), (64, 2, 2)]),
         ("test_mambaout", {}, (-1,), [(64, 2, 2)]),  # channels last inside
@@ -39,6 +39,33 @@ def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[
     features = network(torch.randn(2, 3, 64, 64))
     assert [tuple(found.shape[1:]) for found in features.maps] == shapes
     assert network.channels == tuple(shape[0] for shape in shapes)
+
+
+@pytest.mark.parametrize(
+    ("name", "channels"),
+    [("mobilenetv2_100", 1280), ("efficientnet_b0", 1280), ("mobilenetv3_large_100", 960), ("mobilenetv3_small_050", 288)],
+)
+def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(name: str, channels: int) -> None:
+    source = trained(name)
+    count = len(source.feature_info)
+    network = Backbone(name, stages=tuple(range(count))).eval()
+    kept = network.network.load_state_dict(source.state_dict(), strict=False)
+    assert kept.missing_keys == []
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        *blocks, last = network(images).maps
+        expected = source.forward_intermediates(images, indices=list(range(count)), intermediates_only=True)
+        closing = source.forward_features(images)
+    assert network.channels == (*(info["num_chs"] for info in source.feature_info[:-1]), channels)
+    assert last.shape[1] == channels
+    assert torch.equal(last, closing)
+    assert all(torch.equal(found, map) for found, map in zip(blocks, expected[:-1], strict=True))
+
+
+def test_a_closing_convolution_that_no_map_needs_is_removed() -> None:
+    network = Backbone("mobilenetv2_100", stages=(-2,))
+    assert network.channels == (96,)
+    assert not any(key.startswith(("conv_head", "bn2")) for key in network.network.state_dict())
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"])
@@ -115,10 +142,10 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
 @pytest.mark.parametrize(
     ("name", "count", "first", "last"),
     [
-        ("resnet50", 1 + 3 + 4 + 6 + 3, "conv1.weight", "layer4.2.bn3.bias"),
+        ("resnet50.tv_in1k", 1 + 3 + 4 + 6 + 3, "conv1.weight", "layer4.2.bn3.bias"),
         ("deit_small_patch16_224", 1 + 12, "pos_embed", "norm.bias"),
         ("deit_small_distilled_patch16_224", 1 + 12, "dist_token", "norm.bias"),
-        ("mobilenetv2_100", None, "conv_stem.weight", "blocks.6.0.bn3.bias"),
+        ("mobilenetv2_100", None, "conv_stem.weight", "bn2.bias"),
         ("test_convnext", None, "stem.0.weight", "stages.3.blocks.1.mlp.fc2.bias"),
     ],
 )
@@ -157,6 +184,8 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
     size = 64 if name != "test_vit" else 160
     images = torch.randn(2, 3, size, size)
     expected = source.forward_intermediates(images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True)[0]
+    if name == "test_efficientnet":  # behind its closing convolution
+        expected = source.forward_features(images)
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if "half" in kind else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(loaded(images).maps[0], expected, **tolerance)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
@@ -261,5 +290,5 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("no route")
 
     monkeypatch.setattr(backbone.timm, "create_model", offline)
-    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.a1_in1k.*`checkpoint`"):
-        Backbone("resnet50", pretrained=True)
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.tv_in1k.*`checkpoint`"):
+        Backbone("resnet50.tv_in1k", pretrained=True)

@@ -37,8 +37,8 @@ def assert_every_weight_arrived(network: Backbone, state: dict[str, Tensor]) -> 
 @pytest.mark.parametrize(
     ("name", "shapes", "wrapped"),
     [
-        ("resnet50", torchvision_shapes("resnet50"), None),  # resnet50-19c8e357.pth, resnet50-0676ba61.pth
-        ("resnet101", torchvision_shapes("resnet101"), None),
+        ("resnet50.tv_in1k", torchvision_shapes("resnet50"), None),  # resnet50-19c8e357.pth, resnet50-0676ba61.pth
+        ("resnet101.tv_in1k", torchvision_shapes("resnet101"), None),
         ("googlenet", torchvision_shapes("googlenet", aux_logits=True, init_weights=False), None),  # googlenet-1378be20.pth, with aux1 and aux2
         ("deit_small_patch16_224", published.deit(384, distilled=False), "model"),
         ("deit_base_patch16_224", published.deit(768, distilled=False), "model"),
@@ -85,8 +85,8 @@ def test_both_published_namings_of_the_mix_transformer(tmp_path: Path, size: str
 # Parameters with the classifier, and 10^9 multiply-accumulates of one 224 x 224 image, to the digits that are published.
 PUBLISHED = [
     # torchvision: `num_params` and `_ops` of ResNet50_Weights, ResNet101_Weights and GoogLeNet_Weights
-    ("resnet50", 2048 * 1000 + 1000, 25.557032, 4.089),
-    ("resnet101", 2048 * 1000 + 1000, 44.549160, 7.801),
+    ("resnet50.tv_in1k", 2048 * 1000 + 1000, 25.557032, 4.089),
+    ("resnet101.tv_in1k", 2048 * 1000 + 1000, 44.549160, 7.801),
     ("googlenet", 1024 * 1000 + 1000, 6.624904, 1.498),
     # model cards of timm/deit_*.fb_in1k; the README of facebookresearch/deit says 22M, 22M, 86M and 87M
     ("deit_small_patch16_224", 384 * 1000 + 1000, 22.1, 4.6),

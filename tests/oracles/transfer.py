@@ -8,9 +8,9 @@ import numpy as np
 
 def predictor(z: list[list[float]], targets: list[list[float]], ridge: float) -> np.ndarray:
     """A (D x M) of eq. P3 as ordinary least squares: M more equations sqrt(ridge) a_m = 0 stand below those of the images."""
-    z, targets = np.array(z), np.array(targets)
-    stacked = np.vstack((z, math.sqrt(ridge) * np.eye(z.shape[1])))
-    padded = np.vstack((targets, np.zeros((z.shape[1], targets.shape[1]))))
+    images, classes = np.array(z), np.array(targets)
+    stacked = np.vstack((images, math.sqrt(ridge) * np.eye(images.shape[1])))
+    padded = np.vstack((classes, np.zeros((images.shape[1], classes.shape[1]))))
     return np.linalg.lstsq(stacked, padded, rcond=None)[0].T
 
 

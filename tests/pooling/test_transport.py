@@ -177,7 +177,7 @@ def test_gradient_is_proposition_4_3() -> None:
     by_cost = oracle.iteration_gradient(pi, rho, ratio, epsilon, by_attributes[:, None].expand_as(pi) / ratio, -by_weights / ratio)
     cost.backward(by_cost)
     ours = [features[:1].clone().requires_grad_(), prototypes.clone().requires_grad_()]
-    weights, attributes = transport(*ours, ratio, epsilon)
+    weights, attributes = transport(ours[0], ours[1], ratio, epsilon)
     ((weights[0] * by_weights).sum() + (attributes[0] * by_attributes).sum()).backward()
     torch.testing.assert_close(ours[0].grad[0], theirs[0].grad, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(ours[1].grad, theirs[1].grad, rtol=1e-10, atol=1e-12)
@@ -190,7 +190,7 @@ def test_gradient_is_autograds_through_the_unrolled_iteration() -> None:
     pi, rho = oracle.iteration(oracle.costs(*theirs), ratio, epsilon, steps=300)
     (((1 / 8 - rho) / ratio).pow(2).sum() + (pi.sum(1) / ratio).pow(2).sum()).backward()
     ours = [features[:1].clone().requires_grad_(), prototypes.clone().requires_grad_()]
-    weights, attributes = transport(*ours, ratio, epsilon)
+    weights, attributes = transport(ours[0], ours[1], ratio, epsilon)
     (weights.pow(2).sum() + attributes.pow(2).sum()).backward()
     torch.testing.assert_close(ours[0].grad[0], theirs[0].grad, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(ours[1].grad, theirs[1].grad, rtol=1e-9, atol=1e-12)
@@ -270,7 +270,7 @@ def test_single_precision_is_within_1e_5_of_double(ratio: float, epsilon: float)
     results = []
     for dtype in (torch.float32, torch.float64):
         inputs = [tensor.detach().clone().to(dtype).requires_grad_() for tensor in (features, prototypes)]
-        weights, attributes = transport(*inputs, ratio, epsilon)
+        weights, attributes = transport(inputs[0], inputs[1], ratio, epsilon)
         pooled = torch.bmm(weights.unsqueeze(1), inputs[0]).squeeze(1)
         (pooled.square().sum() + attributes.square().sum()).backward()
         results.append([t.detach().double() for t in (weights * 49, attributes, pooled, inputs[0].grad, inputs[1].grad)])

@@ -90,9 +90,14 @@ def test_what_differs_is_named() -> None:
 
 
 def test_a_row_of_other_settings_comes_forward_where_the_run_has_them() -> None:
-    found = section("cub", "ms", 128, backbone__name="resnet50", dim=128, pooling__name="average")
+    found = section("cub", "ms", 128, backbone__name="resnet50.tv_in1k", dim=128, pooling__name="average")
     assert line(found["shown"], "CRT table 5", "ResNet-50, MS")["differences"] == []
-    assert line(found["folded"], "CRT table 5", "BN-Inception, MS")["differences"] == ["bn_inception there, resnet50 here"]
+    assert line(found["folded"], "CRT table 5", "BN-Inception, MS")["differences"] == ["bn_inception there, resnet50.tv_in1k here"]
+    other_weights = section("cub", "ms", 128, backbone__name="resnet50.a1_in1k", dim=128, pooling__name="average")
+    assert line(other_weights["folded"], "CRT table 5", "ResNet-50, MS")["differences"] == ["resnet50.tv_in1k there, resnet50.a1_in1k here"]
+    tagged = section("cub", "irt_r", 384, backbone__name="deit_small_patch16_224.fb_in1k")
+    named = [text for block in tagged["shown"] for row in block["rows"] for text in row["differences"]]
+    assert not any("deit_small" in text for text in named), "the papers state no weights of DeiT-S"
     single = section("cub", "multihead", 512, heads="single")
     assert line(single["shown"], "Multi-Head section 4.5", "single head")["differences"] == []
     assert line(section("cub", "multihead", 512)["folded"], "Multi-Head section 4.5", "single head")["differences"] == [

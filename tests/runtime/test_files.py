@@ -2,12 +2,15 @@
 
 import errno
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_directory, atomic_file, write_json
+from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
 
 
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
@@ -42,11 +45,116 @@ def test_a_directory_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".out.x1.partial").mkdir()
-    (tmp_path / ".out.x1.partial" / "half").write_text("1")
+    for name in (".out.x1.partial", ".out.v2.x1.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").write_text("1")
     with atomic_directory(tmp_path / "out") as aside:
         (aside / "whole").write_text("2")
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert {p.name for p in tmp_path.iterdir()} == {"out", ".out.v2.x1.partial"}, "the second one is of out.v2"
+
+
+# Replaces the directory and is killed at the n-th rename or deletion: before it, or after it.
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+from pipeline.runtime.files import atomic_directory
+
+target, number, before = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "before"
+calls = 0
+
+def fatal(function):
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if before and calls == number:
+            os._exit(9)
+        result = function(*arguments, **options)
+        if not before and calls == number:
+            os._exit(9)
+        return result
+    return call
+
+Path.replace, shutil.rmtree = fatal(Path.replace), fatal(shutil.rmtree)
+with atomic_directory(target) as partial:
+    (partial / "a").write_text("new")
+    (partial / "b").write_text("new")
+"""
+
+
+def kill(target: Path, number: int, moment: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(target), str(number), moment]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == 9
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+# 1: rename the old one, 2: rename the new one, 3: delete nothing, 4: rename the old one again, 5: delete it
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_a_kill_leaves_the_old_or_the_new_directory(tmp_path: Path, number: int, moment: str) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    for name in ("a", "b"):
+        (target / name).write_text("old")
+    kill(target, number, moment)
+    restore_directory(target)
+    content = {path.name: path.read_text() for path in target.iterdir()}
+    age = "old" if (number, moment) in {(1, "before"), (1, "after"), (2, "before")} else "new"
+    assert content == {"a": age, "b": age}
+    with atomic_directory(target) as partial:
+        (partial / "c").write_text("newer")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in target.iterdir()] == ["c"]
+
+
+def test_a_directory_that_was_being_deleted_does_not_come_back(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    (target / "a").mkdir(parents=True)
+    kill(target, 5, "before")
+    shutil.rmtree(target)
+    restore_directory(target)
+    assert not target.exists()
+
+
+def test_a_failed_rename_puts_the_old_directory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "old").write_text("1")
+    replace = Path.replace
+
+    def refused(self: Path, other: Path) -> Path:
+        if self.name.endswith(".partial"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return replace(self, other)
+
+    monkeypatch.setattr(Path, "replace", refused)
+    with pytest.raises(OSError, match="Input/output"), atomic_directory(target) as partial:
+        (partial / "new").write_text("2")
+    assert [path.name for path in target.iterdir()] == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_directory_that_a_link_names_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    link = tmp_path / "out"
+    link.symlink_to(tmp_path / "disk" / "real")
+    with atomic_directory(link) as partial:
+        (partial / "new").write_text("1")
+    assert link.is_symlink()
+    assert [path.name for path in link.iterdir()] == ["new"]
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
+
+
+def test_the_umask_decides_who_may_read_and_does_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    previous = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask of all threads changed"))
+        write_json(tmp_path / "file", 1)
+        with atomic_directory(tmp_path / "directory"):
+            pass
+    finally:
+        monkeypatch.undo()
+        os.umask(previous)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "directory").stat().st_mode & 0o777 == 0o750
 
 
 def test_a_full_disk_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
@@ -54,6 +162,8 @@ def test_a_full_disk_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught, atomic_directory(target):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "same command again" in str(caught.value)
+    assert "gc --all-commits --all-experiments" in str(caught.value)
+    assert "gc --workspace" not in str(caught.value), "it deletes the cached models of other commits"
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(PermissionError), atomic_directory(target):
         raise PermissionError(errno.EACCES, "no")

@@ -1,12 +1,16 @@
-"""Progress: plain lines in a log, with rate, ETA and the caller's note."""
+"""Progress: plain lines in a log, with rate, ETA and the caller's note; one line on a terminal."""
 
+import fcntl
+import os
 import re
-import time
+import struct
+import termios
 from pathlib import Path
 
 import pytest
+import tqdm
 
-from pipeline.runtime.progress import Progress
+from pipeline.runtime.progress import Progress, terminal_columns
 
 
 def test_a_log_gets_plain_lines(tmp_path: Path) -> None:
@@ -16,7 +20,7 @@ def test_a_log_gets_plain_lines(tmp_path: Path) -> None:
         progress.advance(25, "loss 1.5")
         progress.advance(25)
     lines = log.read_text().splitlines()
-    assert re.fullmatch(r"train: 75/100 images  [\d,]+ images/s  ETA 0:00  loss 1\.5", lines[0])
+    assert re.fullmatch(r"train: 75/100 images  [\d,]+ images/s  ETA 00:00  loss 1\.5", lines[0])
     assert lines[-1].startswith("train: 100/100 images")
     assert "\x1b" not in log.read_text()
     assert "\r" not in log.read_text()
@@ -46,8 +50,47 @@ def test_a_slow_rate_is_one_per_minute_or_hour(
     seconds: float, rate: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(tqdm.std, "time", lambda: now)
     with Progress("analyze", 2, "models", interval=1000.0) as progress:
         now += seconds
         progress.advance()
     assert f"  {rate}  " in capsys.readouterr().err
+
+
+NOTE = "step 12  loss 1.234 (terms 1, 2, 3, 4)  validation R@1 56.7%"
+
+
+def run_on_a_terminal(columns: int) -> tuple[int | None, str]:
+    """The width that is seen, and what ten steps with a long or a short note write to a terminal."""
+    terminal, device = os.openpty()
+    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(device, "w") as stream:
+        seen = terminal_columns(stream)
+        with Progress("train", 100, "images", stream) as progress:
+            progress.mininterval = 0
+            for step in range(10):
+                progress.advance(10, NOTE if step < 5 else "short")
+        written = b""
+        while not written.endswith(b"\n"):  # of the last line
+            written += os.read(terminal, 2**16)
+    os.close(terminal)
+    return seen, written.decode()
+
+
+@pytest.mark.parametrize("columns", [30, 200])
+def test_a_terminal_gets_one_line_cut_to_its_width(columns: int) -> None:
+    seen, written = run_on_a_terminal(columns)
+    assert seen == columns
+    drawn = [line for line in written.replace("\r\n", "\n").split("\r") if line]
+    assert len(drawn) == 11
+    assert max(len(line.rstrip("\n")) for line in drawn) <= columns
+    assert drawn[4].startswith("train: 50/100 images  ")
+    assert (NOTE in drawn[4]) is (columns == 200)
+    assert drawn[-1].endswith("\n")
+    assert "\n" not in "".join(drawn)[:-1], "one line"
+    assert drawn[-1].startswith("train: 100/100 images ")
+    assert len(drawn[5]) >= len(drawn[4].rstrip()), "spaces cover the rest of a longer line"
+
+
+def test_a_terminal_of_unknown_width() -> None:
+    assert run_on_a_terminal(0)[0] == 80

@@ -19,7 +19,7 @@ _SMALL: dict[str, Any] = {
     "input": {"size": SIDE, "resize": SIDE, "crop_scale": [0.5, 1.0]},
     "batch": {"classes": 3, "images_per_class": 4},
     "optimizer": {"name": "adamw", "learning_rate": 1e-3, "weight_decay": 1e-2},
-    "training": {"iterations": 12, "validate_every": 5, "checkpoint_every": 2, "precision": "float32"},
+    "training": {"iterations": 12, "validate_every": 5, "precision": "float32"},
 }
 _OF_METHODS: dict[str, dict[str, Any]] = {
     "gsp": {"pooling": {"name": "gsp", "prototypes": 4, "warmup": 1, "initialization_memory": 48}},
@@ -34,7 +34,7 @@ def recipe(method: str, **blocks: Any) -> Recipe:
 
 def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
     """The job of `recipe` on data set `tiny` under `root`."""
-    return job_of("tiny", recipe.method, seed, recipe, root, threads=1, loader_threads=1)
+    return job_of("tiny", recipe.method, seed, recipe, root, threads=1, loader_threads=1, checkpoint_every=2)
 
 
 def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> None:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from pipeline.config import Recipe
 from pipeline.config.losses import AnyPairLoss, AnyProxyLoss
+from pipeline.data.loader import TrainBatch
 from pipeline.methods.build import initial_method
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import train_step
+from pipeline.training.step import Learner, train_step
 from tests.methods.small import METHODS, parts_of
 from tests.training.jobs import recipe
 from tests.training.workers import run_workers
@@ -87,11 +88,12 @@ def _train(settings: Recipe, rank: int, world: int) -> dict[str, Any]:
     method = initial_method(settings, CLASSES, 60, seed=0).double()
     optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), CPU)
     method.train()
+    learner = Learner(method, optimizer, settings, 0, rank)
     own = slice(rank * 12 // world, (rank + 1) * 12 // world)
     steps = []
     for step in range(STEPS):
         images, labels, samples = _batch(step, settings.input.size)
-        done = train_step(method, optimizer, images[own], labels[own], samples[own], settings, 0, step, rank, str)
+        done = train_step(learner, TrainBatch(step, images[own], labels[own], samples[own]))
         gradients = {name: None if p.grad is None else p.grad.clone() for name, p in method.named_parameters()}
         steps.append({"loss": done.loss, "terms": done.terms, "norm": done.gradient_norm, "gradients": gradients})
     return {"steps": steps, "state": {name: value.clone() for name, value in method.state_dict().items()}}

@@ -15,13 +15,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.loader import EvalLoader, TrainBatch, normalize
 from pipeline.data.shards import Shards
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.artifact import load_method
 from pipeline.runtime.errors import UserError
-from pipeline.training import checkpoint, loop
+from pipeline.training import checkpoint, loop, outputs, run
 from pipeline.training.job import Job
+from pipeline.training.step import Learner, NotFinite
 from tests.training.jobs import job, recipe, write_tiny_set
 
 CPU = torch.device("cpu")
@@ -54,7 +55,7 @@ def _killed_at(step: int, patch: pytest.MonkeyPatch) -> None:
     real = loop.train_step
 
     def train_step(*arguments: Any) -> Any:
-        if arguments[7] == step:
+        if arguments[1].step == step:
             raise Killed
         return real(*arguments)
 
@@ -108,7 +109,12 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert result["best"] == pytest.approx(best)
     assert result["best_iteration"] == next(entry["iteration"] for entry in told if entry["map_at_r"] == result["best"])
 
-    assert [path.name for path in sorted(todo.outputs.model.iterdir())] == ["last.safetensors", "recipe.json", "weights.safetensors"]
+    assert [path.name for path in sorted(todo.outputs.model.iterdir())] == [
+        "last.safetensors",
+        "recipe.json",
+        "untrained.safetensors",
+        "weights.safetensors",
+    ]
     log = _log(todo)
     assert log["images_per_second"] > 0
     assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}
@@ -149,7 +155,7 @@ def test_patience_ends_a_run_early_and_a_resumed_run_does_not_train_on(root: Pat
     monkeypatch.setattr(loop, "validate", scripted)
     todo = job(root, recipe("baseline", training={"validate_every": 2, "patience": 2}))
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_write_outs", _raise_killed)
+        patch.setattr(loop, "write_outputs", _raise_killed)
         with pytest.raises(Killed):
             loop.train(todo, 0, 1, CPU)
     assert asked == [2, 4, 6, 8]
@@ -185,7 +191,7 @@ import os, signal, sys, torch
 sys.path.insert(0, {tests!r})
 from tests.training.jobs import job, recipe
 from pathlib import Path
-from pipeline.training import checkpoint, loop
+from pipeline.training import checkpoint, loop, outputs, run
 
 real, written = torch.save, []
 
@@ -278,7 +284,7 @@ def test_a_full_disk_stops_the_run_without_half_an_out(root: Path, monkeypatch: 
         with pytest.raises(UserError, match=r"The disk is full: .*00000002\.pt"):
             loop.train(todo, 0, 1, CPU)
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "save_recipe", full)
+        patch.setattr(outputs, "save_recipe", full)
         with pytest.raises(UserError, match=r"The disk is full: .*models/tiny/baseline/0"):
             loop.train(todo, 0, 1, CPU)
     assert todo.outputs is not None
@@ -288,7 +294,7 @@ def test_a_full_disk_stops_the_run_without_half_an_out(root: Path, monkeypatch: 
 
 
 def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = loop.initial_method
+    real = run.initial_method
 
     def broken(*arguments: Any) -> Any:
         method = real(*arguments)
@@ -296,8 +302,20 @@ def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch:
             method.parameter_groups()["backbone"][0].fill_(torch.nan)
         return method
 
-    monkeypatch.setattr(loop, "initial_method", broken)
+    monkeypatch.setattr(run, "initial_method", broken)
     with pytest.raises(UserError, match=r"Step 0: .* = nan.*12 of its images are not finite: row \d+ \(class \d/\d\.png\), .* and 4 more"):
+        loop.train(job(root, recipe("baseline")), 0, 1, CPU)
+
+
+def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_not_finite(learner: Learner, batch: TrainBatch, *_: Any) -> None:
+        if batch.step == 2:
+            raise NotFinite({"gradient norm": float("nan")}, [])
+
+    real = loop.train_step
+    monkeypatch.setattr(loop, "train_step", lambda *arguments: raise_not_finite(*arguments) or real(*arguments))
+    message = r"^Step 2: gradient norm = nan\. Its images: row \d+ \(class \d/\d\.png\), .* and 4 more\.\n  Look at these"
+    with pytest.raises(UserError, match=message):
         loop.train(job(root, recipe("baseline")), 0, 1, CPU)
 
 

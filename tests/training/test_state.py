@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.config import BaselineRecipe
+from pipeline.config.inputs import digest
 from pipeline.runtime.errors import UserError
 from pipeline.training import state
 from pipeline.training.job import Job, check_world, job_of
@@ -18,15 +19,16 @@ def _job(root: Path, **backbone: Any) -> Job:
 
 
 def _name(job: Job, fingerprint: str = "shards", world: int = 1, device: str = "cpu") -> str:
-    return state.digest(state.identity(job, fingerprint, world, device))
+    return digest(state.identity(job, fingerprint, world, device))
 
 
 def test_same_inputs_same_directory(tmp_path: Path) -> None:
     job = _job(tmp_path)
     facts = state.identity(job, "shards", 1, "cpu")
     assert state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
-    assert state.state_directory(dataclasses.replace(job, state=None), facts) is None
-    assert _name(dataclasses.replace(job, loader_threads=7)) == _name(job)  # loaders never change a batch
+    assert state.state_directory(dataclasses.replace(job, state=None, outputs=None), facts) is None
+    for machine in ({"loader_threads": 7}, {"checkpoint_every": 7}):  # neither changes a result
+        assert _name(dataclasses.replace(job, **machine)) == _name(job)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,7 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
         lambda job: _name(dataclasses.replace(job, recipe={**job.recipe, "dim": 64})),
         lambda job: _name(dataclasses.replace(job, seed=4)),
         lambda job: _name(dataclasses.replace(job, threads=1)),
+        lambda job: _name(dataclasses.replace(job, code="of other modules")),
         lambda job: _name(job, fingerprint="other shards"),
         lambda job: _name(job, world=2),
         lambda job: _name(job, device="cuda"),
@@ -44,26 +47,10 @@ def test_a_change_is_another_directory(tmp_path: Path, change: Callable[[Job], s
     assert change(_job(tmp_path)) != _name(_job(tmp_path))
 
 
-def test_changed_code_or_library_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_library_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _name(_job(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(state, "code_digest", lambda: "edited")
-        assert _name(_job(tmp_path)) != before
     monkeypatch.setattr(state.importlib.metadata, "version", lambda name: "0")
     assert _name(_job(tmp_path)) != before
-
-
-def test_the_code_digest_reads_names_and_bytes_of_what_training_imports(tmp_path: Path) -> None:
-    for package in ("losses", "report"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "a.py").write_text("x = 1\n")
-    before = state.code_digest(tmp_path)
-    (tmp_path / "report/a.py").write_text("x = 2\n")
-    assert state.code_digest(tmp_path) == before
-    (tmp_path / "losses/a.py").write_text("x = 2\n")
-    edited = state.code_digest(tmp_path)
-    (tmp_path / "losses/a.py").rename(tmp_path / "losses/b.py")
-    assert len({before, edited, state.code_digest(tmp_path)}) == 3
 
 
 def test_the_bytes_of_a_backbone_file_count_and_its_path_starts_at_the_root(tmp_path: Path) -> None:

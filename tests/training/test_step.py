@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from pipeline.data.loader import normalize
+from pipeline.data.loader import TrainBatch, normalize
 from pipeline.methods.method import Method
-from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Step, train_step
+from pipeline.training.step import Learner, NotFinite, Step, train_step
 from tests.training.jobs import recipe
 
 SIDE = 4
@@ -62,14 +61,11 @@ def _images() -> Tensor:
     return torch.randint(0, 256, (12, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
-def _name(positions: Sequence[int] | None) -> str:
-    return "all rows" if positions is None else f"positions {list(positions)}"
-
-
 def _advance(method: Method, step: int = 0, seed: int = 0, rank: int = 0, validations: Sequence[float] = (), **blocks: Any) -> Step:
     settings = RECIPE.model_copy(update={name: getattr(RECIPE, name).model_copy(update=values) for name, values in blocks.items()})
     optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
-    return train_step(method, optimizer, _images(), torch.arange(12) // 4, torch.arange(12), settings, seed, step, rank, _name, validations)
+    batch = TrainBatch(step, _images(), torch.arange(12) // 4, torch.arange(12))
+    return train_step(Learner(method, optimizer, settings, seed, rank), batch, validations)
 
 
 def test_loss_terms_gradient_norm_and_update() -> None:
@@ -124,10 +120,13 @@ def test_the_objective_sees_float32_under_bfloat16() -> None:
         assert method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16  # the forward pass really ran in it
 
 
-def test_a_loss_that_is_not_finite_names_step_term_and_rows_and_leaves_the_weights() -> None:
+def test_a_loss_that_is_not_finite_names_terms_and_positions_and_leaves_the_weights() -> None:
     method = Linear(poison=7)
-    with pytest.raises(UserError, match=r"Step 5: linear = nan, constant = nan, loss = nan.*1 of its images.*positions \[7\]"):
+    with pytest.raises(NotFinite) as caught:
         _advance(method, step=5)
+    assert list(caught.value.numbers) == ["linear", "constant", "loss"]
+    assert all(value != value for value in caught.value.numbers.values())
+    assert caught.value.positions == [7]
     assert method.weight.item() == 2.0
 
 
@@ -137,8 +136,10 @@ def test_a_gradient_that_is_not_finite_stops_the_run_too() -> None:
             return {"root": (outputs.mean * 0).abs().sqrt().sum()}  # 0, with an infinite slope
 
     method = Root()
-    with pytest.raises(UserError, match=r"Step 0: gradient norm = nan\. Its images: all rows"):
+    with pytest.raises(NotFinite) as caught:
         _advance(method)
+    assert list(caught.value.numbers) == ["gradient norm"]
+    assert caught.value.positions == []
     assert method.weight.item() == 2.0
 
 
@@ -146,4 +147,4 @@ def test_a_slice_that_is_not_the_batch_is_refused() -> None:
     method = Linear()
     optimizer = build_optimizer(RECIPE.optimizer, method.parameter_groups(), torch.device("cpu"))
     with pytest.raises(AssertionError, match="1 slices of 6 images are no batch of 12"):
-        train_step(method, optimizer, _images()[:6], torch.zeros(6, dtype=torch.int64), torch.arange(6), RECIPE, 0, 0, 0, _name)
+        train_step(Learner(method, optimizer, RECIPE, 0), TrainBatch(0, _images()[:6], torch.zeros(6, dtype=torch.int64), torch.arange(6)))

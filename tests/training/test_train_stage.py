@@ -1,25 +1,29 @@
-"""Stage `train`: from params.yaml to the job that the workers get."""
+"""Stage `train`: from its resolved file to the job that the workers get."""
 
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.config import Params, TrainSettings, resolve
+from pipeline.config.inputs import TrainInputs, content_of, path_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import ROOT
+from pipeline.runtime.files import write_json
 from pipeline.training.job import Job
 from stages import train
+from tests.params import project
 
 
 @pytest.fixture
 def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A copy of params.yaml in an empty project, and what the stage hands to Ray."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DVC_STAGE", raising=False)
+    params = project(tmp_path)
+    for method in ("gsp", "ms"):
+        target = path_of("train", "parts", method)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_json(target, content_of(TrainInputs(recipe=resolve(params, "parts", method)), {"pipeline.training.loop": "0123"}))
     found: dict[str, Any] = {}
     monkeypatch.setattr(train, "run_training", lambda job, settings: found.update(job=job, settings=settings))
     return found
@@ -39,23 +43,28 @@ def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(given: dict
     assert job.outputs.history == tmp_path / "data/history/parts/gsp/3.csv"
     assert job.outputs.log == tmp_path / "data/logs/parts/gsp/3.json"
     assert job.threads >= 1
+    assert job.code, "the digest of the code is part of what identifies a training"
+    assert job.loader_threads == settings.loader_threads
     assert pickle.loads(pickle.dumps(job)) == job
 
 
-def _edit(old: str, new: str) -> None:
-    text = Path("params.yaml").read_text()
-    assert old in text
-    Path("params.yaml").write_text(text.replace(old, new))
-
-
-def test_the_threads_of_a_worker_can_be_said(given: dict[str, Any]) -> None:
-    _edit("cpus_per_worker: null", "cpus_per_worker: 3")
+def test_the_threads_of_a_worker_can_be_set(given: dict[str, Any], tmp_path: Path) -> None:
+    project(tmp_path, {"train.cpus_per_worker": 3, "train.checkpoint_every": 7})
     train.run("parts", "ms", 0)
-    assert given["job"].threads == 3
+    assert (given["job"].threads, given["job"].checkpoint_every) == (3, 7)
 
 
-def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(given: dict[str, Any]) -> None:
-    _edit("workers: 1\n  gpu", "workers: 7\n  gpu")
+def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(given: dict[str, Any], tmp_path: Path) -> None:
+    project(tmp_path, {"train.workers": 7})
     with pytest.raises(UserError, match="7 workers cannot share a batch of"):
         train.run("parts", "ms", 0)
     assert given == {}
+
+
+def test_a_missing_or_older_resolved_file_says_how_to_write_it(given: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data/resolved/train/parts/crt\.json is missing\.\nRun `dvc repro`"):
+        train.run("parts", "crt", 0)
+    path = path_of("train", "parts", "ms")
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))
+    with pytest.raises(UserError, match=r"ms\.json is not a file that this version of stage `resolve` wrote: schema 0, expected 1"):
+        train.run("parts", "ms", 0)

@@ -14,14 +14,16 @@ import torch
 from pipeline.config import Params, Recipe, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
 from pipeline.config.methods import parse_recipe
+from pipeline.data.class_split import split_groups
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.ingest.ingest import ingest
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
-from pipeline.training import loop, validation
+from pipeline.training import embed, loop
+from pipeline.training.embed import RowEmbedder
 from pipeline.training.job import Job, job_of
 from pipeline.training.mining import mine, tuple_sampler
-from pipeline.training.validation import split_groups
+from pipeline.training.worker import Worker
 from stages import evaluate, export
 from tests.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk
@@ -38,7 +40,7 @@ VALUE: dict[str, Any] = {
     "batch": {"classes": 2, "images_per_class": 5, "sampling": "tuples", "pairs": 8, "pool": 20},
     "optimizer": {"name": "adam", "learning_rate": 1e-3, "weight_decay": 1e-6, "clip_norm": None},
     "schedule": {"name": "step", "every": 4, "factor": 0.990049833749168},
-    "training": {"iterations": 8, "validate_every": 4, "checkpoint_every": 1, "precision": "float32"},
+    "training": {"iterations": 8, "validate_every": 4, "precision": "float32"},
     "loss": {"name": "tuple_contrastive", "negatives": 3},
     "memory": None,
     "koleo_weight": 4.0,
@@ -57,7 +59,7 @@ def project(tmp_path: Path, shards: Path) -> Path:
 
 
 def job(root: Path, recipe: Recipe = RECIPE) -> Job:
-    return job_of("landmarks", "irt_r", 0, recipe, root, threads=1, loader_threads=1)
+    return job_of("landmarks", "irt_r", 0, recipe, root, threads=1, loader_threads=1, checkpoint_every=1)
 
 
 def results(root: Path) -> dict[str, bytes]:
@@ -136,7 +138,7 @@ def test_killed_and_resumed_ends_with_the_same_bytes(
     epochs: list[int] = []
 
     def dying_step(*arguments: Any) -> Any:
-        if arguments[7] == death:
+        if arguments[1].step == death:
             raise Killed
         return step(*arguments)
 
@@ -167,11 +169,11 @@ def test_the_tuples_of_an_epoch_are_those_of_the_walk(shards: Path) -> None:
     assert (split.labels[sampler.pairs[:, 0]] == split.labels[sampler.pairs[:, 1]]).all()
     method = initial_method(RECIPE, split.classes, len(split.rows), seed=0).train()
     before = {name: value.clone() for name, value in method.state_dict().items()}
-    found = mine(sampler, 1, method, data, split.rows, RECIPE, 0, CPU, threads=1).numpy()
+    embedder = RowEmbedder(method, data, RECIPE, Worker(0, 1, CPU))
+    found = mine(sampler, 1, embedder, split.rows).numpy()
     assert method.training
     assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())
-    method.eval()
-    embeddings = validation.embed_rows(method, data, split.rows, RECIPE, 0, CPU, threads=1).numpy()
+    embeddings = embedder.embed(split.rows).numpy()
     plan = sampler.plan(1)
     for (query, positive), row in zip(plan.pairs.tolist(), found.tolist(), strict=True):
         places = walk(embeddings[query], int(split.labels[query]), embeddings[plan.pool], split.labels[plan.pool].tolist(), 3)
@@ -184,11 +186,11 @@ def _first_epoch(rank: int, world: int, root: Path) -> dict[str, Any]:
     split = split_groups(rows, data.labels[rows], [data.groups[row] for row in rows.tolist()])
     sampler = tuple_sampler(data, split, RECIPE, seed=0)
     method = initial_method(RECIPE, split.classes, len(split.rows), seed=0)
-    usual, validation.BATCH = validation.BATCH, 4  # several shares, the last one short
-    tuples = mine(sampler, 0, method, data, split.rows, RECIPE, rank, CPU, threads=1)
-    method.eval()
-    embeddings = validation.embed_rows(method, data, split.rows, RECIPE, rank, CPU, threads=1)
-    validation.BATCH = usual
+    embedder = RowEmbedder(method, data, RECIPE, Worker(rank, world, CPU))
+    usual, embed.BATCH = embed.BATCH, 4  # several shares, the last one short
+    tuples = mine(sampler, 0, embedder, split.rows)
+    embeddings = embedder.embed(split.rows)
+    embed.BATCH = usual
     return {"tuples": tuples, "embeddings": embeddings}
 
 
@@ -257,5 +259,5 @@ def test_the_published_recipe(method: str) -> None:
     assert optimizer.clip_norm is optimizer.clip_value is None
     assert (view.size, view.fit, view.resize, view.crop_scale, view.crop_ratio, view.flip) == (224, "square", None, (1, 1), (1, 1), 0)
     assert recipe.backbone.batch_norm == "frozen"
-    assert recipe.loss.margin == 0.85  # type: ignore[union-attr]
+    assert recipe.loss.margin == 0.85
     assert getattr(recipe, "koleo_weight", 0.0) == (4.0 if method == "irt_r" else 0.0)

@@ -10,10 +10,14 @@ import pytest
 import torch
 
 from pipeline.config import Recipe
+from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
 from pipeline.methods.build import initial_method
 from pipeline.training import loop
-from pipeline.training.validation import embed_rows, split_classes, validate
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.gather import world_size
+from pipeline.training.validation import validate
+from pipeline.training.worker import Worker
 from tests.training.jobs import job, recipe, write_tiny_set
 from tests.training.workers import run_workers
 
@@ -32,11 +36,10 @@ def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float],
     rows = shards.rows("train")
     split = split_classes(rows, shards.labels[rows], settings.training.validation_share, seed=0)
     method = initial_method(settings, split.classes, len(split.rows), seed=0)
-    metrics = validate(method, shards, split, settings, rank, CPU, threads=1)
-    method.eval()
-    few = embed_rows(method, shards, split.validation_rows[:1], settings, rank, CPU, threads=1)  # the second worker has none
-    assert len(few) == 1
-    return metrics, embed_rows(method, shards, split.validation_rows, settings, rank, CPU, threads=1)
+    embedder = RowEmbedder(method, shards, settings, Worker(rank, world_size(), CPU))
+    metrics = validate(embedder, split)
+    assert len(embedder.embed(split.validation_rows[:1])) == 1  # the second worker has none
+    return metrics, embedder.embed(split.validation_rows)
 
 
 def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]
     real = loop.train_step
 
     def killed(*arguments: Any) -> Any:
-        if arguments[7] == 7:
+        if arguments[1].step == 7:
             raise Killed
         return real(*arguments)
 
@@ -75,7 +78,8 @@ def test_both_workers_come_to_the_same_numbers(finished: tuple[Path, Path, list[
 
 def test_two_workers_killed_and_resumed_end_with_the_same_bytes(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
     straight, broken, _ = finished
-    names = [*(f"models/tiny/irt/0/{name}" for name in ("weights.safetensors", "last.safetensors", "recipe.json")), "history/tiny/irt/0.csv"]
+    files = ("weights.safetensors", "last.safetensors", "untrained.safetensors", "recipe.json")
+    names = [*(f"models/tiny/irt/0/{name}" for name in files), "history/tiny/irt/0.csv"]
     for name in names:
         assert (straight / "data" / name).read_bytes() == (broken / "data" / name).read_bytes(), name
     log = json.loads((broken / "data/logs/tiny/irt/0.json").read_text())

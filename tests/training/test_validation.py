@@ -1,88 +1,19 @@
-"""Which classes are held out, and what is measured on them."""
+"""What is measured on the held-out classes."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from pipeline.config.parts import Fold
+from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
-from pipeline.training.validation import METRICS, embed_rows, split_classes, validate, watch_test
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.validation import METRICS, validate, watch_test
+from pipeline.training.worker import Worker
 from tests.training.jobs import CLASSES, IMAGES, recipe, write_tiny_set
-
-
-def test_held_out_classes_are_drawn_by_seed_and_never_trained_on() -> None:
-    labels = np.repeat(np.arange(5, 25), 3)
-    rows = np.arange(100, 160)
-    drawn = set()
-    for seed in range(5):
-        split = split_classes(rows, labels, 0.25, seed)
-        assert split.classes == 15
-        held_out = set(split.validation_labels.tolist())
-        assert len(held_out) == 5
-        assert sorted([*split.rows, *split.validation_rows]) == rows.tolist()
-        kept = sorted(set(range(5, 25)) - held_out)
-        assert [kept[label] for label in split.labels] == labels[split.rows - 100].tolist()  # 0 ... 14 in the order of the labels
-        assert split.validation_labels.tolist() == labels[split.validation_rows - 100].tolist()
-        again = split_classes(rows, labels, 0.25, seed)
-        assert again.validation_rows.tolist() == split.validation_rows.tolist()
-        drawn.add(tuple(sorted(held_out)))
-    assert len(drawn) == 5
-
-
-@pytest.mark.parametrize(
-    ("labels", "share", "message"),
-    [
-        ([0, 0, 1, 1, 2, 2, 3, 3], 0.2, "0.2 of 4 train classes leaves 3 to train on and holds out 1, of which 1 have two"),
-        ([0, 0, 1, 1, 2, 2, 3, 3], 0.9, "0.9 of 4 train classes leaves 0 to train on and holds out 4"),
-        ([0, 1, 2, 3, 4, 5], 0.5, "holds out 3, of which 0 have two"),
-        ([0, 0, 0], 0.2, "0.2 of 1 train classes leaves 1"),
-    ],
-)
-def test_too_few_classes_are_refused(labels: list[int], share: float, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        split_classes(np.arange(len(labels)), np.array(labels), share, seed=0)
-
-
-FOLDS = {
-    "cub": (0, 25, 50, 75, 100),
-    "cars": (0, 24, 49, 73, 98),
-    "sop": (0, 2829, 5659, 8488, 11318),
-    "inshop": (0, 999, 1998, 2997, 3997),
-}
-
-
-@pytest.mark.parametrize("name", FOLDS)
-def test_a_fold_holds_out_its_block_of_the_labels_in_order(name: str) -> None:
-    """Model k of 4 is validated on block 4 - k, whatever the labels are called, in whatever order the rows come, and whatever the seed."""
-    bounds = FOLDS[name]
-    classes = bounds[-1]
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes) + 7, 2))
-    rows = np.arange(2 * classes) + 50
-    for model in (1, 2, 3, 4):
-        first, after = bounds[4 - model], bounds[5 - model]
-        split = split_classes(rows, labels, 0.2, seed=model, fold=Fold(model=model))
-        assert np.unique(split.validation_labels).tolist() == list(range(first + 7, after + 7))
-        assert split.classes == classes - (after - first)
-        assert np.unique(split.labels).tolist() == list(range(split.classes))
-        kept = np.concatenate([np.arange(first), np.arange(after, classes)]) + 7
-        assert np.array_equal(kept[split.labels], labels[split.rows - 50])
-        assert sorted([*split.rows, *split.validation_rows]) == rows.tolist()
-
-
-def test_a_fold_that_cannot_be_judged_is_refused() -> None:
-    labels = np.repeat(np.arange(5), 2)
-    with pytest.raises(UserError, match=r"5 train classes cannot be cut into 6 folds.\n  Lower ensemble.folds"):
-        split_classes(np.arange(10), labels, 0.2, 0, Fold(model=1, folds=6))
-    message = "Model 4 of 4 folds of 5 train classes leaves 4 to train on and holds out 1, of which 1 have two images or more"
-    with pytest.raises(UserError, match=message):
-        split_classes(np.arange(10), labels, 0.2, 0, Fold(model=4))
-    with pytest.raises(ValueError, match="models are numbered 1 to 4, got 5"):
-        Fold(model=5)
 
 
 def test_the_metrics_are_those_of_the_held_out_rows_in_order(tiny_set: Path) -> None:
@@ -91,12 +22,12 @@ def test_the_metrics_are_those_of_the_held_out_rows_in_order(tiny_set: Path) -> 
     split = split_classes(rows, shards.labels[rows], 0.4, seed=0)
     assert split.classes == CLASSES - 4
     method = initial_method(settings, split.classes, len(split.rows), seed=0)
-    found = validate(method, shards, split, settings, rank=0, device=torch.device("cpu"), threads=1)
+    embedder = RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu")))
+    found = validate(embedder, split)
     assert method.training
-    method.eval()
-    embeddings = embed_rows(method, shards, split.validation_rows, settings, 0, torch.device("cpu"), 1)
+    embeddings = embedder.embed(split.validation_rows)
     assert embeddings.shape == (4 * IMAGES, method.dim)
-    one = embed_rows(method, shards, split.validation_rows[7:8], settings, 0, torch.device("cpu"), 1)
+    one = embedder.embed(split.validation_rows[7:8])
     torch.testing.assert_close(one[0], embeddings[7], rtol=1e-4, atol=1e-5)
     expected = quick_metrics(embeddings.numpy(), split.validation_labels)
     assert found == {name: expected[name] for name in METRICS}
@@ -110,4 +41,4 @@ def test_the_test_classes_of_a_landmark_set_cannot_be_watched(tmp_path: Path) ->
     shards = Shards(tmp_path / "data/shards/tiny")
     shards.manifest["extras"] = {"ground_truth.parquet": "sha256"}
     with pytest.raises(UserError, match="watch_test judges test images by their classes"):
-        watch_test(method, shards, settings, 0, torch.device("cpu"), 1)
+        watch_test(RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu"))))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipeline.ingest.releases import PUBLISHED, Published, PublishedFile
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import full_disk_is_an_error
 from pipeline.runtime.progress import Progress
@@ -76,9 +77,7 @@ def download(file: PublishedFile, folder: Path, published: Published) -> Path:
         os.fsync(sink.fileno())
         partial.replace(target)
     if file.md5 is None and file.sha256 is None:
-        with open(target, "rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        sys.stderr.write(f"{target} could not be checked: its authors publish no hash. Its sha256 is {digest}.\n")
+        sys.stderr.write(f"{target} could not be checked: its authors publish no hash. Its sha256 is {sha256_of(target)}.\n")
     return target
 
 

@@ -21,6 +21,13 @@ from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 
 SUFFIXES = frozenset([".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
+# Images in formats that are not read (data.decode.FORMATS). They are reported, because a user expects them.
+_CODECS = (".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
+_DRAWINGS = (".psd", ".tga", ".pcx", ".exr", ".svg", ".eps", ".xcf")
+_CAMERAS = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef", ".srw")
+UNREAD_SUFFIXES = frozenset((*_CODECS, *_DRAWINGS, *_CAMERAS))
+CONVERT = "Convert them to JPEG or PNG."
+_SHOWN = 5
 REQUIRED, OPTIONAL = ("path", "label"), ("split", "is_query", "is_gallery")
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -34,9 +41,19 @@ class Directory:
             raise UserError(f"{self.path} does not exist.", "Put the images there, or correct the path of the source.")
 
     def names(self) -> list[str]:
-        """Sorted. Links are followed, a folder is entered once: a link to an enclosing folder does no harm."""
+        """Sorted. Links are followed, a folder is entered once: a link to an enclosing folder does no harm.
+
+        Raises UserError if a folder cannot be listed, unless it is hidden or `lost+found` of a file system.
+        """
         found, entered = [], set()
-        for here, folders, files in os.walk(self.path, followlinks=True):
+        unreadable: dict[str, str] = {}  # the reason, by folder
+
+        def note(error: OSError) -> None:
+            folder = Path(error.filename).relative_to(self.path)
+            if folder == Path() or not (is_hidden(folder.as_posix()) or folder.name == "lost+found"):
+                unreadable[str(Path(error.filename))] = error.strerror or type(error).__name__
+
+        for here, folders, files in os.walk(self.path, followlinks=True, onerror=note):
             status = os.stat(here)
             if (status.st_dev, status.st_ino) in entered:
                 folders.clear()
@@ -44,6 +61,13 @@ class Directory:
             entered.add((status.st_dev, status.st_ino))
             folders.sort()
             found += [(Path(here) / name).relative_to(self.path).as_posix() for name in files]
+        if unreadable:
+            reasons = [f"{folder} ({reason})" for folder, reason in sorted(unreadable.items())]
+            count = f"{len(unreadable):,} folder{'s' * (len(unreadable) > 1)}"
+            raise UserError(
+                f"{count} cannot be read: {enumerated(reasons)}.",
+                "Allow reading and entering them (chmod u+rx), or move them to another place.",
+            )
         return sorted(found)
 
     def read(self, name: str) -> bytes:
@@ -58,11 +82,13 @@ class _Row(NamedTuple):
     is_gallery: bool
 
 
-def collection(source: FolderSource) -> Collection:
+def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     """Lists the images and gives every class its split: the CSV's, or `test_share` of the classes by `order` and `seed`.
 
-    The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes. Files that are no images are left
-    alone and counted in the manifest. Raises UserError naming the file, or the line of the CSV, that does not fit.
+    The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes.
+    Files that are no images are left alone and counted in the manifest. Without a CSV, images in formats that
+    are not read are listed there too, as `unread_images`. Raises UserError with the file, or the line of the CSV,
+    that does not fit.
     """
     root = Path(source.path)
     files = Directory(root) if root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip") else Archive(root)
@@ -71,6 +97,9 @@ def collection(source: FolderSource) -> Collection:
         if not _is_text(name):
             raise UserError(f"{root}: the file name {name!r} is not valid UTF-8.", "Rename it.")
     rows = _from_csv(files, names, source.labels) if source.labels else _from_directories(root, names)
+    unread = [] if source.labels else unread_images(names)
+    if unread and not rows:
+        raise UserError(f"{root} holds no image that can be read. {unread_sentence(unread)}", CONVERT)
     if any(row.split for row in rows):
         split_of = _given_splits(rows, f"{root}/{source.labels}")
     else:
@@ -82,8 +111,26 @@ def collection(source: FolderSource) -> Collection:
         where=str(root),
         pictures=[Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows],
         read=files.read,
-        facts={"other_files": dict(others)},
+        facts={"other_files": dict(others)} | ({"unread_images": unread} if unread else {}),
     )
+
+
+def unread_images(names: list[str]) -> list[str]:
+    """Those of `names` that are images in a format that is not read, by their suffix, without hidden files."""
+    visible = (name for name in names if not is_hidden(name))
+    return [name for name in visible if PurePosixPath(name).suffix.lower() in UNREAD_SUFFIXES]
+
+
+def unread_sentence(unread: list[str]) -> str:
+    """How many images have a format that is not read, and the first of their names."""
+    count = f"{len(unread):,} image{'s have' if len(unread) > 1 else ' has'}"
+    return f"{count} a format that is not read: {enumerated(unread)}."
+
+
+def enumerated(names: list[str]) -> str:
+    """The first of `names`, and the number of the others."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _from_directories(root: Path, names: list[str]) -> list[_Row]:

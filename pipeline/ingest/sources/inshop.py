@@ -15,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from pipeline.config.dataset import InshopSource
+from pipeline.data.decode import FORMATS
 from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
 from pipeline.ingest.files.archive import leaves_its_folder
@@ -73,7 +74,7 @@ def _rows(lists: Branch) -> list[Picture]:
 def _require_padded(images: Branch, pictures: list[Picture]) -> None:
     for picture in pictures[:: max(1, len(pictures) // _LOOKED_AT)]:
         try:
-            with Image.open(io.BytesIO(images.read(picture.source))) as header:
+            with Image.open(io.BytesIO(images.read(picture.source)), formats=FORMATS) as header:
                 size = header.size
         except OSError:
             continue  # a damaged image: `ingest.on_error` says what becomes of it

@@ -11,6 +11,7 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -66,7 +67,7 @@ FULL = 50  # misses after which a family counts as complete
 _CLASSES, _IMAGE, _BACKGROUND, _THING = range(4)  # streams of random numbers
 
 
-def collection(source: PartsSource) -> Collection:
+def collection(source: PartsSource, scratch: Path | None = None) -> Collection:
     """The pictures of the set. Raises UserError when the attributes do not give that many classes."""
     looks = classes(source)
     split = ["train"] * source.train_classes + ["test"] * source.test_classes

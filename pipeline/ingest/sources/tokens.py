@@ -15,6 +15,8 @@ Classes of train and test are the same 16, as in the study, which asks for unsee
 further bags are held out for validation; to hold out classes would be to judge vectors of tokens that no gradient has moved.
 """
 
+from pathlib import Path
+
 import numpy as np
 from jaxtyping import UInt8
 
@@ -26,7 +28,7 @@ VALUES = 256  # of a grey pixel
 PARTS = ("train", "test", "validation")
 
 
-def collection(source: TokensSource) -> Collection:
+def collection(source: TokensSource, scratch: Path | None = None) -> Collection:
     """The bags of the corpus. Raises UserError when there are more tokens than values of a pixel."""
     tokens = source.classes * source.class_tokens + source.shared_tokens
     if tokens > VALUES:

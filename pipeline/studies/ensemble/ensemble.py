@@ -21,7 +21,14 @@ from pipeline.training.job import job_of
 
 
 def ensemble(
-    dataset: str, method: str, recipe: Recipe, settings: EnsembleSettings, machine: TrainSettings, root: Path, cores: int
+    dataset: str,
+    method: str,
+    recipe: Recipe,
+    settings: EnsembleSettings,
+    machine: TrainSettings,
+    root: Path,
+    cores: int,
+    code: str = "",
 ) -> dict[str, float | int | str]:
     """Trains the members of `method` on `dataset`, judges their ensembles, writes data/ensemble/<dataset>/<method>/ and the metrics; returns these.
 
@@ -29,7 +36,17 @@ def ensemble(
     where they would be trained to the same bytes. Raises UserError before anything starts for what cannot be trained or judged.
     """
     threads = machine.cpus_per_worker or (max(1, cores // settings.concurrent) if settings.concurrent else 1)
-    base = job_of(dataset, method, settings.seed, recipe, root, threads, machine.loader_threads)
+    base = job_of(
+        dataset,
+        method,
+        settings.seed,
+        recipe,
+        root,
+        threads=threads,
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        code=code,
+    )
     shards = Shards(base.shards)
     check(base, settings, shards)
     state, output = base.root / "data/state/ensemble" / dataset / method, base.root / "data/ensemble" / dataset / method

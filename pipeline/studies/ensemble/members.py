@@ -10,25 +10,25 @@ seeds open.) A member is kept in a directory named by all that decides its bytes
         done/                                      what the outs take over, once it is there the member is finished
 """
 
-import hashlib
 import itertools
 import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline.config.inputs import digest
 from pipeline.config.parts import Fold
 from pipeline.config.stages import EnsembleSettings
+from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import Shards
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory
 from pipeline.training.job import Job, Outputs
-from pipeline.training.state import digest, identity
-from pipeline.training.validation import split_classes
+from pipeline.training.state import identity
 
 EMBEDDINGS, RECORD, HISTORY = "test.arrow", "member.json", "history.csv"  # what `done` holds
-_EXPORT = Path(__file__).resolve().parents[1] / "export"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def plan(base: Job, settings: EnsembleSettings, state: Path, fingerprint: str, g
         training = recipe.training.model_copy(update={"fold": Fold(model=model, folds=settings.folds)})
         value = recipe.model_copy(update={"training": training}).model_dump(mode="json")
         job = replace(base, seed=settings.seed + number, recipe=value)
-        name = digest({"training": identity(job, fingerprint, 1, gpu), "export": _export_digest()})
+        name = digest(identity(job, fingerprint, 1, gpu))
         directory = state / f"model-{model}-repeat-{repeat}-{name}"
         outputs = Outputs(model=directory / "model", history=directory / HISTORY, log=directory / "log.json")
         members.append(Member(model, repeat, replace(job, state=directory / "state", outputs=outputs), directory, name))
@@ -125,18 +125,8 @@ def adopt(members: list[Member], output: Path) -> None:
         if member.finished or not (found / RECORD).is_file():
             continue
         record = json.loads((found / RECORD).read_text(encoding="utf-8"))
-        if record["identity"] == member.identity and file_digest(found / EMBEDDINGS) == record["sha256"]:
+        embeddings = found / EMBEDDINGS
+        whole = embeddings.is_file() and sha256_of(embeddings) == record["sha256"]
+        if whole and record["identity"] == member.identity:
             with atomic_directory(member.done) as aside:
                 shutil.copytree(found, aside, dirs_exist_ok=True)
-
-
-def file_digest(path: Path) -> str:
-    """sha256 in hex; empty for a file that is not there."""
-    if not path.is_file():
-        return ""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _export_digest() -> str:
-    return digest({path.name: file_digest(path) for path in sorted(_EXPORT.glob("*.py"))})

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.folds import validation_classes
 from pipeline.evaluation.evaluate import DIGITS
 from pipeline.evaluation.metrics import averages as means
 from pipeline.evaluation.metrics import per_query
@@ -16,7 +17,7 @@ from pipeline.evaluation.sides import Sides, read_sides
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
 from pipeline.studies.ensemble.members import EMBEDDINGS, RECORD, Member
-from pipeline.studies.ensemble.scores import Ensembles, averages, ensembles, validation_classes
+from pipeline.studies.ensemble.scores import Ensembles, averages, ensembles
 
 
 def judge(members: Sequence[Member], protocol: EnsembleProtocol) -> tuple[dict[str, float | int | str], Ensembles]:

@@ -1,13 +1,13 @@
 """The results of the reality-check protocol (MLRC): separated and concatenated, over every ensemble of fold models.
 
-The training classes 0 .. C-1 are cut at b_i = floor(i C / 4) into four contiguous blocks. Model k = 1 .. 4 is validated on block 4 - k (from 0: model
-1 on the last) and trained on the other three; every model is trained several times. An ensemble takes one repeat of each model: 3^4 = 81 of them.
+Model k = 1 .. 4 is validated on its fold of the train classes (pipeline/data/folds.py) and trained on the others;
+every model is trained several times. An ensemble takes one repeat of each model: 3^4 = 81 of them.
 
     separated     mean over its 4 models of the model's own test metric                                  (128 dimensions)
     concatenated  test metric of the 4 unit embeddings side by side, divided by sqrt(4) to be a unit vector (512 dimensions)
 
-Reported is the mean and the population deviation over the 81. (Musgrave et al., A Metric Learning Reality Check, sec. 3; boundaries, order and
-ensembles as in the released code of Generalized Sum Pooling, datasets/dataset_base.py and solvers/model_trainer.py.)
+Reported is the mean and the population deviation over the 81. (Musgrave et al., A Metric Learning Reality Check,
+sec. 3; ensembles as in the released code of Generalized Sum Pooling, solvers/model_trainer.py.)
 
 Cost: 12 evaluations at 128 dimensions and 81 at 512. The inner product of concatenations is the mean of the members', so that 12 matrices of
 similarities hold all 81 rankings; but that sum is in float32 what the ranking of `search` defines in float64, and proving every cut of every
@@ -27,8 +27,6 @@ from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
-FOLDS = 4
-
 Score = Callable[[Sides], dict[str, float]]
 
 
@@ -39,21 +37,6 @@ class Ensembles(NamedTuple):
     members: dict[str, Float64[np.ndarray, "k r"]]  # of model k, repeat r alone
     separated: dict[str, Float64[np.ndarray, "E"]]
     concatenated: dict[str, Float64[np.ndarray, "E"]]
-
-
-def fold_bounds(classes: int, folds: int = FOLDS) -> tuple[int, ...]:
-    """b_0 .. b_folds. Cars, 98 training classes: 0, 24, 49, 73, 98. Raises ValueError for fewer classes than folds."""
-    if not 2 <= folds <= classes:
-        raise ValueError(f"{classes} classes cannot be cut into {folds} folds")
-    return tuple(i * classes // folds for i in range(folds + 1))
-
-
-def validation_classes(model: int, classes: int, folds: int = FOLDS) -> range:
-    """The block of classes that model 1 .. folds is validated on; it is trained on the others. Model 1 has the last block."""
-    if not 1 <= model <= folds:
-        raise ValueError(f"models are numbered 1 to {folds}, got {model}")
-    bounds = fold_bounds(classes, folds)
-    return range(bounds[folds - model], bounds[folds - model + 1])
 
 
 def concatenate(members: Sequence[Sides]) -> Sides:

@@ -17,7 +17,7 @@ from pipeline.cluster.console import Console, copied
 from pipeline.cluster.training import imported, usable_gpu
 from pipeline.config.stages import TrainSettings
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.progress import Progress
+from pipeline.runtime.progress import Progress, terminal_columns
 from pipeline.studies.ensemble.members import Member
 
 _RETRIES = 2  # of a member whose process died
@@ -42,23 +42,24 @@ def train_side_by_side(members: Sequence[Member], concurrent: int, several: bool
         environment = {} if cluster.private else {"runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "passive"}}}
         task = ray.remote(_work).options(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0), max_retries=_RETRIES, **environment)
         running: dict[Any, Member] = {}
+        columns = terminal_columns(sys.stderr)
         with copied(console), _progress(members) as progress:
             while todo or running:
                 while todo and len(running) < concurrent:
                     member = todo.popleft()
-                    running[task.remote(member, "GPU" in bundle, console, sys.stderr.isatty())] = member
+                    running[task.remote(member, "GPU" in bundle, console, columns)] = member
                 for reference in ray.wait(list(running), timeout=_LOOK)[0]:
                     _outcome(reference, running.pop(reference))
                 _show(progress, members, list(running.values()))
 
 
-def _work(member: Member, gpu: bool, console: Path, live: bool) -> None:
+def _work(member: Member, gpu: bool, console: Path, columns: int | None) -> None:
     """What each process runs."""
     import torch
 
     from pipeline.studies.ensemble.work import work
 
-    with Console(console, live) as out:
+    with Console(console, columns) as out:
         said = _Said(out, member.title, (f"train {member.job.name}", f"export {member.job.name}"))
 
         def report(row: dict[str, Any]) -> None:

@@ -16,11 +16,13 @@ from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards
 from pipeline.export.model import embed_rows
 from pipeline.methods.artifact import load_method
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.studies.ensemble.members import EMBEDDINGS, HISTORY, RECORD, Member, file_digest
+from pipeline.studies.ensemble.members import EMBEDDINGS, HISTORY, RECORD, Member
+from pipeline.training.embed import BATCH
 from pipeline.training.job import Outputs
-from pipeline.training.loop import Report, reproducible, train
-from pipeline.training.validation import BATCH
+from pipeline.training.loop import Report, train
+from pipeline.training.reproducible import reproducible
 
 
 def work(member: Member, device: torch.device, report: Report | None = None) -> None:
@@ -56,5 +58,5 @@ def _record(member: Member, outputs: Outputs, embeddings: Path) -> dict[str, Any
         "best_iteration": log["best_iteration"],
         f"validation_{metric}": float(selected[metric]),
         "identity": member.identity,
-        "sha256": file_digest(embeddings),
+        "sha256": sha256_of(embeddings),
     }

@@ -28,7 +28,7 @@ def draw_figure(path: Path, trials: list[Trial], settings: SweepSettings, metric
                 colour = colours(trial.number / max(len(trials) - 1, 1))
                 place = float(value) if numeric else labels.index(str(value))
                 axis.plot(place, trial.best(metric), "o", color=colour, markerfacecolor="none" if trial.stopped_early else colour)
-            if "loguniform" in settings.space[field]:
+            if settings.space[field].loguniform is not None:
                 axis.set_xscale("log")
             if not numeric:
                 axis.set_xticks(range(len(labels)), labels)

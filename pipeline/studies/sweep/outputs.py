@@ -5,12 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from pipeline.config import Params, SweepSettings, parse_recipe, resolve
-from pipeline.config.command import literal, option
-from pipeline.config.methods import default_recipe
-from pipeline.config.resolve import merge
+from pipeline.config import Params, SweepSettings
+from pipeline.config.command import change, literal
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.sweep.figure import draw_figure
@@ -74,44 +70,6 @@ def table(trials: list[Trial], metric: str) -> str:
 
 
 def adopting_line(params: Params, dataset: str, method: str, values: Values) -> str:
-    """The command that makes `values` the setting: each is written into the layer of params.yaml that decides it today.
-
-    That is the uppermost layer that holds the key (datasets.<d>.recipes.<m> over datasets.<d>.recipe over methods.<m>), and methods.<m> where none
-    does, unless the recipe would not become what the trial was: then the uppermost layer.
-    """
-    layers = [f"datasets.{dataset}.recipes.{method}", f"datasets.{dataset}.recipe", f"methods.{method}"]
-    trial = resolve(params, dataset, method, values).model_dump(mode="json")
-    expected = {field: _field(trial, field) for field in values}
-    options = []
-    for field, value in values.items():
-        holding = [layer for layer in layers if params.line(f"{layer}.{field}") is not None]
-        candidates = [*holding[:1], layers[2], layers[0]]
-        right = (layer for layer in candidates if _field(_resolved(params, layers, layer, field, value), field) == expected[field])
-        chosen = next(right, layers[0])
-        options.append(option(params, f"{chosen}.{field}", literal(value)))
+    """The command that makes `values` the setting of `method` on `dataset`: no other data set changes, and the search is not repeated."""
+    options = (change(params, dataset, method, field, literal(value)) for field, value in values.items())
     return f"dvc exp run {' '.join(options)}"
-
-
-def _resolved(params: Params, layers: list[str], changed: str, field: str, value: Any) -> dict[str, Any]:
-    """The recipe as params.yaml would give it with `field` of layer `changed` set to `value`."""
-    blocks: dict[str, Any] = {layer: params.read(layer) or {} for layer in layers}
-    *parents, last = field.split(".")
-    node = blocks[changed]
-    for part in parents:
-        if not isinstance(node.get(part), dict):
-            node[part] = {}
-        node = node[part]
-    node[last] = value
-    merged = default_recipe(blocks[layers[2]]["method"], changed).model_dump(mode="json")
-    for layer in reversed(layers):
-        merged = merge(merged, blocks[layer])
-    try:
-        return parse_recipe(merged).model_dump(mode="json")
-    except ValidationError:  # the layer names another part, which has no such field
-        return {}
-
-
-def _field(recipe: Any, field: str) -> Any:
-    for part in field.split("."):
-        recipe = recipe.get(part) if isinstance(recipe, dict) else None
-    return recipe

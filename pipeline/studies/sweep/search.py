@@ -21,7 +21,8 @@ from typing import Any
 
 from pipeline.cluster.connection import connection
 from pipeline.cluster.training import Loop, imported, usable_gpu
-from pipeline.config import Recipe, SweepSettings, TrainSettings
+from pipeline.config import Recipe, TrainSettings
+from pipeline.config.stages import Search
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.record import Trial
 from pipeline.training.job import Job
@@ -30,7 +31,7 @@ _REDUCTION = 3
 
 
 def search(
-    jobs: list[Job], trials: list[Trial], directory: Path, settings: SweepSettings, machine: TrainSettings, metric: str, loop: Loop | None = None
+    jobs: list[Job], trials: list[Trial], directory: Path, settings: Search, machine: TrainSettings, metric: str, loop: Loop | None = None
 ) -> None:
     """Runs the unfinished trials, `settings.concurrent` at a time, and records them in `directory` as they go. `jobs[i]` is what trial i trains.
 
@@ -51,7 +52,7 @@ def _tune(
     todo: list[int],
     directory: Path,
     concurrent: int,
-    settings: SweepSettings,
+    settings: Search,
     bundle: dict[str, float],
     metric: str,
     loop: Loop | None,

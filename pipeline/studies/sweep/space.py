@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Params, Recipe, SweepSettings, resolve
+from pipeline.config.stages import Axis
 from pipeline.runtime.errors import UserError
 
 Values = dict[str, Any]  # dotted recipe field -> value
@@ -27,51 +28,51 @@ _FIXED = {
 
 
 def draw(settings: SweepSettings) -> list[Values]:
-    """The trials: all combinations of the grids, `trials` times where something is drawn besides."""
-    for field, domain in settings.space.items():
-        if "loguniform" in domain and domain["loguniform"][0] <= 0:
-            raise UserError(f"params.yaml: the sweep's space: {field}.loguniform starts at {domain['loguniform'][0]}.", "Let it start above 0.")
-    grids = {field: domain["grid"] for field, domain in settings.space.items() if "grid" in domain}
-    drawn = {field: domain for field, domain in settings.space.items() if "grid" not in domain}
+    """The trials: all combinations of the grids, `trials` times where anything is drawn besides. Tied fields have equal values."""
+    grids = {field: axis.grid for field, axis in settings.space.items() if axis.grid is not None}
+    drawn = {field: axis for field, axis in settings.space.items() if axis.grid is None}
     generator = np.random.default_rng(settings.seed)
-    found = []
+    trials = []
     for _ in range(settings.trials if drawn else 1):
         for combination in itertools.product(*grids.values()):
             chosen = dict(zip(grids, combination, strict=True))
-            found.append({field: chosen[field] if field in chosen else _one(drawn[field], generator) for field in settings.space})
-    return found
+            values = {field: chosen[field] if field in chosen else _drawn(drawn[field], generator) for field in settings.space}
+            trials.append({name: values[field] for field, axis in settings.space.items() for name in (field, *axis.tied)})
+    return trials
 
 
-def _one(domain: dict[str, list[Any]], generator: np.random.Generator) -> Any:
-    kind, values = next(iter(domain.items()))
-    if kind == "choice":
-        return values[int(generator.integers(len(values)))]
-    low, high = (float(value) for value in values)
-    if kind == "loguniform":
-        return float(f"{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}")  # four digits say what a person can adopt
-    return float(f"{generator.uniform(low, high):.4g}")
+def _drawn(axis: Axis, generator: np.random.Generator) -> Any:
+    if axis.choice is not None:
+        return axis.choice[int(generator.integers(len(axis.choice)))]
+    if axis.loguniform is not None:
+        low, high = axis.loguniform
+        return float(f"{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}")  # four digits can be typed
+    assert axis.uniform is not None
+    return float(f"{generator.uniform(*axis.uniform):.4g}")
 
 
-def recipes(params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]) -> list[Recipe]:
-    """The recipe of each trial, all valid, or UserError naming the field and the value that is not: before anything starts.
+def trial_recipes(params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]) -> list[Recipe]:
+    """The recipe of each trial, all valid; or UserError naming the field and the value that is not valid, before anything starts.
 
-    A trial has `iterations` of the sweep and validates at least four times.
+    A trial has `iterations` of the sweep (those of the recipe, where the sweep has none) and validates at least four times.
     """
-    where = params.path if (line := params.line(f"sweep.{method}.space")) is None else f"{params.path}:{line}"
-    for field in settings.space:
+    where = params.label if (line := params.line(f"sweep.{method}.space")) is None else f"{params.label}:{line}"
+    for field in (name for name, axis in settings.space.items() for name in (name, *axis.tied)):
         if field in _FIXED:
             raise UserError(f"{where}: sweep.{method}.space: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space.")
     base = resolve(params, dataset, method).training
+    iterations = settings.iterations or base.iterations
     length = {
-        "training.iterations": settings.iterations,
-        "training.validate_every": min(base.validate_every, math.ceil(settings.iterations / _VALIDATIONS)),
+        "training.iterations": iterations,
+        "training.validate_every": max(1, min(base.validate_every, math.ceil(iterations / _VALIDATIONS))),
     }
-    found = []
+    recipes = []
     for values in trials:
-        for field, value in values.items():  # one by one first, so that the message names the field
-            _resolved(params, dataset, method, {**length, field: value}, f"{where}: sweep.{method}.space: {field} = {value!r}")
-        found.append(_resolved(params, dataset, method, {**length, **values}, f"{where}: sweep.{method}.space: {values}"))
-    return found
+        for field, axis in settings.space.items():  # one axis at a time first, so that the message names the field
+            alone = {name: values[name] for name in (field, *axis.tied)}
+            _resolved(params, dataset, method, {**length, **alone}, f"{where}: sweep.{method}.space: {field} = {values[field]!r}")
+        recipes.append(_resolved(params, dataset, method, {**length, **values}, f"{where}: sweep.{method}.space: {values}"))
+    return recipes
 
 
 def _resolved(params: Params, dataset: str, method: str, overrides: Values, where: str) -> Recipe:

@@ -130,7 +130,9 @@ def test_lone_queries_are_left_out_and_must_be_the_same() -> None:
     first, second, labels = queries(20, 0.1, 7, runs=2)
     lone = np.append(labels, 99)
     with_lone = [np.concatenate([x, np.full((2, 1), np.nan)], axis=1) for x in (first, second)]
-    assert compare(*with_lone, lone, 200, 0.95, 0) == compare(first, second, labels, 200, 0.95, 0)
+    assert compare(with_lone[0], with_lone[1], lone, 200, 0.95, 0) == compare(
+        first, second, labels, 200, 0.95, 0
+    )
     with pytest.raises(ValueError, match="two methods were not scored on the same queries"):
         compare(with_lone[0], np.nan_to_num(with_lone[1]), lone, 200, 0.95, 0)
     torn = with_lone[0].copy()

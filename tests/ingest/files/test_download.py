@@ -41,7 +41,7 @@ class Server:
                 pass
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that hangs up is what is tested
+        self.http.handle_error = lambda *_: None  # a client that hangs up is what is tested
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     @property

@@ -76,7 +76,7 @@ def test_names_packed_and_unpacked_and_pickled(tmp_path: Path) -> None:
     assert "Ebay_test.txt" in branch
     read = pickle.loads(pickle.dumps(branch.read))
     assert read("Ebay_test.txt") == files["Stanford_Online_Products/Ebay_test.txt"]
-    assert tree.below("bicycle_final/").root == branch.root  # type: ignore[union-attr]
+    assert tree.below("bicycle_final/").root == branch.root
     assert tree.below("rain.txt") is None
     assert tree.below("icycle_final/") is None
     with pytest.raises(FileNotFoundError):
@@ -87,7 +87,7 @@ def test_names_packed_and_unpacked_and_pickled(tmp_path: Path) -> None:
 
 def test_the_shallowest_place_wins_and_desktop_leftovers_do_not(tmp_path: Path) -> None:
     miniatures.unpack({"a/b/images.txt": b"", "z/images.txt": b"", "__MACOSX/images.txt": b""}, tmp_path)
-    assert Tree(tmp_path, PUBLISHED["cub"], tmp_path).below("images.txt").root == "z/"  # type: ignore[union-attr]
+    assert Tree(tmp_path, PUBLISHED["cub"], tmp_path).below("images.txt").root == "z/"
 
 
 def test_a_zip_of_many_members_reads_as_zipfile_does(tmp_path: Path) -> None:

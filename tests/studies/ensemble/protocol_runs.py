@@ -14,8 +14,8 @@ from tests.training.jobs import recipe
 
 TRAIN, TEST, IMAGES = 9, 7, 5
 FOLDS, REPEATS, RECALL_AT = 3, 2, (1, 2, 4)
-MACHINE = TrainSettings(gpu="no", cpus_per_worker=1, loader_threads=1)
-SHORT = {"iterations": 4, "validate_every": 2, "checkpoint_every": 1}
+MACHINE = TrainSettings(gpu="no", cpus_per_worker=1, loader_threads=1, checkpoint_every=2)
+SHORT = {"iterations": 4, "validate_every": 2}
 
 
 def write_set(root: Path, train: int = TRAIN, test: int = TEST) -> None:

@@ -134,7 +134,7 @@ def test_no_step_is_taken_twice(fresh: Callable[[], Path], capsys: pytest.Captur
     root, steps, real = fresh(), [], loop.train_step
 
     def counted(*arguments: Any) -> Any:
-        steps.append((arguments[6], arguments[7]))  # seed, iteration
+        steps.append((arguments[0].seed, arguments[1].step))
         if len(steps) == 7:
             raise Killed
         return real(*arguments)

@@ -19,7 +19,7 @@ from tests.training.jobs import job
 def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
     fresh: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together, alone, how = fresh(), fresh(), short(iterations=40, validate_every=20, checkpoint_every=2)
+    together, alone, how = fresh(), fresh(), short(iterations=40, validate_every=20)
     mark = together / "killed"
 
     def work(member: Member, *how: Any) -> None:  # the process of model 2 dies right after its first checkpoint

@@ -2,21 +2,22 @@
 
 import csv
 import json
-import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+from dvc.utils.hydra import apply_overrides
 
 from pipeline.config import Params, SweepSettings, resolve
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
 from pipeline.studies.sweep.record import Trial, load, save
+from pipeline.studies.sweep.space import draw, trial_recipes
 
 RATIO = "pooling.transport_ratio"
-SETTINGS = SweepSettings(space={RATIO: {"grid": [0.1, 0.3, 0.6]}, "loss.name": {"grid": ["multi_similarity"]}}, iterations=20)
+SETTINGS = SweepSettings.parse({"space": {RATIO: {"grid": [0.1, 0.3, 0.6]}, "loss.name": {"grid": ["multi_similarity"]}}, "iterations": 20})
 
 
 def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
@@ -83,37 +84,32 @@ def test_a_resumed_trial_repeats_no_validation_and_its_seconds_add_up() -> None:
 
 
 def adopted(line: str) -> Params:
-    """params.yaml after the assignments of a line, as DVC would write it."""
+    """params.yaml after the assignments of a line, as DVC writes it."""
     words = shlex.split(line)
     assert words[:3] == ["dvc", "exp", "run"]
-    yaml = YAML()
-    tree = yaml.load(Path("params.yaml").read_text(encoding="utf-8"))
-    for option, assignment in zip(words[3::2], words[4::2], strict=True):
-        assert option == "-S"
-        key, _, value = assignment.partition("=")
-        node: Any = tree
-        *parents, last = key.removeprefix("++").split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {}) if key.startswith("+") else node[parent]
-        assert (last in node) != key.startswith("+"), f"{key}: ++ adds a key, nothing changes one"
-        node[last] = YAML(typ="safe").load(re.sub(r"([:,])(?! )", r"\1 ", value))
-    with open("adopted.yaml", "w", encoding="utf-8") as file:
-        yaml.dump(tree, file)
+    assert set(words[3::2]) == {"-S"}
+    shutil.copy("params.yaml", "adopted.yaml")
+    apply_overrides(Path("adopted.yaml"), words[4::2])
     return Params(Path("adopted.yaml"))
 
 
 @pytest.mark.parametrize(
-    ("method", "values", "expected"),
+    ("method", "values"),
     [
-        ("gsp", {RATIO: 0.6}, "dvc exp run -S 'methods.gsp.pooling.transport_ratio=0.6'"),
-        ("gsp", {"optimizer.learning_rate": 3e-5}, "dvc exp run -S 'datasets.parts.recipe.optimizer.learning_rate=3e-05'"),
-        ("crt", {"embedding.hidden": 64}, "dvc exp run -S 'datasets.parts.recipes.crt.embedding.hidden=64'"),
-        ("ms", {"loss.beta": 20.0, "memory": None}, "dvc exp run -S '++methods.ms.loss.beta=20.0' -S '++methods.ms.memory=null'"),
-        ("gsp", {"loss.name": "contrastive"}, "dvc exp run -S '++methods.gsp.loss.name=contrastive'"),
-        ("ms", {"input.crop_scale": [0.2, 1.0]}, "dvc exp run -S 'datasets.parts.recipe.input.crop_scale=[0.2,1.0]'"),
+        ("gsp", {RATIO: 0.6}),
+        ("gsp", {"optimizer.learning_rate": 3e-5}),
+        ("crt", {"embedding.prototypes": 16, "auxiliary.prototypes": 16}),
+        ("ms", {"loss.beta": 20.0, "memory": None}),
+        ("gsp", {"loss.name": "contrastive"}),
+        ("ms", {"input.crop_scale": [0.2, 1.0]}),
     ],
 )
-def test_the_line_changes_the_layer_that_decides(params: Params, method: str, values: dict[str, Any], expected: str) -> None:
+def test_adopting_changes_one_data_set_and_repeats_no_search(params: Params, method: str, values: dict[str, Any]) -> None:
     line = adopting_line(params, "parts", method, values)
-    assert line == expected
-    assert resolve(adopted(line), "parts", method) == resolve(params, "parts", method, values)
+    after = adopted(line)
+    assert resolve(after, "parts", method) == resolve(params, "parts", method, values)
+    for dataset in ("cub", "cifar10"):
+        assert resolve(after, dataset, method) == resolve(params, dataset, method)
+    search = SweepSettings.parse({"space": {field: {"grid": [value]} for field, value in values.items()}, "iterations": 40})
+    before, now = (trial_recipes(given, "parts", method, search, draw(search)) for given in (params, after))
+    assert before == now

@@ -6,13 +6,13 @@ import pytest
 
 from pipeline.config import Params, SweepSettings
 from pipeline.runtime.errors import UserError
-from pipeline.studies.sweep.space import draw, recipes
+from pipeline.studies.sweep.space import draw, trial_recipes
 
 RATIO = "pooling.transport_ratio"
 
 
 def space(domains: dict[str, dict[str, Any]], **more: Any) -> SweepSettings:
-    return SweepSettings(space=domains, iterations=100, **more)
+    return SweepSettings.parse({"space": domains, "iterations": 100, **more})
 
 
 def test_grids_are_combined_and_taken_whole_once() -> None:
@@ -32,14 +32,23 @@ def test_draws_stay_in_their_domain_and_depend_on_the_seed_alone() -> None:
 
 
 def test_a_range_of_logarithms_starts_above_zero() -> None:
-    with pytest.raises(UserError, match=r"optimizer\.learning_rate\.loguniform starts at 0"):
-        draw(space({"optimizer.learning_rate": {"loguniform": [0, 1]}}))
+    with pytest.raises(ValueError, match=r"optimizer\.learning_rate\n.*loguniform starts at 0"):
+        space({"optimizer.learning_rate": {"loguniform": [0, 1]}})
+
+
+def test_tied_fields_have_the_value_of_their_axis(params: Params) -> None:
+    """Branches of CRT that share their weights have the same prototypes (table 9): no other space could vary them."""
+    tied = space({"embedding.prototypes": {"grid": [4, 16], "tied": ["auxiliary.prototypes"]}})
+    found = trial_recipes(params, "cub", "crt", tied, draw(tied))
+    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in found] == [(4, 4), (16, 16)]
+    with pytest.raises(ValueError, match="a field belongs to one axis"):
+        space({"a": {"grid": [1], "tied": ["b"]}, "b": {"grid": [1]}})
 
 
 def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params) -> None:
     settings = space({RATIO: {"grid": [0.1, 0.6]}})
-    found = recipes(params, "parts", "gsp", settings, draw(settings))
-    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]  # type: ignore[union-attr]
+    found = trial_recipes(params, "parts", "gsp", settings, draw(settings))
+    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]
     assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in found} == {(100, 25)}
 
 
@@ -56,4 +65,4 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params
 def test_a_field_or_a_value_that_makes_no_recipe_is_refused(params: Params, field: str, values: list[Any], message: str) -> None:
     settings = space({field: {"grid": values}})
     with pytest.raises(UserError, match=message):
-        recipes(params, "parts", "gsp", settings, draw(settings))
+        trial_recipes(params, "parts", "gsp", settings, draw(settings))

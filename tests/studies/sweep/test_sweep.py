@@ -10,17 +10,32 @@ from typing import Any
 import pytest
 
 from pipeline.config import Params, SweepSettings, TrainSettings
+from pipeline.config.inputs import SweepInputs, Trial
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep import sweep as module
 from pipeline.studies.sweep.record import load, save
+from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.studies.sweep.sweep import sweep
 
 RATIO = "pooling.transport_ratio"
 BROKEN, DEFECT = 0.66, 0.77
 
 
-def settings(ratios: list[float], **more: Any) -> SweepSettings:
-    return SweepSettings(space={RATIO: {"grid": ratios}}, iterations=16, **more)
+def run(params: Params, root: Path, ratios: list[float], output: Path, loop: Any = None, concurrent: int = 1, **more: Any) -> str | None:
+    """A sweep of gsp on `parts` over transport ratios, as stage `resolve` hands it on."""
+    search = SweepSettings.parse({"space": {RATIO: {"grid": ratios}}, "iterations": 16, **more})
+    values = draw(search)
+    recipes = trial_recipes(params, "parts", "gsp", search, values)
+    inputs = SweepInputs(
+        space=search.space,
+        seed=search.seed,
+        iterations=16,
+        scheduler=search.scheduler,
+        grace=search.grace,
+        trials=tuple(Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True)),
+        training_code="",
+    )
+    return sweep(params, "parts", "gsp", inputs, concurrent, TrainSettings(gpu="no"), root, 1, output, loop)
 
 
 def known(log: Path) -> Callable[..., dict[str, float]]:
@@ -53,8 +68,8 @@ def trials_of(output: Path) -> list[dict[str, str]]:
 @pytest.mark.timeout(180)
 def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(params: Params, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
-    line = sweep(params, "parts", "gsp", settings([0.8, 0.1, BROKEN, DEFECT, 0.05]), TrainSettings(gpu="no"), root, 1, output, known(log))
-    assert line == "dvc exp run -S 'methods.gsp.pooling.transport_ratio=0.8'"
+    line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, known(log))
+    assert line == "dvc exp run -S '++datasets.parts.methods.gsp.pooling.transport_ratio=0.8'"
     found = trials_of(output)
     assert [(one["iterations"], one["stopped_early"]) for one in found] == [
         ("16", "False"),
@@ -77,7 +92,6 @@ def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(params:
 @pytest.mark.timeout(180)
 def test_a_killed_sweep_goes_on_with_the_trials_that_are_missing(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
-    wanted = settings([0.2, 0.3], scheduler="none")
 
     def killed(jobs: Any, trials: Any, directory: Path, *rest: Any) -> None:
         row = {"iteration": 16.0, "epoch": 0.5, "loss": 1.0, "recall_at_1": 0.9, "r_precision": 0.9, "map_at_r": 0.9, "seconds": 1.0}
@@ -87,9 +101,9 @@ def test_a_killed_sweep_goes_on_with_the_trials_that_are_missing(params: Params,
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "search", killed)
-        sweep(params, "parts", "gsp", wanted, TrainSettings(gpu="no"), root, 1, output, known(log))
+        run(params, root, [0.2, 0.3], output, known(log), scheduler="none")
     assert not output.exists()
-    sweep(params, "parts", "gsp", wanted, TrainSettings(gpu="no"), root, 1, output, known(log))
+    run(params, root, [0.2, 0.3], output, known(log), scheduler="none")
     assert log.read_text().split() == ["0.3", "0/1", "1"], "trial 0 did not run again"
     assert [float(one["best_map_at_r"]) for one in trials_of(output)] == [0.9, pytest.approx(0.3)]
 
@@ -103,8 +117,22 @@ def test_another_space_never_resumes(params: Params, root: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "search", stop)
-    for wanted in (settings([0.8]), settings([0.8]), settings([0.7]), settings([0.8], grace=2), settings([0.8], concurrent=2)):
+    for ratio, more in ((0.8, {}), (0.8, {}), (0.7, {}), (0.8, {"grace": 2}), (0.8, {"concurrent": 2})):
         with pytest.raises(KeyboardInterrupt):
-            sweep(params, "parts", "gsp", wanted, TrainSettings(gpu="no"), root, 1, root / "out")
+            run(params, root, [ratio], root / "out", **more)
     assert len(set(seen)) == 3
     assert seen[0] == seen[1] == seen[4]
+
+
+def test_a_data_set_that_the_sweep_does_not_name_has_no_search(params: Params, root: Path) -> None:
+    empty = SweepInputs(
+        space=SweepSettings.parse({"space": {RATIO: {"grid": [0.1]}}}).space,
+        seed=0,
+        iterations=16,
+        scheduler="asha",
+        grace=1,
+        trials=(),
+        training_code="",
+    )
+    assert sweep(params, "parts", "gsp", empty, 1, TrainSettings(gpu="no"), root, 1, root / "out") is None
+    assert [path.name for path in (root / "out").iterdir()] == ["skipped.json"]

@@ -1,18 +1,19 @@
-"""Stage check: what is missing on the disk is named before anything runs; every data set of params.yaml has a folder for DVC to watch."""
+"""What stage `resolve` finds before anything long starts: missing files, recipes that fit no network, too few classes."""
 
-import shutil
 from itertools import product
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from pipeline.config import FolderSource, Params, PartsSource, Source, resolve
 from pipeline.config.dataset import CollageSource, CubSource, InshopSource, LandmarksSource, TokensSource
+from pipeline.config.recipe_files import published
 from pipeline.methods.fit import require_fit
+from pipeline.resolution.checks import require_distinct_cells, require_files
+from pipeline.resolution.files import check, plan
 from pipeline.runtime.errors import UserError
-from stages import check
-from stages.check import require_files
+from tests.params import project
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,64 +67,77 @@ def test_a_set_that_is_drawn_needs_nothing() -> None:
     require_files(TokensSource(), "tokens")
 
 
-def test_every_data_set_has_a_folder_that_git_brings() -> None:
-    """Stage ingest depends on data/raw/<d>, and DVC refuses a dependency that does not exist."""
-    for dataset in Params(ROOT / "params.yaml").names("datasets"):
-        assert (ROOT / "data/raw" / dataset / ".gitignore").is_file(), dataset
-
-
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """params.yaml in an empty project of its own."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DVC_STAGE", raising=False)
-    return tmp_path / "params.yaml"
+    return tmp_path
 
 
-def test_the_committed_settings_are_sound(project: Path) -> None:
-    check.run()
-    assert (project.parent / "data/check/passed").read_text() == "params.yaml is sound\n"
+def test_the_committed_settings_are_valid(folder: Path) -> None:
+    (folder / "data/raw/parts").mkdir(parents=True)
+    check(plan(project(folder)))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("key", "value", "message"),
     [
         (
-            "backbone: {name: test_resnet, pretrained: false",
-            "backbone: {name: test_resnat, pretrained: false",
-            r"ms on parts: timm has no network 'test_resnat'\. Did you mean test_resnet[^\n]*\n.*\n.*-S 'datasets\.parts\.recipe\.backbone\.name=",
+            "datasets.parts.recipe.backbone.name",
+            "test_resnat",
+            r"ms on parts: timm has no network 'test_resnat'\. Did you mean test_resnet[^$]*-S '\+\+datasets\.parts\.methods\.ms\.backbone\.name=",
         ),
         (
-            "backbone: {name: test_resnet, pretrained: false",
-            "backbone: {name: test_resnet, checkpoint: none.safetensors, pretrained: false",
-            r"The checkpoint none\.safetensors of test_resnet is not there\.[^$]*-S 'datasets\.parts\.recipe\.backbone\.checkpoint=\.\.\.'",
+            "datasets.parts.recipe.backbone.checkpoint",
+            "none.safetensors",
+            r"The checkpoint none\.safetensors of test_resnet is missing\.[^$]*-S '\+\+datasets\.parts\.methods\.ms\.backbone\.checkpoint=\.\.\.'",
         ),
-        ("workers: 1\n  gpu", "workers: 5\n  gpu", r"5 workers cannot share a batch of 48 images[^$]*-S 'datasets\.parts\.recipe\.batch\.classes="),
-        ("arguments: {output_stride: 8}", "arguments: {output_strid: 8}", r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
+        (
+            "train.workers",
+            5,
+            r"5 workers cannot share a batch of 48 images[^$]*\(pipeline/recipes/datasets/parts\.yaml:\d+\)\. "
+            r"Change it with -S '\+\+datasets\.parts\.methods\.ms\.batch\.classes=",
+        ),
+        ("methods.ms.backbone.arguments", {"output_strid": 8}, r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
+        ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
+        ("methods.gsp_x", {"like": "gsp", "pooling": {"epsilom": 1.0}}, r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?"),
+        ("run.methods", ["yes"], r"run\.methods\.0: .*YAML reads this name"),
+        ("run.datasets", ["my birds"], r"run\.datasets\.0: .*a name starts with a letter"),
+        ("runs", {}, r"runs is not a setting"),
     ],
 )
-def test_what_would_stop_a_training_stops_the_check(project: Path, old: str, new: str, message: str) -> None:
-    text = project.read_text()
-    assert old in text
-    project.write_text(text.replace(old, new, 1))
+def test_what_would_stop_a_stage_later_stops_the_run(folder: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check.run()
-    assert not (project.parent / "data").exists()
+        check(plan(project(folder, {key: value})))
 
 
-def test_too_few_classes_of_ones_own_are_known_before_an_image_is_read(project: Path) -> None:
+def test_two_cells_of_one_stage_name_are_refused(folder: Path) -> None:
+    require_distinct_cells(("a", "a-b"), ("x", "b-x"[2:]))
+    with pytest.raises(
+        UserError, match=r"Method b-c on data set a and method c on data set a-b|Method c on data set a-b and method b-c on data set a"
+    ):
+        require_distinct_cells(("a", "a-b"), ("b-c", "c"))
+    sets = {name: {"source": {"kind": "parts"}} for name in ("a", "a-b")}
+    variants = {name: {"like": "ms"} for name in ("b-c", "c")}
+    changes = {"datasets": sets, "methods": variants, "run.datasets": ["a", "a-b"], "run.methods": ["b-c", "c"], "run.sweeps": []}
+    with pytest.raises(UserError, match="get the same stage name, train@a-b-c"):
+        plan(project(folder, changes))
+
+
+def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Path) -> None:
     for name, image in product(range(21), range(3)):
-        path = project.parent / f"data/raw/folder/{name}/{image}.jpg"
+        path = folder / f"data/raw/my-birds/{name}/{image}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    text = (
-        project.read_text().replace("datasets: [parts]", "datasets: [folder]").replace("backbone: {name: resnet50}", "backbone: {name: test_resnet}")
-    )
-    project.write_text(text.replace("[ms, crt, multihead, gsp, irt_r]", "[gsp, ms]").replace("sweeps: [gsp]", "sweeps: []"))
-    message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.folder\.recipes\.ms\.batch\.classes=8'"
+    changes = {
+        "run.datasets": ["my-birds"],
+        "run.methods": ["gsp", "ms"],
+        "run.sweeps": [],
+        "datasets.my-birds": {"source": {"kind": "folder"}, "recipe": {"backbone": {"name": "test_resnet"}}},
+    }
+    message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
     with pytest.raises(UserError, match=message):
-        check.run()
+        check(plan(project(folder, changes)))
 
 
 @pytest.mark.parametrize(
@@ -144,5 +158,5 @@ def test_a_recipe_that_makes_no_method_is_known_without_its_weights(dataset: str
 @pytest.mark.parametrize("dataset", ["folder", "tokens", "landmarks"])
 def test_every_recipe_makes_a_method(dataset: str) -> None:
     params = Params(ROOT / "params.yaml")
-    for method in params.names("methods"):
+    for method in published("methods"):
         require_fit(resolve(params, dataset, method, {"backbone.pretrained": False}))

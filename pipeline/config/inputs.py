@@ -1,0 +1,169 @@
+"""The files of data/resolved: what a stage of a run depends on besides its data. Stage `resolve` writes them, each stage reads its own.
+
+    data/resolved/<stage>/<dataset>.json            ingest
+    data/resolved/<stage>/<dataset>/<method>.json   train, export, evaluate, sweep, ensemble
+    data/resolved/<stage>.json                      analyze, report
+
+A file contains the settings that can change the result of the stage, and a digest of each module that it can reach
+(pipeline/resolution/code.py). Settings of the machine (workers, threads, checkpoint interval) are not in it: stages read them
+from params.yaml.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from pipeline.config.dataset import IngestSettings, Source
+from pipeline.config.methods import Recipe
+from pipeline.config.parts import Count
+from pipeline.config.stages import (
+    AnalyzeSettings,
+    Axis,
+    EvaluateSettings,
+    ReportSettings,
+    RunSettings,
+)
+from pipeline.config.strict import Strict
+from pipeline.runtime.errors import UserError
+
+SCHEMA = 1
+ROOT = Path("data/resolved")
+AnyRecipe = Annotated[Recipe, Field(discriminator="method")]
+Settings = TypeVar("Settings", bound=Strict)
+
+
+class IngestInputs(Strict):
+    """A data set: where its images are, and how ingest treats them."""
+
+    source: Source
+    ingest: IngestSettings
+
+
+class TrainInputs(Strict):
+    """A training of one method on one data set, under any seed."""
+
+    recipe: AnyRecipe
+
+
+class ExportInputs(Strict):
+    """How images are embedded (block `export`)."""
+
+    batch_size: Count
+    scales: tuple[float, ...]
+
+
+class EvaluateInputs(Strict):
+    """How embeddings are evaluated (block `evaluate`)."""
+
+    evaluate: EvaluateSettings
+
+
+class Trial(Strict):
+    """One trial of a sweep: the values of the swept fields, and the recipe that has them."""
+
+    values: dict[str, Any]
+    recipe: AnyRecipe
+
+
+class SweepInputs(Strict):
+    """A search over recipe fields. The recipes are those of the trials: the adopted values of swept fields are not among the inputs."""
+
+    space: dict[str, Axis]
+    seed: int
+    iterations: int
+    scheduler: Literal["asha", "none"]
+    grace: int
+    trials: tuple[Trial, ...]  # empty: the sweep does not name this data set
+    training_code: str  # digest of what a trial can reach
+
+
+class EnsembleInputs(Strict):
+    """The MLRC protocol of one method on one data set."""
+
+    recipe: AnyRecipe
+    folds: int
+    repeats: int
+    seed: int
+    recall_at: tuple[int, ...]
+    member_code: str  # digest of what a member's training and export can reach
+
+
+class AnalyzeInputs(Strict):
+    """The runs that are analysed, and how."""
+
+    run: RunSettings
+    analyze: AnalyzeSettings
+
+
+class ReportInputs(Strict):
+    """The runs that the report shows."""
+
+    run: RunSettings
+    report: ReportSettings
+    sweeps: tuple[tuple[str, str], ...]  # data set, method
+    like: dict[str, str]  # method -> the published method that it is or is like
+
+
+MODELS: dict[str, type[Strict]] = {
+    "ingest": IngestInputs,
+    "train": TrainInputs,
+    "export": ExportInputs,
+    "evaluate": EvaluateInputs,
+    "sweep": SweepInputs,
+    "ensemble": EnsembleInputs,
+    "analyze": AnalyzeInputs,
+    "report": ReportInputs,
+}
+
+
+@dataclass(frozen=True)
+class Inputs(Generic[Settings]):
+    """The content of a resolved file."""
+
+    settings: Settings
+    code: dict[str, str]
+
+    @property
+    def code_digest(self) -> str:
+        """One digest of all modules."""
+        return digest(self.code)
+
+
+def path_of(stage: str, *cell: str) -> Path:
+    """The resolved file of a stage, relative to the root of the project; `cell` is data set and method."""
+    return ROOT.joinpath(stage, *cell).with_name(f"{(stage, *cell)[-1]}.json")
+
+
+def content_of(settings: Strict, code: dict[str, str]) -> dict[str, Any]:
+    """The content of a resolved file, as plain values."""
+    return {"schema": SCHEMA, "settings": settings.model_dump(mode="json"), "code": code}
+
+
+def read_inputs(model: type[Settings], stage: str, *cell: str) -> Inputs[Settings]:
+    """The resolved file of a stage. Raises UserError where it is missing or of another version."""
+    path = path_of(stage, *cell)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing.", "Run `dvc repro`: stage `resolve` writes it.") from None
+    return parse_inputs(model, text, str(path))
+
+
+def parse_inputs(model: type[Settings], text: str, where: str) -> Inputs[Settings]:
+    """A resolved file from its text. Raises UserError where it is not one that this version wrote."""
+    try:
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise ValueError(f"schema {content.get('schema') if isinstance(content, dict) else None!r}, expected {SCHEMA}")
+        return Inputs(model.parse(content["settings"]), {str(name): str(value) for name, value in content["code"].items()})
+    except (ValueError, KeyError, ValidationError) as error:
+        raise UserError(f"{where} is not a file that this version of stage `resolve` wrote: {error}.", "Run `dvc repro -f -s resolve`.") from None
+
+
+def digest(value: Any) -> str:
+    """16 hexadecimal digits of the sha256 of a plain value's sorted JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

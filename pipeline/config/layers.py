@@ -1,0 +1,204 @@
+"""The layers of a recipe, the one that wins last:
+
+    published defaults (config/methods.py)
+    < pipeline/recipes/methods/<m>.yaml              the setting of the paper
+    < pipeline/recipes/datasets/<d>.yaml             network, images and schedule of a small set
+    < the paper's changes for that data set          methods/<m>.yaml, changes
+    < the data set's changes for that method         datasets/<d>.yaml, changes
+    < params.yaml: methods.<m>
+    < params.yaml: datasets.<d>.recipe
+    < params.yaml: datasets.<d>.methods.<m>
+
+A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that it is like, and in each layer of params.yaml
+its own block above that of the other. A data set of params.yaml has the published layers of the kind of its source: every
+`kind: folder` those of pipeline/recipes/datasets/folder.yaml.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.config.document import Document, Params
+from pipeline.config.names import checked_name, suggestion
+from pipeline.config.recipe_files import (
+    chain,
+    dataset_file,
+    document,
+    method_class,
+    method_file,
+    published,
+    source_of,
+)
+from pipeline.config.strict import Strict
+from pipeline.runtime.errors import UserError
+
+
+class DatasetBlock(Strict):
+    """Block `datasets.<d>` of params.yaml."""
+
+    source: dict[str, Any] = {}
+    recipe: dict[str, Any] = {}  # for every method
+    methods: dict[str, dict[str, Any]] = {}  # for one method
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A block of a YAML file that sets fields of a recipe."""
+
+    document: Document
+    key: str
+    value: dict[str, Any]
+
+    def line(self, field: str = "") -> int | None:
+        """The line of a dotted field, or of the block itself."""
+        return self.document.line(f"{self.key}.{field}" if field else self.key)
+
+    def where(self, field: str) -> str:
+        """`params.yaml:12, methods.gsp` or `pipeline/recipes/methods/gsp.yaml:9`."""
+        place = f"{self.document.label}:{self.line(field)}"
+        return f"{place}, {self.key}" if isinstance(self.document, Params) else place
+
+
+def methods_of(params: Params) -> list[str]:
+    """The names of all methods: the published ones, and those that params.yaml defines."""
+    return list(dict.fromkeys([*published("methods"), *params.names("methods")]))
+
+
+def datasets_of(params: Params) -> list[str]:
+    """The names of all data sets: the published ones, and those that params.yaml defines."""
+    return list(dict.fromkeys([*published("datasets"), *params.names("datasets")]))
+
+
+def lineage(params: Params, method: str) -> tuple[str, ...]:
+    """The methods that `method` is like, the published or first one first, and itself. Raises UserError for an unknown name or a circle."""
+    names: list[str] = []
+    while True:
+        require_known(params, "methods", method, methods_of(params))
+        if method in names:
+            raise UserError(
+                f"{params.label}:{params.line(f'methods.{method}')}: methods.{method} is like itself: {' -> '.join([*names, method])}.",
+                "Let one of them be like a published method.",
+            )
+        names.append(method)
+        parent = params.block(f"methods.{method}").get("like")
+        if parent is None:
+            return tuple(reversed(names))
+        if method in published("methods"):
+            raise UserError(
+                f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published recipe and cannot be like another.",
+                "Give the variant a name of its own.",
+            )
+        method = str(parent)
+
+
+def published_method(params: Params, method: str) -> str | None:
+    """The published method that `method` is or is like; None for one that params.yaml defines from nothing."""
+    first = lineage(params, method)[0]
+    return first if first in published("methods") else None
+
+
+def class_of(params: Params, method: str) -> str:
+    """The class of recipe (config/methods.py) of a method. Raises UserError where nothing names one."""
+    name = published_method(params, method)
+    if name is not None:
+        for variant in lineage(params, method):
+            if "method" in params.block(f"methods.{variant}"):
+                raise UserError(
+                    f"{params.label}:{params.line(f'methods.{variant}.method')}: methods.{variant}.method: "
+                    f"{variant} is a {method_class(name)} recipe, which cannot change.",
+                    "Remove `method`, or define a method under another name.",
+                )
+        return method_class(name)
+    first = lineage(params, method)[0]
+    kind = params.block(f"methods.{first}").get("method")
+    if kind is None:
+        raise UserError(
+            f"{params.label}:{params.line(f'methods.{first}')}: methods.{first} has neither `like` nor `method`.",
+            f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), or `method: ` and a class of recipe.",
+        )
+    return str(kind)
+
+
+def kind_of(params: Params, dataset: str) -> str:
+    """The kind of a data set's source, which names its published layers. Raises UserError for an unknown data set."""
+    require_known(params, "datasets", dataset, datasets_of(params))
+    kind = block_of(params, dataset).source.get("kind")
+    if kind is None and dataset in published("datasets"):
+        return str(source_of(dataset)["kind"])
+    if kind is None:
+        raise UserError(
+            f"{params.label}:{params.line(f'datasets.{dataset}')}: datasets.{dataset}.source.kind is missing.",
+            f"Add `source: {{kind: folder, path: ...}}`, or another kind: {', '.join(published('datasets'))}.",
+        )
+    return str(kind)
+
+
+def block_of(params: Params, dataset: str) -> DatasetBlock:
+    """Block `datasets.<d>` of params.yaml; empty where there is none. Raises UserError for another key."""
+    key = f"datasets.{dataset}"
+    try:
+        return DatasetBlock.parse(params.block(key))
+    except ValidationError as error:
+        finding = error.errors()[0]
+        field = ".".join(map(str, finding["loc"]))
+        where = f"{params.label}:{params.line(f'{key}.{field}') or params.line(key)}"
+        if finding["type"] == "extra_forbidden" and finding["loc"][0] == "recipes":
+            raise UserError(
+                f"{where}: {key}.recipes is of an earlier version.",
+                f"Published recipes are in pipeline/recipes. Move your changes to {key}.methods and remove the rest.",
+            ) from None
+        if finding["type"] == "extra_forbidden":
+            raise UserError(
+                f"{where}: {key}.{field} is not a setting.",
+                f"{suggestion(field, DatasetBlock.model_fields)}Known here: {', '.join(DatasetBlock.model_fields)}.",
+            ) from None
+        raise UserError(
+            f"{where}: {key}.{field} must be a block of settings, got {finding['input']!r}.",
+            "Write `key: value` lines below it, or {}.",
+        ) from None
+
+
+def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
+    """The layers of a recipe above the published defaults, the one that wins last. Raises UserError for unknown names."""
+    family = lineage(params, method)
+    kind = kind_of(params, dataset)
+    set_chain = chain("datasets", kind) if kind in published("datasets") else ()
+    method_chain = chain("methods", family[0]) if family[0] in published("methods") else ()
+    layers = [
+        *(Layer(document("methods", name), "recipe", method_file(name).recipe) for name in method_chain),
+        *(Layer(document("datasets", name), "recipe", dataset_file(name).recipe) for name in set_chain),
+        *(layer for name in method_chain for layer in _changes("methods", name, [kind])),
+        *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
+        *(Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}"))) for name in family),
+        Layer(params, f"datasets.{dataset}.recipe", block_of(params, dataset).recipe),
+        *(Layer(params, f"datasets.{dataset}.methods.{name}", block_of(params, dataset).methods.get(name, {})) for name in family),
+    ]
+    return [layer for layer in layers if layer.value]
+
+
+def require_known(params: Params, group: str, name: str, known: Sequence[str]) -> None:
+    """Raises UserError for a name that is not valid or not among the known ones."""
+    try:
+        checked_name(name)
+    except ValueError as error:
+        raise UserError(f"{params.label}: {group}.{name}: {error}.", "Rename it.") from None
+    if name not in known:
+        raise UserError(
+            f"{params.label}: there is no {group}.{name}.",
+            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{group} chooses among them.",
+        )
+
+
+def _recipe(block: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key != "like"}
+
+
+def _changes(kind: Any, name: str, names: Sequence[str]) -> Iterator[Layer]:
+    """The changes in a published file for any of `names`, in the order of the names, then of the file."""
+    changes = (method_file if kind == "methods" else dataset_file)(name).changes
+    for target in names:
+        for position, change in enumerate(changes):
+            if target in change.names:
+                yield Layer(document(kind, name), f"changes.{position}.recipe", change.recipe)

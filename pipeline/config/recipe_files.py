@@ -1,0 +1,108 @@
+"""The published recipes: pipeline/recipes/methods/<m>.yaml and pipeline/recipes/datasets/<d>.yaml.
+
+A file contains a recipe, changes of it for some data sets (in the file of a method) or for some methods (in the file of a
+data set), and may start from another file, its `base`. A file whose name starts with `_` is only a base. The chain of a
+file is the list of its bases and itself, the first base first; a change for a base is a change for all that start from it.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from pipeline.config.document import Document
+from pipeline.config.strict import Strict
+from pipeline.runtime.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1] / "recipes"
+Kind = Literal["methods", "datasets"]
+File = TypeVar("File", bound=Strict)
+
+
+class Change(Strict):
+    """What `recipe` changes for some data sets or methods."""
+
+    names: tuple[str, ...] = Field(alias="for", min_length=1)
+    recipe: dict[str, Any]
+
+
+class MethodFile(Strict):
+    """The published recipe of a method: the setting of its paper for CUB."""
+
+    base: str | None = None
+    method: str | None = None  # the class of recipe in config/methods.py; None: that of the base
+    recipe: dict[str, Any] = {}
+    changes: tuple[Change, ...] = ()  # of the paper, for other data sets
+    sweep: dict[str, Any] | None = None  # as block `sweep.<m>` of params.yaml
+
+
+class DatasetFile(Strict):
+    """The source of a data set, and what it changes in every recipe and in that of some methods."""
+
+    base: str | None = None
+    source: dict[str, Any] = {}
+    recipe: dict[str, Any] = {}
+    changes: tuple[Change, ...] = ()
+
+
+def published(kind: Kind) -> list[str]:
+    """The names of the published methods or data sets."""
+    return sorted(path.stem for path in (ROOT / kind).glob("*.yaml") if not path.stem.startswith("_"))
+
+
+@cache
+def document(kind: Kind, name: str) -> Document:
+    """The YAML of a published file."""
+    return Document(ROOT / kind / f"{name}.yaml", f"pipeline/recipes/{kind}/{name}.yaml")
+
+
+@cache
+def method_file(name: str) -> MethodFile:
+    """A published method. Raises UserError for a file that has another key."""
+    return _parsed("methods", name, MethodFile)
+
+
+@cache
+def dataset_file(name: str) -> DatasetFile:
+    """A published data set. Raises UserError for a file that has another key."""
+    return _parsed("datasets", name, DatasetFile)
+
+
+def chain(kind: Kind, name: str) -> tuple[str, ...]:
+    """The bases of a published file, the first one first, and the file itself."""
+    base = (method_file if kind == "methods" else dataset_file)(name).base
+    return (*(chain(kind, base) if base else ()), name)
+
+
+def method_class(name: str) -> str:
+    """The class of recipe that a published method has, its own or that of its base."""
+    classes = [file.method for file in map(method_file, chain("methods", name)) if file.method]
+    if not classes:
+        raise UserError(f"pipeline/recipes/methods/{name}.yaml: `method` is missing.", "Add the class of recipe.")
+    return classes[-1]
+
+
+def source_of(name: str) -> dict[str, Any]:
+    """The published source of a data set."""
+    source: dict[str, Any] = {}
+    for part in map(dataset_file, chain("datasets", name)):
+        source = part.source or source
+    return source
+
+
+def sweep_of(name: str) -> dict[str, Any] | None:
+    """The published sweep of a method, its own or that of its base."""
+    sweeps = [file.sweep for file in map(method_file, chain("methods", name)) if file.sweep is not None]
+    return sweeps[-1] if sweeps else None
+
+
+def _parsed(kind: Kind, name: str, model: type[File]) -> File:
+    source = document(kind, name)
+    try:
+        return model.parse({key: source.read(key) for key in source.names()})
+    except ValidationError as error:
+        finding = error.errors()[0]
+        key = ".".join(map(str, finding["loc"]))
+        where = f"{source.label}:{source.line(key) or 1}"
+        raise UserError(f"{where}: {key}: {finding['msg']}.", "Correct the published recipe.") from None

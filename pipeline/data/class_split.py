@@ -1,0 +1,110 @@
+"""The classes of split `train` that are held out for validation: a share of them, a fold of them, or the images that
+the data set itself holds out (classes, except for the token corpus, whose subject is unseen samples of seen classes).
+
+Test classes play no part in training.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from pipeline.config.methods import Recipe
+from pipeline.config.parts import Fold
+from pipeline.data.folds import validation_classes
+from pipeline.data.seeding import named_generator
+from pipeline.data.shards import Shards
+from pipeline.runtime.errors import UserError
+
+VALIDATION = "validation"  # group of train images that a data set holds out itself
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Rows of split `train`, divided by class. Training labels are 0 .. classes - 1 in the order of the set's labels."""
+
+    rows: Int[np.ndarray, " n"]
+    labels: Int[np.ndarray, " n"]
+    classes: int
+    validation_rows: Int[np.ndarray, " v"]
+    validation_labels: Int[np.ndarray, " v"]
+
+
+def hold_out(shards: Shards, recipe: Recipe, seed: int) -> ClassSplit:
+    """The split of a recipe: the data set's own validation images if it has any, else a fold or a share of the classes.
+
+    Training on tuples needs the data set's own validation images. A fold replaces them otherwise.
+    """
+    rows, training = shards.rows("train"), recipe.training
+    labels, groups = shards.labels[rows], [shards.groups[row] for row in rows.tolist()]
+    if recipe.batch.sampling == "tuples" or (training.fold is None and VALIDATION in groups):
+        return split_groups(rows, labels, groups)
+    return split_classes(rows, labels, training.validation_share, seed, training.fold)
+
+
+def split_classes(
+    rows: Int[np.ndarray, " N"],
+    labels: Int[np.ndarray, " N"],
+    share: float,
+    seed: int,
+    fold: Fold | None = None,
+) -> ClassSplit:
+    """Holds out round(share * C) of the C classes among `labels` (one per row), drawn by the run's seed.
+
+    With `fold`, holds out that model's block of the C classes in label order instead; share and seed have no effect.
+    Raises UserError unless two classes are left to train on and two held-out classes have two images each, which a
+    query and its answer need.
+    """
+    classes = np.unique(labels)
+    if fold is not None and len(classes) < fold.folds:
+        raise UserError(
+            f"{len(classes)} train classes cannot be cut into {fold.folds} folds.",
+            "Lower ensemble.folds, or bring images of more classes.",
+        )
+    if fold is None:
+        held_out = named_generator(seed, "validation").permutation(classes)[: round(share * len(classes))]
+        name = f"training.validation_share = {share:g} of {len(classes)} train classes"
+        setting = "training.validation_share"
+    else:
+        held_out = classes[validation_classes(fold.model, len(classes), fold.folds)]
+        name = f"Model {fold.model} of {fold.folds} folds of {len(classes)} train classes"
+        setting = "ensemble.folds"
+    for_validation = np.isin(labels, held_out)
+    trained_classes = len(classes) - len(held_out)
+    usable = int((np.unique(labels[for_validation], return_counts=True)[1] >= 2).sum())
+    if trained_classes < 2 or usable < 2:
+        raise UserError(
+            f"{name} leaves {trained_classes} to train on and holds out {len(held_out)}, "
+            f"of which {usable} have two images or more; both sides need at least 2.",
+            f"Change {setting}, or add classes or images to the data set.",
+        )
+    return _divided(rows, labels, for_validation)
+
+
+def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]) -> ClassSplit:
+    """Holds out the images that the data set puts into group `validation`. Raises UserError if it has no such group.
+
+    Validation is retrieval among them, as for every data set. On SfM-120k a neighbour counts as right if it is of the
+    same 3D model, even if it shows another side of it. The released code of that set selects by its loss on tuples
+    mined among the same models.
+    """
+    for_validation = np.array([group == VALIDATION for group in groups], bool)
+    if not for_validation.any() or for_validation.all():
+        count = int(for_validation.sum())
+        raise UserError(
+            f"Training on tuples holds out the train images of group `{VALIDATION}`: they are {count:,} of {len(rows):,}.",
+            "Take the data set `landmarks`, which says what is for validation, or another sampling and loss.",
+        )
+    return _divided(rows, labels, for_validation)
+
+
+def _divided(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], for_validation: Bool[np.ndarray, " N"]) -> ClassSplit:
+    classes = np.unique(labels[~for_validation])
+    return ClassSplit(
+        rows=rows[~for_validation],
+        labels=np.searchsorted(classes, labels[~for_validation]),
+        classes=len(classes),
+        validation_rows=rows[for_validation],
+        validation_labels=labels[for_validation],
+    )

@@ -1,0 +1,92 @@
+"""From the settings of a part (a loss, a pooling, a network, a method) to its module.
+
+The settings name the class (`module`), and it is imported here, when a recipe asks for it: the code of a run is that of its
+own parts (pipeline/resolution/code.py).
+"""
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipeline.config import losses, poolings
+from pipeline.config.parts import Backbone as BackboneSettings
+from pipeline.config.strict import Strict
+from pipeline.models.backbone import Backbone
+
+
+def load(name: str) -> Any:
+    """The class `package.module:Class`."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def backbone(settings: BackboneSettings) -> Backbone:
+    """Raises ValueError or FileNotFoundError, as Backbone does."""
+    return Backbone(
+        settings.name,
+        settings.pretrained,
+        settings.checkpoint,
+        dict(settings.arguments),
+        settings.stages,
+        settings.batch_norm,
+    )
+
+
+def pair_loss(settings: losses.PairLoss) -> nn.Module:
+    """A loss of pairs of embeddings: forward(embeddings, labels[, references, reference_labels, self_index])."""
+    return _built(settings)
+
+
+def proxy_loss(settings: losses.ProxyLoss, classes: int, dim: int) -> nn.Module:
+    """A loss of embeddings and learned proxies of the classes: forward(embeddings, labels)."""
+    return _built(settings, classes, dim)
+
+
+def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | None, size: int) -> nn.Module:
+    """The pooling of the last map, (B, L, H, W) -> (B, E): E is `out_channels`; `projects` where E is D = `dim` already.
+
+    size: side of the input image. Raises ValueError for a pooling that contains the transform to D where `dim` is None.
+    """
+    channels = source.channels[-1]
+    match settings:
+        case poolings.SecondOrderPooling():
+            attention = load(settings.attention)(channels, settings.reduction, None)
+            return load(settings.module)(channels, attention, settings.exponent)
+        case poolings.GsopPooling():
+            positions = _positions(source, size)
+            return load(settings.module)(channels, _required(dim, settings.name), positions, settings.attention_dim)
+    if getattr(settings, "projects", False):
+        return _built(settings, channels, _required(dim, settings.name))
+    return _built(settings, channels)
+
+
+def attribute_pooling(settings: poolings.AttributePooling, channels: int, dim: int | None) -> nn.Module:
+    """The pooling that gives a vector, attributes and the average of the transformed map of (B, L, H, W).
+
+    Raises ValueError without `dim`, except for `gsp`.
+    """
+    return _built(settings, channels, dim if settings.name == "gsp" else _required(dim, settings.name))
+
+
+def _built(settings: Any, *arguments: Any) -> nn.Module:
+    """The module of a part: `arguments`, then the fields of the settings by name."""
+    assert isinstance(settings, Strict)
+    return load(settings.module)(*arguments, **settings.model_dump(exclude={"name"}))  # type: ignore[attr-defined]
+
+
+def _required(dim: int | None, name: str) -> int:
+    if dim is None:
+        raise ValueError(f"pooling `{name}` contains the transform to the embedding: set `dim`.")
+    return dim
+
+
+@torch.no_grad()
+def _positions(source: Backbone, size: int) -> int:
+    """Positions of the last map for images of that size, from a forward pass."""
+    was_training = source.training
+    source.eval()
+    last = source(torch.zeros(1, 3, size, size)).maps[-1]
+    source.train(was_training)
+    return last.shape[-2] * last.shape[-1]

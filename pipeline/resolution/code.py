@@ -1,0 +1,124 @@
+"""A digest of the code that a stage can reach, so that DVC reruns exactly the stages that a change of code can affect.
+
+The code of a stage is the import closure of its script and of the modules that its recipe names (losses, poolings, networks,
+sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two change no result, and the resolved
+settings contain the effect of the third. The digest of a module ignores comments, docstrings and formatting. It is equal for
+all supported versions of Python. Files that are not Python (templates, tables) count by their bytes for the modules of their
+directory.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("pipeline", "stages")
+_EXCLUDED = ("pipeline.runtime", "pipeline.cluster", "pipeline.config", "pipeline.resolution", "pipeline.recipes")
+_WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # fields of syntax trees
+
+
+class Code:
+    """The modules of the project under `root`: what each imports, and its digest."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._trees: dict[str, ast.Module] = {}
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        files = {}
+        for package in _PACKAGES:
+            for path in sorted((self._root / package).rglob("*.py")):
+                parts = path.relative_to(self._root).with_suffix("").parts
+                files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        return files
+
+    def closure(self, roots: Iterable[str]) -> dict[str, str]:
+        """Digest of each module (and of each other file beside one) that `roots` import, directly or not; sorted."""
+        reached: set[str] = set()
+        waiting = list(roots)
+        while waiting:
+            module = waiting.pop()
+            if module in reached:
+                continue
+            if module not in self._files:
+                raise KeyError(f"no module {module} under {self._root}")
+            reached.add(module)
+            waiting += [*self._parents(module), *self._imports(module)]
+        own = sorted(module for module in reached if not module.startswith(_EXCLUDED))
+        digests = {module: digest_of(self._tree(module)) for module in own}
+        for directory in sorted({self._files[module].parent for module in own}):
+            for path in sorted(directory.iterdir()):
+                if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
+                    digests[path.relative_to(self._root).as_posix()] = _short(path.read_bytes())
+        return digests
+
+    def _tree(self, module: str) -> ast.Module:
+        if module not in self._trees:
+            self._trees[module] = ast.parse(self._files[module].read_text(encoding="utf-8"))
+        return self._trees[module]
+
+    def _parents(self, module: str) -> Iterator[str]:
+        while "." in module:
+            module = module.rpartition(".")[0]
+            if module in self._files:
+                yield module
+
+    def _imports(self, module: str) -> Iterator[str]:
+        for node in ast.walk(self._tree(module)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            else:
+                continue
+            yield from (name for name in names if name in self._files)
+
+
+def digest_of(tree: ast.Module) -> str:
+    """16 hexadecimal digits of a module's syntax, without docstrings and positions."""
+    return _short("".join(_canonical(tree)).encode())
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _canonical(node: Any) -> Iterator[str]:
+    """The tree as text. Empty fields are left out, and fields are sorted: versions of Python add fields and change their order."""
+    if isinstance(node, ast.JoinedStr):
+        node = ast.JoinedStr(_joined(node.values))
+    if isinstance(node, ast.AST):
+        yield f"{type(node).__name__}("
+        for name, value in sorted(ast.iter_fields(node)):
+            constant = isinstance(node, ast.Constant) and name == "value"
+            if not constant and (name in _WITHOUT_EFFECT or value is None or value == []):
+                continue
+            yield f"{name}="
+            yield from _canonical(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str):
+                continue  # a docstring
+            yield from _canonical(item)
+        yield "]"
+    else:
+        yield f"{node!a},"
+
+
+def _joined(values: list[ast.expr]) -> list[ast.expr]:
+    """The parts of an f-string with neighbouring texts joined and empty ones left out."""
+    parts: list[ast.expr] = []
+    for value in values:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            if not value.value:
+                continue
+            if parts and isinstance(parts[-1], ast.Constant):
+                parts[-1] = ast.Constant(str(parts[-1].value) + value.value)
+                continue
+        parts.append(value)
+    return parts

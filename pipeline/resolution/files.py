@@ -1,0 +1,206 @@
+"""The resolved file of every stage of a run, from params.yaml, the published recipes and the code."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipeline.config import (
+    AnalyzeSettings,
+    EnsembleSettings,
+    EvaluateSettings,
+    ExportSettings,
+    FolderSource,
+    IngestSettings,
+    Params,
+    Recipe,
+    ReportSettings,
+    RunSettings,
+    Source,
+    SweepSettings,
+    TrainSettings,
+    dataset_settings,
+    resolve,
+    settings,
+    sweep_settings,
+)
+from pipeline.config.command import in_full
+from pipeline.config.inputs import (
+    AnalyzeInputs,
+    EnsembleInputs,
+    EvaluateInputs,
+    ExportInputs,
+    IngestInputs,
+    ReportInputs,
+    SweepInputs,
+    TrainInputs,
+    Trial,
+    content_of,
+    digest,
+    path_of,
+)
+from pipeline.config.layers import datasets_of, methods_of, published_method, require_known
+from pipeline.config.strict import Strict
+from pipeline.models.networks import OWN
+from pipeline.resolution.checks import (
+    require_checkpoint,
+    require_classes,
+    require_distinct_cells,
+    require_files,
+    require_networks,
+)
+from pipeline.resolution.code import Code
+from pipeline.runtime.errors import UserError
+from pipeline.studies.sweep.space import draw, trial_recipes
+from pipeline.training.job import check_world
+
+_BLOCKS = ("run", "ingest", "train", "sweep", "ensemble", "export", "evaluate", "analyze", "report", "methods", "datasets")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: everything that params.yaml sets, validated."""
+
+    params: Params
+    axes: RunSettings
+    machine: TrainSettings
+    ensemble: EnsembleSettings
+    export: ExportSettings
+    evaluate: EvaluateSettings
+    analyze: AnalyzeSettings
+    report: ReportSettings
+    ingest: dict[str, tuple[Source, IngestSettings]] = field(default_factory=dict)
+    recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
+    sweeps: dict[str, SweepSettings] = field(default_factory=dict)
+
+    def swept(self) -> list[tuple[str, str]]:
+        """(data set, method) of every search of the run."""
+        return [
+            (dataset, method)
+            for dataset, method in product(self.axes.datasets, self.axes.sweeps)
+            if self.sweeps[method].datasets is None or dataset in (self.sweeps[method].datasets or ())
+        ]
+
+
+def plan(params: Params) -> Plan:
+    """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key. No file but params.yaml is read."""
+    for block in params.names():
+        if block not in _BLOCKS:
+            raise UserError(f"{params.label}:{params.line(block)}: {block} is not a setting.", f"Known here: {', '.join(_BLOCKS)}.")
+    run = Plan(
+        params,
+        settings(params, "run", RunSettings),
+        settings(params, "train", TrainSettings),
+        settings(params, "ensemble", EnsembleSettings),
+        settings(params, "export", ExportSettings),
+        settings(params, "evaluate", EvaluateSettings),
+        settings(params, "analyze", AnalyzeSettings),
+        settings(params, "report", ReportSettings),
+    )
+    for group, known in (("methods", methods_of(params)), ("datasets", datasets_of(params))):
+        for name in params.names(group):
+            require_known(params, group, name, known)
+    methods = tuple(dict.fromkeys((*run.axes.methods, *run.axes.sweeps, *run.axes.ensembles)))
+    require_distinct_cells(run.axes.datasets, methods)
+    for dataset in run.axes.datasets:
+        run.ingest[dataset] = dataset_settings(params, dataset)
+        for method in dict.fromkeys((*methods, *params.names("methods"))):
+            recipe = resolve(params, dataset, method)
+            if method in methods:
+                run.recipes[dataset, method] = recipe
+    for method in run.axes.sweeps:
+        run.sweeps[method] = sweep_settings(params, method)
+    return run
+
+
+def check(run: Plan) -> None:
+    """Raises UserError for what would stop a stage of the run later: files, checkpoints, workers, networks, classes."""
+    for dataset, (source, _) in run.ingest.items():
+        require_files(source, dataset)
+    for (dataset, method), recipe in run.recipes.items():
+        with in_full(run.params, dataset, method):
+            if method in run.axes.methods or (dataset, method) in run.swept() or method in run.axes.ensembles:
+                require_checkpoint(recipe)
+            if method in run.axes.methods:  # a trial and a member of an ensemble train on one worker
+                check_world(recipe, run.machine.workers)
+    needed = {cell: recipe for cell, recipe in run.recipes.items() if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()}
+    require_networks(run.params, needed)
+    for dataset, (source, _) in run.ingest.items():
+        if isinstance(source, FolderSource):
+            recipes = {method: run.recipes[dataset, method] for method in run.axes.methods}
+            require_classes(run.params, source, dataset, recipes, run.axes.seeds)
+
+
+def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Path (relative to the root of the project) and content of every resolved file of the run."""
+
+    def file(content: Strict, stage: str, *cell: str, modules: Iterable[str] = ()) -> tuple[Path, dict[str, Any]]:
+        return path_of(stage, *cell), content_of(content, code.closure([f"stages.{stage}", *modules]))
+
+    for dataset, (source, ingest) in run.ingest.items():
+        yield file(IngestInputs(source=source, ingest=ingest), "ingest", dataset, modules=[source.module])
+    for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.methods)):
+        recipe = run.recipes[dataset, method]
+        parts = modules_of(recipe)
+        yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
+        export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
+        yield file(export, "export", dataset, method, modules=parts)
+        yield file(EvaluateInputs(evaluate=run.evaluate), "evaluate", dataset, method)
+    for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
+        inputs = _sweep(run, dataset, method, code)
+        named = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
+        yield file(inputs, "sweep", dataset, method, modules=named)
+    for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
+        recipe = run.recipes[dataset, method]
+        parts = modules_of(recipe)
+        protocol = run.ensemble.model_dump(exclude={"concurrent"})
+        member = digest(code.closure(["pipeline.studies.ensemble.work", *parts]))
+        yield file(EnsembleInputs(recipe=recipe, **protocol, member_code=member), "ensemble", dataset, method, modules=parts)
+    yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
+    like = {method: published_method(run.params, method) or method for method in run.axes.methods}
+    report = ReportInputs(run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like)
+    yield file(report, "report")
+
+
+def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
+    search = run.sweeps[method]
+    trials: tuple[Trial, ...] = ()
+    if (dataset, method) in run.swept():
+        values = draw(search)
+        recipes = trial_recipes(run.params, dataset, method, search, values)
+        trials = tuple(Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True))
+    else:
+        sys.stderr.write(
+            f"note: sweep.{method}.datasets does not name {dataset}: no search there. With one: -S '++sweep.{method}.datasets=[{dataset}]'\n"
+        )
+    parts = {module for trial in trials for module in modules_of(trial.recipe)}
+    return SweepInputs(
+        space=search.space,
+        seed=search.seed,
+        iterations=search.iterations or run.recipes[dataset, method].training.iterations,
+        scheduler=search.scheduler,
+        grace=search.grace,
+        trials=trials,
+        training_code=digest(code.closure(["pipeline.training.loop", *sorted(parts)])),
+    )
+
+
+def modules_of(recipe: Recipe) -> list[str]:
+    """The modules that a recipe names: its method, loss, pooling, memory and network."""
+    modules = set(_named(recipe))
+    if recipe.backbone.name in OWN:
+        modules.add(OWN[recipe.backbone.name].module)
+    return sorted(modules)
+
+
+def _named(value: Any) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        for name in ("module", "attention"):
+            if isinstance(where := getattr(type(value), name, None), str):
+                yield where.partition(":")[0]
+        for name in type(value).model_fields:
+            yield from _named(getattr(value, name))

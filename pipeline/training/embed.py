@@ -1,0 +1,57 @@
+"""Embeddings of images by the network in its present state, on all workers together."""
+
+import contextlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pipeline.config.methods import Recipe
+from pipeline.data.loader import EvalLoader
+from pipeline.data.shards import Shards
+from pipeline.methods.method import Method
+from pipeline.runtime.progress import Progress
+from pipeline.training.gather import gather_rows, world_size
+from pipeline.training.step import mixed_precision, to_pixels
+from pipeline.training.worker import Worker
+
+BATCH = 128  # images at once; no gradient, so it is smaller than a training batch in memory
+
+
+@dataclass(frozen=True)
+class RowEmbedder:
+    """Embeds rows of a data set without augmentation, in evaluation mode. Leaves `method` in training mode."""
+
+    method: Method
+    shards: Shards
+    recipe: Recipe
+    worker: Worker
+
+    @torch.no_grad()
+    def embed(self, rows: Int[np.ndarray, " v"], label: str | None = None) -> Float[Tensor, "v D"]:
+        """The embeddings of `rows` in their order, float32, on every worker.
+
+        Each worker embeds a share in whole batches, the batches of one worker, so that the bits are the same for any
+        number of workers. `label`: rank 0 shows the progress of its share.
+        """
+        # The longest share of a worker. Shorter ones are filled with zeros, which are cut off after the gather.
+        longest = math.ceil(math.ceil(len(rows) / BATCH) / world_size()) * BATCH
+        share = rows[self.worker.rank * longest : (self.worker.rank + 1) * longest]
+        embeddings = torch.zeros(longest, self.method.dim, device=self.worker.device)
+        visible = label is not None and self.worker.rank == 0
+        done = 0
+        self.method.eval()
+        with Progress(str(label), len(share), "images") if visible else contextlib.nullcontext() as progress:
+            for images, ids in EvalLoader(self.shards, share, self.recipe.input, BATCH, self.worker.loader_threads):
+                part = slice(done, done + len(ids))
+                assert np.array_equal(ids.numpy(), share[part]), "the loader must keep the order of the rows"
+                with mixed_precision(self.recipe.training.precision, self.worker.device):
+                    embeddings[part] = self.method.embed(to_pixels(images, self.method, self.recipe)).float()
+                done = part.stop
+                if progress is not None:
+                    progress.advance(len(ids))
+        self.method.train()
+        return gather_rows(embeddings)[: len(rows)]

@@ -1,0 +1,37 @@
+"""What a finished run writes: the model, its history, and a log on which nothing depends."""
+
+import shutil
+
+from pipeline.methods.artifact import save_recipe, save_weights
+from pipeline.runtime.files import atomic_directory, write_json
+from pipeline.training import history
+from pipeline.training.log import log_of
+from pipeline.training.resume import untrained_weights
+from pipeline.training.run import TrainingRun
+
+
+def write_outputs(run: TrainingRun) -> None:
+    """Writes the outputs that the job names, on rank 0; none if it names none. The method ends with the best weights."""
+    outputs, record = run.job.outputs, run.record
+    if outputs is None:
+        return
+    with atomic_directory(outputs.model) as aside:
+        shutil.copyfile(untrained_weights(run), aside / "untrained.safetensors")
+        save_weights(aside / "last.safetensors", run.method)
+        if record.best_on_test is not None:
+            run.method.load_state_dict(record.best_on_test_weights)
+            save_weights(aside / "best_on_test.safetensors", run.method)
+        run.method.load_state_dict(record.best_weights)
+        save_weights(aside / "weights.safetensors", run.method)
+        sizes = run.split.classes, len(run.split.rows)
+        save_recipe(aside / "recipe.json", run.recipe, run.job.dataset, run.job.seed, *sizes, run.identity["backbone"])
+    history.write_history(outputs.history, record.rows)
+    numbers = {
+        "iterations": record.iteration,
+        "best_iteration": record.best_iteration,
+        "resumed_at": record.resumed_at,
+        "classes_with_one_image": run.sampler.excluded_classes,
+    }
+    images, worker = record.iteration * run.recipe.batch.size, run.worker
+    log = log_of(run.clock.seconds, images, worker.world, run.job.threads, worker.device, **numbers)
+    write_json(outputs.log, log)

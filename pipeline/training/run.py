@@ -1,0 +1,112 @@
+"""A training on one worker: everything that its loop reads and changes, in one object."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline.config.methods import Recipe
+from pipeline.data.class_split import ClassSplit, hold_out
+from pipeline.data.loader import Sampler, TrainLoader
+from pipeline.data.sampler import make_sampler
+from pipeline.data.shards import Shards
+from pipeline.methods.build import initial_method
+from pipeline.methods.method import Method
+from pipeline.runtime.errors import UserError
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.job import Job
+from pipeline.training.log import Clock
+from pipeline.training.mining import tuple_sampler
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.record import Record
+from pipeline.training.state import identity, state_directory
+from pipeline.training.step import Learner
+from pipeline.training.worker import Worker
+
+
+@dataclass
+class TrainingRun:
+    """What the job asks for, the worker it runs on, the data, what learns, and how far it is."""
+
+    job: Job
+    recipe: Recipe
+    worker: Worker
+    shards: Shards
+    split: ClassSplit
+    sampler: Sampler
+    loader: TrainLoader
+    learner: Learner
+    identity: dict[str, Any]  # what determines the result (state.py)
+    state: Path | None  # directory of the checkpoints; None for a job that keeps none
+    clock: Clock
+    record: Record = field(default_factory=Record)
+
+    @property
+    def method(self) -> Method:
+        return self.learner.method
+
+    @property
+    def embedder(self) -> RowEmbedder:
+        return RowEmbedder(self.method, self.shards, self.recipe, self.worker)
+
+    @property
+    def finished(self) -> bool:
+        return self.record.finished(self.recipe.training)
+
+
+def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
+    """The run before its first step: opens the data, and builds network and optimizer from the job's seed.
+
+    Raises UserError for damaged shards, too few classes or images, and a recipe that makes no method.
+    """
+    recipe = job.resolved()
+    shards = Shards(job.shards, verify=worker.rank == 0)
+    split = hold_out(shards, recipe, job.seed)
+    sampler = _sampler(shards, split, recipe, job.seed)
+    place = (worker.rank, worker.world, worker.loader_threads)
+    loader = TrainLoader(shards, split.rows, split.labels, sampler, recipe.input, *place)
+    learner = _learner(job, split, worker)
+    facts = identity(job, shards.fingerprint, worker.world, worker.device.type)
+    return TrainingRun(
+        job,
+        recipe,
+        worker,
+        shards,
+        split,
+        sampler,
+        loader,
+        learner,
+        facts,
+        state_directory(job, facts),
+        clock,
+    )
+
+
+def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sampler:
+    if recipe.batch.sampling == "tuples":
+        return tuple_sampler(shards, split, recipe, seed)
+    return make_sampler(split.labels, recipe.batch, seed)
+
+
+def _learner(job: Job, split: ClassSplit, worker: Worker) -> Learner:
+    recipe = job.resolved()
+    method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
+    if worker.device.type == "cuda":
+        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
+    if recipe.training.compile:
+        method.backbone.compile()
+    layers = _layers(method, recipe)
+    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), worker.device, layers)
+    return Learner(method, optimizer, recipe, job.seed, worker.rank)
+
+
+def _layers(method: Method, recipe: Recipe) -> list[list[torch.nn.Parameter]]:
+    """The backbone's layers if their learning rates differ. Raises UserError for a network that names no layers."""
+    if recipe.optimizer.layer_decay == 1:
+        return []
+    try:
+        return method.backbone.layers()
+    except ValueError as error:
+        what = f"optimizer.layer_decay is {recipe.optimizer.layer_decay}: {error}"
+        raise UserError(what, "Set optimizer.layer_decay to 1.") from error

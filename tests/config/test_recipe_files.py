@@ -1,0 +1,95 @@
+"""The published recipe files: every one is valid, names exist, and nothing is said twice."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.config import Params, SweepSettings, dataset_settings, resolve
+from pipeline.config.recipe_files import (
+    ROOT,
+    chain,
+    dataset_file,
+    method_class,
+    method_file,
+    published,
+    sweep_of,
+)
+from pipeline.config.resolve import ABSENT, at, layers_of
+from pipeline.studies.sweep.space import draw, trial_recipes
+from tests.params import write
+
+STEMS = {kind: sorted(path.stem for path in (ROOT / kind).glob("*.yaml")) for kind in ("methods", "datasets")}
+
+
+@pytest.fixture(scope="module")
+def params(tmp_path_factory: pytest.TempPathFactory) -> Params:
+    """Published recipes without a change of a user."""
+    return write(tmp_path_factory.mktemp("params"), {"ingest": {}})
+
+
+def empty(block: Any) -> bool:
+    return block in ({}, None) or (isinstance(block, dict) and any(empty(value) for value in block.values() if isinstance(value, dict)))
+
+
+@pytest.mark.parametrize("name", STEMS["methods"])
+def test_a_method_file_names_what_exists_and_has_no_empty_block(name: str) -> None:
+    file = method_file(name)
+    names = [target for change in file.changes for target in change.names]
+    assert set(names) <= set(published("datasets"))
+    assert not any(empty(change.recipe) for change in file.changes)
+    assert file.recipe or file.base
+    assert method_class(name) if not name.startswith("_") else True
+
+
+@pytest.mark.parametrize("name", STEMS["datasets"])
+def test_a_data_set_file_names_what_exists_and_has_no_empty_block(name: str) -> None:
+    file = dataset_file(name)
+    assert {target for change in file.changes for target in change.names} <= set(STEMS["methods"])
+    assert not any(empty(change.recipe) for change in file.changes)
+    if not name.startswith("_"):
+        assert chain("datasets", name)[-1] == file.source["kind"] == name
+
+
+def test_every_published_value_has_an_effect(params: Params) -> None:
+    """A value that equals the one below it in every recipe that it is part of could be deleted."""
+    used: dict[tuple[str, str, str], bool] = {}
+    for dataset in published("datasets"):
+        for method in published("methods"):
+            recipe = resolve(params, dataset, method).model_dump(mode="json")
+            for layer in layers_of(params, dataset, method):
+                for field, value in leaves(layer.value):
+                    key = (layer.document.label, layer.key, field)
+                    used[key] = used.get(key, False) or at(recipe, field) == value
+    assert len(used) > 300
+    assert [key for key, decides in used.items() if not decides] == []
+
+
+def leaves(block: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    pairs = []
+    for key, value in block.items():
+        pairs += leaves(value, f"{above}{key}.") if isinstance(value, dict) and value else [(f"{above}{key}", value)]
+    return pairs
+
+
+@pytest.mark.parametrize("method", [name for name in published("methods") if sweep_of(name)])
+def test_a_published_search_makes_valid_trials(params: Params, method: str) -> None:
+    search = SweepSettings.parse(sweep_of(method))
+    trials = draw(search)
+    assert len(trials) >= 4
+    for dataset in ("cub", "parts"):
+        recipes = trial_recipes(params, dataset, method, search, trials)
+        for field, axis in search.space.items():
+            for recipe, values in zip(recipes, trials, strict=True):
+                plain = recipe.model_dump(mode="json")
+                assert {at(plain, name) for name in (field, *axis.tied)} == {values[field]}
+                assert at(plain, field) is not ABSENT
+
+
+def test_every_method_of_the_papers_has_a_published_search() -> None:
+    """IRT off the shelf trains nothing; a hybrid of losses is searched by its own axis."""
+    assert [name for name in published("methods") if sweep_of(name) is None] == ["irt_o"]
+
+
+def test_all_data_sets_have_a_source(params: Params) -> None:
+    for dataset in published("datasets"):
+        assert dataset_settings(params, dataset)[0].kind == dataset

@@ -1,0 +1,31 @@
+"""params.yaml files for tests."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.config import Params
+from pipeline.runtime.stage import ROOT
+
+
+def write(folder: Path, content: dict[str, Any]) -> Params:
+    """params.yaml in `folder` with this content (JSON is YAML)."""
+    path = folder / "params.yaml"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return Params(path)
+
+
+def project(folder: Path, changes: dict[str, Any] | None = None) -> Params:
+    """The project's params.yaml in `folder`, with `changes` by dotted key."""
+    content = YAML(typ="safe").load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    for key, value in (changes or {}).items():
+        *parents, last = key.split(".")
+        node = content
+        for parent in parents:
+            if not isinstance(node.get(parent), dict):
+                node[parent] = {}
+            node = node[parent]
+        node[last] = value
+    return write(folder, content)

@@ -1,0 +1,88 @@
+"""requirements/*.txt pin every package that pyproject.toml asks for, and make installs nothing else."""
+
+import re
+import subprocess
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BASE = ("runtime", "torch")
+OF_EXTRA = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster"}
+FILES = ("build", "runtime", "torch", "cuda", *OF_EXTRA.values())
+MACHINES = [
+    {"python_version": version, "python_full_version": f"{version}.0", "platform_machine": machine, "sys_platform": "linux"}
+    for version, machine in product(("3.11", "3.12", "3.13", "3.14"), ("x86_64", "aarch64"))
+]
+
+
+def read_lock(file: str) -> dict[str, tuple[Requirement, list[str]]]:
+    """Name -> its pin and the hashes below it. A line of any other kind is an error."""
+    pins: dict[str, tuple[Requirement, list[str]]] = {}
+    hashes: list[str] = []
+    for line in (ROOT / f"requirements/{file}.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        if (digest := re.fullmatch(r"    --hash=(sha256:[0-9a-f]{64})(?: \\)?", line)) is not None:
+            hashes.append(digest[1])
+        else:
+            requirement = Requirement(line.removesuffix(" \\"))
+            hashes = []
+            assert canonicalize_name(requirement.name) not in pins, f"{file}: {requirement.name} is pinned twice"
+            pins[canonicalize_name(requirement.name)] = requirement, hashes
+    return pins
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_package_has_one_version_and_hashes(file: str) -> None:
+    pins = read_lock(file)
+    assert pins
+    for requirement, hashes in pins.values():
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "=="
+        assert requirement.url is None
+        assert bool(hashes) is (file != "torch"), requirement.name
+
+
+def test_a_package_of_two_files_has_one_version() -> None:
+    versions: dict[str, set[str]] = {}
+    for file in FILES:
+        for name, (requirement, _) in read_lock(file).items():
+            versions.setdefault(name, set()).add(str(requirement.specifier))
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("extra", [None, *OF_EXTRA])
+def test_the_pins_are_in_the_ranges_of_the_project(extra: str | None) -> None:
+    files = BASE if extra is None else (*BASE, OF_EXTRA[extra])
+    pins = {name: pin for file in files for name, (pin, _) in read_lock(file).items()}
+    ranges = PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]
+    for wanted in map(Requirement, ranges):
+        pin = pins[canonicalize_name(wanted.name)]
+        (specifier,) = pin.specifier
+        assert specifier.version in wanted.specifier, wanted.name
+        assert all(pin.marker is None or pin.marker.evaluate(machine) for machine in MACHINES), pin
+
+
+def test_a_machine_without_a_gpu_gets_no_cuda_library() -> None:
+    names = {name for file in ("build", *BASE, "faiss-cpu", "development", "cluster") for name in read_lock(file)}
+    assert [name for name in names if re.match(r"nvidia-|cuda-|triton|faiss-gpu", name)] == []
+    assert {"nvidia-cublas", "cuda-toolkit", "triton"} <= read_lock("cuda").keys()
+
+
+@pytest.mark.parametrize(("stamp", "files"), [(".runtime", ()), (".development", ("development",))])
+@pytest.mark.parametrize("build", ["cpu", "gpu"])
+def test_make_installs_from_the_locks_alone(tmp_path: Path, stamp: str, files: tuple[str, ...], build: str) -> None:
+    command = ["make", "--dry-run", f"VENV={tmp_path}", f"FAISS={build}", f"{tmp_path}/{stamp}-{build}"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    installs = re.findall(r"pip install (.*?)(?:; fi)?$", printed, re.MULTILINE)
+    assert all("--no-deps" in install and "--no-build-isolation" in install for install in installs)
+    read = [re.findall(r"requirements/(\S+)\.txt", install) for install in installs]
+    assert read == [["build"], ["runtime", f"faiss-{build}", *files], ["torch"], ["cuda"], []]
+    unhashed = [install for install in installs if "--require-hashes" not in install]
+    assert [install.split()[-1] for install in unhashed] == ["requirements/torch.txt", "."]

@@ -1,0 +1,45 @@
+"""The files beside the code name one version, one licence and one set of checks."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def read_yaml(name: str) -> dict[str, Any]:
+    return YAML(typ="safe").load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_citation_and_changelog_name_the_version_and_the_licence_of_the_project() -> None:
+    citation = read_yaml("CITATION.cff")
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert citation["version"] == newest[1] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+
+
+def test_the_hooks_are_the_commands_of_make_lint() -> None:
+    hooks = [hook for repository in read_yaml(".pre-commit-config.yaml")["repos"] for hook in repository["hooks"]]
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert recipe is not None
+    commands = [line.strip().removesuffix(" .") for line in recipe[1].splitlines()]
+    assert [hook["entry"].removesuffix(" --force-exclude") for hook in hooks] == commands
+    assert {hook["language"] for hook in hooks} == {"system"}, "a hook downloads nothing"
+
+
+def test_the_workflow_runs_the_script_that_every_forge_runs() -> None:
+    steps = read_yaml(".github/workflows/ci.yml")["jobs"]["test"]["steps"]
+    scripts = [step["run"] for step in steps if "run" in step]
+    assert scripts == [".ci/run"]
+    assert (ROOT / scripts[0]).stat().st_mode & 0o111, "executable"
+
+
+def test_documents_link_to_files_that_exist() -> None:
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "README.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), f"{name} links to {target}"

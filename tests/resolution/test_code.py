@@ -1,0 +1,139 @@
+"""The digest of code: what changes it, what does not, and which stages a change reaches."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Params, resolve
+from pipeline.config.recipe_files import published
+from pipeline.resolution.code import Code, digest_of
+from pipeline.resolution.files import modules_of
+from pipeline.runtime.stage import ROOT
+
+SOURCE = '''
+"""A module."""
+import os
+
+def scale(x: float, by: float = 2.0) -> float:
+    """x times by."""
+    # a comment
+    return f"{x:>{by}} times" if os.sep else x * by
+'''
+
+
+def digest(text: str) -> str:
+    return digest_of(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""A module."""', '"""Another text."""'),
+        ('"""x times by."""', ""),
+        ("# a comment", "# other words"),
+        ("(x: float, by: float = 2.0)", "(\n    x: float,\n    by: float = 2.0,\n)"),
+        ("x * by", "(x * by)"),
+        ('"{x:>{by}} times"', "'{x:>{by}} times'"),
+    ],
+)
+def test_words_and_formatting_change_no_digest(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert digest(SOURCE.replace(old, new)) == digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("2.0", "2.5"), ("x * by", "x + by"), ("import os", "import sys as os"), (" times", " of"), ("2.0", "2"), (":>{", ":<{")]
+)
+def test_code_changes_the_digest(old: str, new: str) -> None:
+    assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
+
+
+@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
+def test_versions_of_python_agree(python: str) -> None:
+    """Runs the digest of this project under each version that is installed; the others are skipped by name."""
+    program = shutil.which(python)
+    command = (
+        "import json, runpy; from pathlib import Path; "
+        f"Code = runpy.run_path({str(ROOT / 'pipeline/resolution/code.py')!r})['Code']; "
+        f"print(json.dumps(Code(Path({str(ROOT)!r})).closure(['stages.train', 'stages.report'])))"
+    )
+    if program is None or subprocess.run([program, "-c", "pass"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} is not installed")
+    other, ours = (subprocess.run([name, "-c", command], capture_output=True, text=True, check=True).stdout for name in (program, sys.executable))
+    assert other == ours
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the code, to be edited."""
+    root = tmp_path_factory.mktemp("code")
+    for package in ("pipeline", "stages"):
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+PARAMS = Params(ROOT / "params.yaml")
+STAGES = ("ingest", "train", "export", "evaluate", "analyze", "report")
+
+
+def digests(root: Path, dataset: str, method: str) -> dict[str, dict[str, str]]:
+    """The code of each stage of a run."""
+    code = Code(root)
+    parts = modules_of(resolve(PARAMS, dataset, method))
+    source = [f"pipeline.ingest.sources.{dataset if dataset != 'cifar10' else 'cifar'}"]
+    named = {"ingest": source, "train": parts, "export": parts}
+    return {stage: code.closure([f"stages.{stage}", *named.get(stage, [])]) for stage in STAGES}
+
+
+EDITS = [
+    ("pipeline/losses/multi_similarity.py", "train export", "ms"),
+    ("pipeline/losses/contrastive.py", "", "ms"),
+    ("pipeline/losses/contrastive.py", "train export", "irt_r"),
+    ("pipeline/losses/snca.py", "", "ms"),
+    ("pipeline/pooling/gsp.py", "", "ms"),
+    ("pipeline/pooling/gsp.py", "train export", "gsp"),
+    ("pipeline/models/bn_inception.py", "", "ms"),
+    ("pipeline/methods/crt.py", "", "gsp"),
+    ("pipeline/runtime/progress.py", "", "ms"),
+    ("pipeline/cluster/training.py", "", "ms"),
+    ("pipeline/config/stages.py", "", "ms"),
+    ("pipeline/evaluation/bootstrap.py", "evaluate analyze report", "ms"),
+    ("pipeline/ingest/sources/cub.py", "", "ms"),
+    ("pipeline/ingest/sources/parts.py", "ingest", "ms"),
+    ("pipeline/training/loop.py", "train", "ms"),
+]
+
+
+@pytest.mark.parametrize(("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS])
+def test_a_change_reaches_the_stages_that_it_can_affect(copy: Path, path: str, stages: str, method: str) -> None:
+    before = digests(copy, "parts", method)
+    file = copy / path
+    text = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(text + "\n# a comment changes nothing\n", encoding="utf-8")
+        assert digests(copy, "parts", method) == before
+        file.write_text(text + "\nA_NEW_CONSTANT = 1\n", encoding="utf-8")
+        after = digests(copy, "parts", method)
+    finally:
+        file.write_text(text, encoding="utf-8")
+    changed = {stage for stage in STAGES if after[stage] != before[stage]}
+    assert changed == set(stages.split()), "report and analyze may share a module: name them in the table"
+
+
+def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
+    names = Code(copy).closure(["stages.report"])
+    assert [name for name in names if name.endswith(".html")]
+    assert not any(name.startswith(("pipeline.config", "pipeline.runtime", "pipeline.cluster")) for name in names)
+
+
+def test_every_recipe_names_modules_that_exist() -> None:
+    code = Code(ROOT)
+    for method in published("methods"):
+        for dataset in ("cub", "parts", "tokens", "landmarks"):
+            modules = modules_of(resolve(PARAMS, dataset, method))
+            assert code.closure(modules).keys() >= set(modules)
+            assert any(name.startswith("pipeline.methods.") for name in modules)

@@ -1,0 +1,98 @@
+"""The resolved files of a run: what is in them, what changes them, and what does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import resolve
+from pipeline.config.inputs import MODELS, TrainInputs, parse_inputs
+from pipeline.resolution.code import Code
+from pipeline.resolution.files import files, plan
+from pipeline.runtime.files import write_json
+from pipeline.runtime.stage import ROOT
+from tests.params import project
+
+CODE = Code(ROOT)
+
+
+def resolved(folder: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Path below data/resolved -> content."""
+    return {path.relative_to("data/resolved").as_posix(): content for path, content in files(plan(project(folder, changes)), CODE)}
+
+
+def changed(folder: Path, changes: dict[str, Any], base: dict[str, Any] | None = None) -> set[str]:
+    """The resolved files that differ under changes."""
+    before, after = resolved(folder, base), resolved(folder, (base or {}) | changes)
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
+    content = resolved(tmp_path, {"run.ensembles": ["ms"], "run.methods": ["ms", "gsp"]})
+    assert set(content) == {
+        "ingest/parts.json",
+        *(f"{stage}/parts/{method}.json" for stage in ("train", "export", "evaluate") for method in ("ms", "gsp")),
+        "sweep/parts/gsp.json",
+        "ensemble/parts/ms.json",
+        "analyze.json",
+        "report.json",
+    }
+    for name, value in content.items():
+        write_json(tmp_path / "file.json", value)
+        model = MODELS[name.partition("/")[0].removesuffix(".json")]
+        inputs = parse_inputs(model, (tmp_path / "file.json").read_text(encoding="utf-8"), name)
+        assert inputs.settings.model_dump(mode="json") == value["settings"]
+    params = project(tmp_path)
+    train = TrainInputs.parse(content["train/parts/gsp.json"]["settings"])
+    assert train.recipe == resolve(params, "parts", "gsp")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"train.workers": 2, "train.loader_threads": 7, "train.checkpoint_every": 9, "train.cpus_per_worker": 1}, set()),
+        ({"export.workers": 3, "sweep.gsp.concurrent": 2, "ensemble.concurrent": 2}, set()),
+        ({"methods.gsp.pooling.epsilon": 1.0}, {"train/parts/gsp.json", "sweep/parts/gsp.json"}),
+        ({"methods.contrastive.dim": 7, "datasets.cub.recipe.dim": 7, "sweep.ms": {"space": {"dim": {"grid": [8]}}}}, set()),
+        ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json"}),
+        ({"ingest.quality": 90}, {"ingest/parts.json"}),
+        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json"}),
+        ({"evaluate.bootstrap": 7}, {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")}),
+        ({"report.queries": 3}, {"report.json"}),
+        ({"analyze.pairs": 3}, {"analyze.json"}),
+        ({"run.seeds": [0, 1]}, {"analyze.json", "report.json"}),
+        ({"datasets.parts.methods.gsp.pooling.transport_ratio": 0.6}, {"train/parts/gsp.json"}),
+    ],
+    ids=lambda value: " ".join(sorted(value)) if isinstance(value, dict) else "",
+)
+def test_a_change_changes_the_files_of_the_stages_that_depend_on_it(tmp_path: Path, changes: dict[str, Any], expected: set[str]) -> None:
+    """The last line: adopting the best value of a swept field does not repeat the search."""
+    assert changed(tmp_path, changes) == expected
+
+
+def test_a_sweep_runs_on_the_data_sets_that_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {"run.datasets": ["cifar100"], "run.methods": ["ms"]}
+    content = resolved(tmp_path, other)
+    assert content["sweep/cifar100/gsp.json"]["settings"]["trials"] == []
+    assert content["report.json"]["settings"]["sweeps"] == []
+    assert "-S '++sweep.gsp.datasets=[cifar100]'" in capsys.readouterr().err
+    asked = resolved(tmp_path, other | {"sweep.gsp.datasets": None})
+    assert len(asked["sweep/cifar100/gsp.json"]["settings"]["trials"]) == 3
+    assert asked["report.json"]["settings"]["sweeps"] == [["cifar100", "gsp"]]
+
+
+def test_a_variant_is_a_method_of_its_own(tmp_path: Path) -> None:
+    variant = {"methods.gsp-soft": {"like": "gsp", "pooling": {"epsilon": 1.0}}, "run.methods": ["gsp", "gsp-soft"]}
+    content = resolved(tmp_path, variant)
+    gsp, soft = (content[f"train/parts/{name}.json"]["settings"]["recipe"] for name in ("gsp", "gsp-soft"))
+    assert (gsp["pooling"].pop("epsilon"), soft["pooling"].pop("epsilon")) == (5.0, 1.0)
+    assert gsp == soft
+    assert content["report.json"]["settings"]["like"] == {"gsp": "gsp", "gsp-soft": "gsp"}
+    assert changed(tmp_path, {"methods.gsp-soft.pooling.epsilon": 2.0}, variant) == {"train/parts/gsp-soft.json"}
+
+
+def test_a_new_loss_in_a_recipe_changes_its_code(tmp_path: Path) -> None:
+    plain, other = resolved(tmp_path), resolved(tmp_path, {"methods.ms.loss": {"name": "snca"}})
+    codes = [set(content["train/parts/ms.json"]["code"]) for content in (plain, other)]
+    assert "pipeline.losses.multi_similarity" in codes[0] - codes[1]
+    assert "pipeline.losses.snca" in codes[1]

@@ -1,0 +1,23 @@
+"""The sha256 of a file against published test vectors (FIPS 180-2, appendix B)."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.runtime.digest import sha256_of
+
+VECTORS = {
+    b"abc": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    b"a" * 1_000_000: "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
+}
+
+
+@pytest.mark.parametrize("content", VECTORS, ids=len)
+def test_published_vectors(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert sha256_of(tmp_path / "file") == VECTORS[content]
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sha256_of(tmp_path / "none")

@@ -1,0 +1,116 @@
+"""The state directory: initial weights that survive a kill, and what is said about the states of other inputs."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pipeline.methods.artifact import load_method
+from pipeline.methods.build import initial_method
+from pipeline.runtime.errors import UserError
+from pipeline.training import loop
+from pipeline.training.job import Job
+from tests.methods.small import METHODS
+from tests.training.jobs import IMAGES, SIDE, job, recipe
+
+CPU = torch.device("cpu")
+TRAINED_CLASSES = 8  # of 10, two are held out
+
+
+class Killed(Exception):
+    pass
+
+
+def _kill_at(job: Job, step: int) -> Path:
+    """Trains `job` until step `step` raises; returns its state."""
+    real = loop.train_step
+
+    def train_step(learner: Any, batch: Any, *rest: Any) -> Any:
+        if batch.step == step:
+            raise Killed
+        return real(learner, batch, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "train_step", train_step)
+        with pytest.raises(Killed):
+            loop.train(job, 0, 1, CPU)
+    directory = Path(job.state or "") / job.dataset / job.method
+    return max(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def _model(job: Job) -> dict[str, bytes]:
+    assert job.outputs is not None
+    return {path.name: path.read_bytes() for path in sorted(job.outputs.model.iterdir())}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_untrained_weights_embed_as_the_network_before_its_first_step(root: Path, method: str) -> None:
+    settings = recipe(method, training={"iterations": 2})
+    loop.train(job(root, settings), 0, 1, CPU)
+    initial = initial_method(settings, TRAINED_CLASSES, TRAINED_CLASSES * IMAGES, 0).eval()
+    loaded = load_method(root / "data/models/tiny" / method / "0", "untrained").method
+    selected = load_method(root / "data/models/tiny" / method / "0").method
+    images = torch.randn(5, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(loaded.embed(images), initial.embed(images))
+        assert not torch.equal(loaded.embed(images), selected.embed(images))
+
+
+def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_network(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    donors = [initial_method(recipe("baseline"), TRAINED_CLASSES, 48, seed).backbone.network for seed in (1, 2)]
+    states = [{name: value.contiguous() for name, value in donor.state_dict().items()} for donor in donors]
+    save_file(states[0], root / "start.safetensors")
+    todo = job(root, recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2}))
+    loop.train(todo, 0, 1, CPU)
+    save_file(states[1], root / "start.safetensors")
+    assert todo.outputs is not None
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))  # a relative path in the recipe has no meaning here
+    loaded = load_method(todo.outputs.model, "untrained").method.backbone.network.state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
+
+
+@pytest.mark.parametrize("step", [1, 3], ids=["before the first checkpoint", "after it"])
+def test_a_resumed_run_writes_the_initial_weights_of_its_start(root: Path, step: int) -> None:
+    todo = job(root, recipe("baseline"))
+    loop.train(todo, 0, 1, CPU)
+    straight = _model(todo)
+    assert todo.outputs is not None
+    shutil.rmtree(todo.outputs.model)
+    state = _kill_at(todo, step)
+    assert (state / "untrained.safetensors").read_bytes() == straight["untrained.safetensors"]
+    loop.train(todo, 0, 1, CPU)
+    assert _model(todo) == straight
+    assert not state.exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_initial_weights_that_are_lost_stop_a_run_before_it_goes_on(root: Path, damage: str) -> None:
+    todo = job(root, recipe("baseline"))
+    path = _kill_at(todo, 3) / "untrained.safetensors"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink() if damage == "missing" else path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"untrained\.safetensors is {damage}.*\n  Remove .*/0-\w+ and run again"):
+        loop.train(todo, 0, 1, CPU)
+    shutil.rmtree(path.parent)
+    loop.train(todo, 0, 1, CPU)
+
+
+def test_checkpoints_do_not_contain_the_initial_weights(root: Path) -> None:
+    state = _kill_at(job(root, recipe("baseline")), 3)
+    (newest,) = state.glob("*.pt")
+    content = torch.load(newest, weights_only=True)["state"]
+    assert set(content["record"]) >= {"untrained", "best_weights"}
+    assert len(content["record"]["untrained"]) == 64
+    assert not content["record"]["best_weights"]  # no validation yet: the only weights are those of the method
+
+
+def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
+    with pytest.raises(ValueError, match="tiny/baseline/0 has outputs and no state"):
+        dataclasses.replace(job(root, recipe("baseline")), state=None)

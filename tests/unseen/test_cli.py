@@ -1,0 +1,57 @@
+"""The command `unseen`: its subcommands, and its answers to mistakes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Params, resolve
+from unseen import __version__, cli
+from unseen.recipe import recipe
+
+
+def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["recipe", "parts", "gsp"])
+    lines = capsys.readouterr().out.splitlines()
+    (ratio,) = [line for line in lines if line.strip().startswith("transport_ratio:")]
+    assert ratio.split()[1] == "0.3"
+    file, _, number = ratio.split()[2].partition(":")
+    assert "transport_ratio: 0.3" in Path(file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+    fields = resolve(Params(), "parts", "gsp").model_dump(mode="json")
+    assert len([line for line in lines if not line.startswith(" ")]) == len(fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
+        (["data", "cubs"], 1, "no published data set 'cubs'"),
+        (["recipes"], 2, "invalid choice"),
+        (["recipe", "parts", "gsp", "--dif", "x", "y"], 2, "unknown arguments: y"),
+    ],
+)
+def test_a_mistake_ends_with_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "unseen", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_run_hands_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+
+    class Done:
+        returncode = 3
+
+    monkeypatch.setattr(cli.subprocess, "run", lambda command, **_: calls.append(command) or Done())
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "-f", "train@parts-ms-0"])
+    assert ended.value.code == 3
+    assert calls[0][1:4] == ["-m", "dvc", "repro"]
+    assert sorted(calls[0][4:]) == ["-f", "train@parts-ms-0"]
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert __version__.count(".") == 2
+    assert "default" in recipe("parts", "ms")
