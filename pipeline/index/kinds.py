@@ -81,6 +81,19 @@ def kind_of(setting: Setting) -> str:
     return next(name for name, kind in KINDS.items() if type(setting) is kind)
 
 
+def to_plain(setting: Setting) -> dict[str, int | str | None]:
+    """The kind and its settings as JSON contains them."""
+    return {"kind": kind_of(setting), **dataclasses.asdict(setting)}
+
+
+def from_plain(values: dict[str, Any]) -> Setting:
+    """The inverse of `to_plain`. Raises ValueError for an unknown kind or unknown settings."""
+    try:
+        return KINDS[values["kind"]](**{name: value for name, value in values.items() if name != "kind"})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{values} is not the setting of an index") from error
+
+
 def stores_vectors(setting: Setting) -> bool:
     """Whether the index contains the full vectors; otherwise it contains only their codes."""
     return not isinstance(setting, IvfPq) or setting.refine is not None
