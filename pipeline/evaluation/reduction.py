@@ -29,8 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
@@ -110,27 +109,9 @@ def apply(reduction: Reduction, embeddings: Float32[np.ndarray, "N D"]) -> Float
 
 
 def save(path: Path, reduction: Reduction) -> None:
-    """Writes a safetensors file; equal reductions give equal bytes."""
+    """Writes the arrays mean and projection as safetensors; equal reductions give equal bytes."""
     with atomic_file(path) as aside:
         save_file({name: np.ascontiguousarray(array) for name, array in reduction._asdict().items()}, aside)
-
-
-def load(path: Path) -> Reduction:
-    """Raises UserError if the file is missing, damaged, or contains something else."""
-    remedy = "Run `dvc repro` to learn the reduction again."
-    try:
-        arrays = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read: {error}.", remedy) from error
-    finite = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values())
-    valid = sorted(arrays) == sorted(Reduction._fields) and finite and arrays["projection"].ndim == 2
-    if not valid or arrays["mean"].shape != arrays["projection"].shape[1:]:
-        shapes = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
-        raise UserError(
-            f"{path} contains {shapes}; expected finite float64 arrays mean (D,) and projection (d, D).",
-            remedy,
-        )
-    return Reduction(**arrays)
 
 
 def _blocks(rows: int) -> list[slice]:

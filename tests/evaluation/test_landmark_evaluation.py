@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 
 from pipeline.data.embeddings import read, write
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.reduction import apply, load
+from pipeline.evaluation.reduction import Reduction, apply
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from stages.evaluate import run
@@ -144,7 +145,7 @@ def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) 
     configure(project, reduce={"dim": 4, "whiten": whiten})
     run("landmarks", "irt_r", 0)
     found = metrics()
-    reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
+    reduction = Reduction(**load_file(project / "data/evaluation" / NAME / "reduction.safetensors"))
     reduced = apply(reduction, read(project / "data/embeddings" / NAME / "test.arrow").embedding)
     assert reduced.shape == (70, 4)
     for name, value in expected(reduced, "reduced_").items():
@@ -180,7 +181,7 @@ def test_category_sets_can_be_reduced_too(project: Path) -> None:
     configure(project, reduce={"dim": 4})
     run("landmarks", "irt_r", 0)
     rows = read(folder / "test.arrow")
-    reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
+    reduction = Reduction(**load_file(project / "data/evaluation" / NAME / "reduction.safetensors"))
     smaller = Rows(rows.row_id, rows.label, apply(reduction, rows.embedding))
     alone, _ = evaluate(Sides(smaller, smaller), {}, Protocol("test", (1,), 80, 0.9, 3))
     for name in ("recall_at_1", "map_at_r", "r_precision", "map", "map_at_r_low"):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file
 from sklearn.decomposition import PCA
 
 from pipeline.evaluation import reduction
-from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, load, save
+from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
 from pipeline.runtime.errors import UserError
 from tests.oracles import reduction as oracle
 
@@ -159,21 +159,9 @@ def test_files(tmp_path: Path) -> None:
     path = tmp_path / "pca.safetensors"
     save(path, fit)
     first = path.read_bytes()
-    back = load(path)
-    assert np.array_equal(back.mean, fit.mean)
-    assert np.array_equal(back.projection, fit.projection)
-    save(path, back)
+    arrays = load_file(path)
+    assert arrays.keys() == {"mean", "projection"}
+    assert np.array_equal(arrays["mean"], fit.mean)
+    assert np.array_equal(arrays["projection"], fit.projection)
+    save(path, Reduction(**arrays))
     assert path.read_bytes() == first
-    path.write_bytes(first[:-9])
-    with pytest.raises(UserError, match="cannot be read"):
-        load(path)
-    with pytest.raises(UserError, match=r"none\.safetensors cannot be read"):
-        load(tmp_path / "none.safetensors")
-    for arrays in (
-        {"mean": fit.mean},
-        {**fit._asdict(), "mean": fit.mean[:-1]},
-        {**fit._asdict(), "mean": fit.mean * np.nan},
-    ):
-        save_file(arrays, path)
-        with pytest.raises(UserError, match="expected finite float64 arrays"):
-            load(path)
