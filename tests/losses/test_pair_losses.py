@@ -1,6 +1,8 @@
-"""Every pair loss against its definition: within a batch, against a memory in blocks, and where a set of pairs is empty.
+"""Every pair loss against its definition: within a batch, against a memory in blocks, and where a set of
+pairs is empty.
 
-What holds whatever the formula (gradcheck, order, rotation, precision) is in tests/methods/test_every_part.py.
+What holds whatever the formula (gradcheck, order, rotation, precision) is in
+tests/methods/test_every_part.py.
 """
 
 from collections.abc import Callable
@@ -19,23 +21,43 @@ from tests.oracles import euclidean_losses, losses
 
 Oracle = Callable[..., Tensor]
 COSINE = [{"margin": 0.5}, {"margin": -0.2}, {"margin": 0.99}]
-EUCLIDEAN = [{"positive_margin": low, "negative_margin": high} for low, high in ((0.2652, 0.9), (0.0, 1.4), (0.0, 0.2), (0.9, 2.5))]
-TRIPLET = [{"margin": margin, "mining": mining} for margin in (0.0451, 0.2, 1.5) for mining in triplet.MININGS]
+EUCLIDEAN = [
+    {"positive_margin": low, "negative_margin": high}
+    for low, high in ((0.2652, 0.9), (0.0, 1.4), (0.0, 0.2), (0.9, 2.5))
+]
+TRIPLET = [
+    {"margin": margin, "mining": mining} for margin in (0.0451, 0.2, 1.5) for mining in triplet.MININGS
+]
 MULTI_SIMILARITY = [
     {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": 0.1},
     {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": None},
     {"alpha": 14.35, "beta": 75.83, "threshold": 0.66, "mining_margin": 0.1},
     {"alpha": 2.0, "beta": 50.0, "threshold": 1.0, "mining_margin": None},
-    {"alpha": 300.0, "beta": 500.0, "threshold": -0.3, "mining_margin": 0.05},  # e^400 would overflow any precision
+    {
+        "alpha": 300.0,
+        "beta": 500.0,
+        "threshold": -0.3,
+        "mining_margin": 0.05,
+    },  # e^400 would overflow any precision
 ]
 FAMILIES: list[tuple[ModuleType, type[PairLoss], Oracle, list[dict[str, Any]]]] = [
     (contrastive, contrastive.Contrastive, losses.contrastive, COSINE),
-    (euclidean_contrastive, euclidean_contrastive.EuclideanContrastive, euclidean_losses.contrastive, EUCLIDEAN),
+    (
+        euclidean_contrastive,
+        euclidean_contrastive.EuclideanContrastive,
+        euclidean_losses.contrastive,
+        EUCLIDEAN,
+    ),
     (triplet, triplet.Triplet, euclidean_losses.triplet, TRIPLET),
     (multi_similarity, multi_similarity.MultiSimilarity, losses.multi_similarity, MULTI_SIMILARITY),
 ]
 CASES = [
-    pytest.param(module, build(**setting), partial(oracle, **setting), id=f"{build.__name__}-{'-'.join(map(str, setting.values()))}")
+    pytest.param(
+        module,
+        build(**setting),
+        partial(oracle, **setting),
+        id=f"{build.__name__}-{'-'.join(map(str, setting.values()))}",
+    )
     for module, build, oracle, settings in FAMILIES
     for setting in settings
 ]
@@ -49,11 +71,15 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch, module: ModuleType, elements: int
         monkeypatch.setattr(module, "_ROWS", 1)
 
 
-def assert_same(loss: PairLoss, oracle: Oracle, embeddings: Tensor, labels: Tensor, *memory: Tensor) -> Tensor:
+def assert_same(
+    loss: PairLoss, oracle: Oracle, embeddings: Tensor, labels: Tensor, *memory: Tensor
+) -> Tensor:
     """The loss and its gradients to both sides are the oracle's; returns the value."""
     ours, theirs = ([side.clone().requires_grad_() for side in (embeddings, *memory[:1])] for _ in range(2))
     value = loss(ours[0], labels, *ours[1:], *memory[1:])
-    expected = oracle(theirs[0], labels.tolist(), *theirs[1:], *(integers.tolist() for integers in memory[1:]))
+    expected = oracle(
+        theirs[0], labels.tolist(), *theirs[1:], *(integers.tolist() for integers in memory[1:])
+    )
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-15)
@@ -75,12 +101,19 @@ def test_value_and_gradient_are_those_of_the_definition(
 @pytest.mark.parametrize("elements", [1 << 18, 40, 1])
 @pytest.mark.parametrize("with_self", [True, False])
 def test_a_memory_in_blocks_of_any_size(
-    module: ModuleType, loss: PairLoss, oracle: Oracle, elements: int, with_self: bool, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType,
+    loss: PairLoss,
+    oracle: Oracle,
+    elements: int,
+    with_self: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_blocks(monkeypatch, module, elements)
     embeddings, labels = batch(6, 3)
     others, other_labels = batch(17, 5, seed=1)
-    references = torch.cat([others[:9], 0.9 * embeddings, others[9:]])  # no unit vectors: only the index can tell that these are the anchors
+    references = torch.cat(
+        [others[:9], 0.9 * embeddings, others[9:]]
+    )  # no unit vectors: only the index can tell that these are the anchors
     reference_labels = torch.cat([other_labels[:9], labels, other_labels[9:]])
     self_index = [torch.arange(9, 15)] if with_self else []
     assert assert_same(loss, oracle, embeddings, labels, references, reference_labels, *self_index) > 0
@@ -117,12 +150,18 @@ def test_references_of_unknown_classes_only(module: ModuleType, loss: PairLoss, 
     assert_same(loss, oracle, embeddings, labels, -embeddings, labels + 10)
 
 
-@pytest.mark.parametrize("loss", [contrastive.Contrastive(0.5), euclidean_contrastive.EuclideanContrastive(0.1, 1.0)])
+@pytest.mark.parametrize(
+    "loss", [contrastive.Contrastive(0.5), euclidean_contrastive.EuclideanContrastive(0.1, 1.0)]
+)
 def test_blocks_of_references_stay_within_their_limit(loss: PairLoss) -> None:
-    assert largest_against_a_memory(loss) <= max(1 << 18, 20_000 * 8)  # the block, or the references themselves
+    assert largest_against_a_memory(loss) <= max(
+        1 << 18, 20_000 * 8
+    )  # the block, or the references themselves
 
 
-@pytest.mark.parametrize("loss", [multi_similarity.MultiSimilarity(**MULTI_SIMILARITY[0]), triplet.Triplet(0.1, "all")])
+@pytest.mark.parametrize(
+    "loss", [multi_similarity.MultiSimilarity(**MULTI_SIMILARITY[0]), triplet.Triplet(0.1, "all")]
+)
 def test_blocks_of_anchors_stay_within_their_limit(loss: PairLoss) -> None:
     assert largest_against_a_memory(loss) <= 20_000 * 16
 
@@ -139,7 +178,7 @@ def largest_against_a_memory(loss: PairLoss) -> int:
 def test_references_and_labels_go_together() -> None:
     embeddings, labels = batch(4, 2)
     loss = contrastive.Contrastive(0.5)
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="must be given together"):
         loss(embeddings, labels, references=embeddings)
     with pytest.raises(ValueError, match="self_index"):
         loss(embeddings, labels, self_index=labels)

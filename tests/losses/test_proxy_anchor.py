@@ -10,7 +10,9 @@ from pipeline.losses.proxy_anchor import ProxyAnchor
 from tests.oracles import losses as oracle
 
 
-def setting(labels: list[int], classes: int = 5, alpha: float = 32.0, margin: float = 0.1) -> tuple[torch.Tensor, torch.Tensor, ProxyAnchor]:
+def setting(
+    labels: list[int], classes: int = 5, alpha: float = 32.0, margin: float = 0.1
+) -> tuple[torch.Tensor, torch.Tensor, ProxyAnchor]:
     torch.manual_seed(0)
     embeddings = normalize(torch.randn(len(labels), 6, dtype=torch.float64), dim=1)
     return embeddings, torch.tensor(labels), ProxyAnchor(classes, 6, alpha, margin).double()
@@ -36,7 +38,8 @@ def test_value_and_gradients_are_those_of_the_definition(
 
 
 def test_the_negative_part_is_divided_by_all_proxies() -> None:
-    """Proxies of absent classes count in the divisor: at right angles to everything each adds log(1 + B exp(alpha delta)) / C."""
+    """Proxies of absent classes count in the divisor: at right angles to everything each adds log(1 + B
+    exp(alpha delta)) / C."""
     embeddings = torch.eye(3, dtype=torch.float64)[:2]
     loss = ProxyAnchor(4, 3, 2.0, 0.25).double()
     with torch.no_grad():
@@ -53,7 +56,9 @@ def test_gradcheck() -> None:
     def value(e: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(loss, {"proxies": p}, (e, labels))
 
-    assert torch.autograd.gradcheck(value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(
+        value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_())
+    )
 
 
 @pytest.mark.parametrize("classes", [20, 3000])
