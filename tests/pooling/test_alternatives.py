@@ -1,4 +1,5 @@
-"""Poolings of one map to one vector: values against the written-out definitions, gradients, and the maps at the edge of what they take."""
+"""Poolings of one map to one vector: values against the written-out definitions, gradients, and the maps at
+the edge of what they take."""
 
 import math
 from collections.abc import Callable
@@ -67,8 +68,12 @@ def build(name: str) -> nn.Module:
     return pooling.eval()
 
 
-def maps(count: int = 2, height: int = 3, width: int = 4, seed: int = 1, channels: int = CHANNELS) -> torch.Tensor:
-    return torch.randn(count, channels, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+def maps(
+    count: int = 2, height: int = 3, width: int = 4, seed: int = 1, channels: int = CHANNELS
+) -> torch.Tensor:
+    return torch.randn(
+        count, channels, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def arrays(module: nn.Module) -> list[np.ndarray]:
@@ -116,7 +121,9 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> np.ndarray
         case "optimal_transport":
             x = transformed(pooling, image)
             plan = oracle.sinkhorn(oracle.balanced_costs(x, pooling.prototypes.detach().numpy()), 2.0, 10)
-            return math.sqrt(4) * np.concatenate([sum(p * v for p, v in zip(row, oracle.cells(x), strict=True)) for row in plan])
+            return math.sqrt(4) * np.concatenate(
+                [sum(p * v for p, v in zip(row, oracle.cells(x), strict=True)) for row in plan]
+            )
         case "gsop":
             branches = []
             for features, attention in (
@@ -156,7 +163,9 @@ def test_value_is_the_definition(name: str, scale: float) -> None:
     assert value.shape == (2, pooling.out_channels)
     assert pooling.out_channels == (DIM if pooling.projects else CHANNELS)
     for image in range(2):
-        np.testing.assert_allclose(value[image].detach(), definition(name, pooling, features[image]), rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(
+            value[image].detach(), definition(name, pooling, features[image]), rtol=1e-9, atol=1e-11
+        )
 
 
 @everyone
@@ -168,11 +177,17 @@ def test_gradcheck(name: str, training: bool) -> None:
     def pooled(features: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(pooling, dict(zip(names, parameters, strict=True)), (features,))
 
-    features = maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()  # away from the clamp
+    features = (
+        maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()
+    )  # away from the clamp
     inputs = (features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in pooling.parameters()))
-    if name == "smoothing":  # the norm weighs without a gradient of its own, which finite differences would see: next test
+    if (
+        name == "smoothing"
+    ):  # the norm weighs without a gradient of its own, which finite differences would see: next test
         features, inputs = features.detach(), inputs[1:]
-        assert torch.autograd.gradcheck(lambda *parameters: pooled(features, *parameters), inputs, fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda *parameters: pooled(features, *parameters), inputs, fast_mode=True
+        )
     else:
         assert torch.autograd.gradcheck(pooled, inputs, fast_mode=True)
 
@@ -191,7 +206,11 @@ def test_one_position(name: str) -> None:
     pooling = Gsop(CHANNELS, DIM, 1, 3).double().eval() if name == "gsop" else build(name)
     pooling, features = neutral(pooling), maps(height=1, width=1).requires_grad_()
     value = pooling(features)
-    expected = definition("weldon", pooling, features[0].detach()) if name == "weldon" else definition(name, pooling, features[0].detach())
+    expected = (
+        definition("weldon", pooling, features[0].detach())
+        if name == "weldon"
+        else definition(name, pooling, features[0].detach())
+    )
     np.testing.assert_allclose(value[0].detach(), expected, rtol=1e-9, atol=1e-11)
     value.square().sum().backward()
     assert features.grad.isfinite().all()
@@ -200,7 +219,10 @@ def test_one_position(name: str) -> None:
 @everyone
 @pytest.mark.parametrize("constant", [0.0, 0.7, -0.7])
 def test_constant_map_gives_finite_values_and_gradients(name: str, constant: float) -> None:
-    pooling, features = build(name), torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True)
+    pooling, features = (
+        build(name),
+        torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True),
+    )
     value = pooling(features)
     value.square().sum().backward()
     assert value.isfinite().all()
@@ -222,11 +244,16 @@ def test_order_of_positions_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(IN_SPACE - {"gsop"}))
 def test_order_of_positions_matters_where_neighbours_count(name: str) -> None:
     pooling, features = build(name), maps()
-    moved = features.flatten(2)[:, :, torch.randperm(12, generator=torch.Generator().manual_seed(3))].view_as(features)
+    moved = features.flatten(2)[:, :, torch.randperm(12, generator=torch.Generator().manual_seed(3))].view_as(
+        features
+    )
     assert not torch.allclose(pooling(moved), pooling(features))
 
 
-@pytest.mark.parametrize("name", [name for name in POOLINGS if name not in {"weldon", "rmac", "generalized_max", "netvlad", *IN_SPACE}])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in POOLINGS if name not in {"weldon", "rmac", "generalized_max", "netvlad", *IN_SPACE}],
+)
 def test_a_map_beside_itself_pools_to_the_same(name: str) -> None:
     """Duplicate positions. CroW is divided by the norm of all activities: sqrt(sqrt(2)) less."""
     pooling, features = build(name), maps()
@@ -236,7 +263,10 @@ def test_a_map_beside_itself_pools_to_the_same(name: str) -> None:
 
 def test_duplicates_weigh_no_more_in_generalized_max() -> None:
     features = maps(height=1, width=2)
-    once, often = GeneralizedMax(CHANNELS, 1e-9), torch.cat([features[..., :1]] * 5 + [features[..., 1:]], dim=3)
+    once, often = (
+        GeneralizedMax(CHANNELS, 1e-9),
+        torch.cat([features[..., :1]] * 5 + [features[..., 1:]], dim=3),
+    )
     torch.testing.assert_close(once(often), once(features), rtol=1e-6, atol=1e-6)
 
 
@@ -249,13 +279,17 @@ def test_half_precision_map_under_autocast_pools_in_single(name: str) -> None:
     value.square().sum().backward()
     assert features.grad.dtype == torch.bfloat16
     assert features.grad.isfinite().all()
-    torch.testing.assert_close(value, pooling.double()(features.detach().double()).float(), rtol=0.05, atol=0.05)
+    torch.testing.assert_close(
+        value, pooling.double()(features.detach().double()).float(), rtol=0.05, atol=0.05
+    )
 
 
 @everyone
 def test_memory_layout_does_not_matter(name: str) -> None:
     pooling, features = build(name), maps()
-    torch.testing.assert_close(pooling(features.contiguous(memory_format=torch.channels_last)), pooling(features))
+    torch.testing.assert_close(
+        pooling(features.contiguous(memory_format=torch.channels_last)), pooling(features)
+    )
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 3.0, 20.0, 100.0])
@@ -283,7 +317,16 @@ def test_exponent_is_learned_or_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "count"), [(7, 7, 1 + 4 + 9), (14, 14, 14), (1, 1, 1), (2, 2, 14), (7, 10, 2 + 6 + 12), (10, 7, 20), (4, 30, 7 + 16 + 27)]
+    ("height", "width", "count"),
+    [
+        (7, 7, 1 + 4 + 9),
+        (14, 14, 14),
+        (1, 1, 1),
+        (2, 2, 14),
+        (7, 10, 2 + 6 + 12),
+        (10, 7, 20),
+        (4, 30, 7 + 16 + 27),
+    ],
 )
 def test_rmac_regions_lie_in_the_map_and_reach_its_ends(height: int, width: int, count: int) -> None:
     found = regions(height, width, 3)
@@ -299,7 +342,14 @@ def test_sinkhorn_is_entropic_transport(epsilon: float) -> None:
     cost = torch.rand(2, 4, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     plan = sinkhorn(cost, epsilon, 500)
     for image in range(2):
-        expected = ot.sinkhorn(np.full(4, 1 / 4), np.full(9, 1 / 9), cost[image].numpy(), 1 / epsilon, stopThr=1e-14, numItermax=10000)
+        expected = ot.sinkhorn(
+            np.full(4, 1 / 4),
+            np.full(9, 1 / 9),
+            cost[image].numpy(),
+            1 / epsilon,
+            stopThr=1e-14,
+            numItermax=10000,
+        )
         np.testing.assert_allclose(plan[image], expected, rtol=0, atol=1e-9)
 
 
@@ -326,11 +376,11 @@ def test_a_prototype_on_a_feature_has_a_finite_gradient() -> None:
         (lambda: Gem(3, 0.0), "exponent"),
         (lambda: Rmac(3, 0), "level"),
         (lambda: GeneralizedMax(3, 0.0), "regularization"),
-        (lambda: Cbam(8, 16), "leaves none of 8"),
+        (lambda: Cbam(8, 16), "larger than the number of channels, 8"),
         (lambda: Weldon(3, 4, 0, 0), "top and bottom"),
         (lambda: Smoothing(3, 4, 2), "odd"),
         (lambda: Netvlad(3, 130, 16), "multiple of its 16"),
-        (lambda: OptimalTransport(3, 100, 64), "multiple of its 64"),
+        (lambda: OptimalTransport(3, 100, 64), "multiple of the 64"),
         (lambda: OptimalTransport(3, 128, 64, 0.0), "positive"),
         (lambda: Gsop(3, 4, 9)(torch.zeros(1, 3, 2, 2)), "9 positions, got 2 x 2"),
     ],

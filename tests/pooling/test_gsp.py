@@ -9,7 +9,14 @@ from pipeline.pooling.gsp import Gsp
 from tests.oracles import poolings as oracle
 
 
-def layer(ratio: float = 0.3, epsilon: float = 5.0, warmup: int = 0, memory: int = 12, ready: bool = True, channels: int = 5) -> Gsp:
+def layer(
+    ratio: float = 0.3,
+    epsilon: float = 5.0,
+    warmup: int = 0,
+    memory: int = 12,
+    ready: bool = True,
+    channels: int = 5,
+) -> Gsp:
     torch.manual_seed(0)
     gsp = Gsp(channels, 4, ratio, epsilon, warmup, memory)
     gsp.initialized.fill_(ready)
@@ -27,8 +34,12 @@ def test_pooled_is_a_weighted_mean_of_the_unclipped_features(scale: float) -> No
     for image in range(3):
         flat = features[image].flatten(1).T
         pi, rho = oracle.root(oracle.costs(flat, gsp.prototypes.detach()).numpy(), 0.3, 5.0)
-        torch.testing.assert_close(pooled[image], torch.from_numpy((1 / 12 - rho) / 0.3) @ flat, rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(attributes[image], torch.from_numpy(pi.sum(1) / 0.3), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            pooled[image], torch.from_numpy((1 / 12 - rho) / 0.3) @ flat, rtol=1e-10, atol=1e-12
+        )
+        torch.testing.assert_close(
+            attributes[image], torch.from_numpy(pi.sum(1) / 0.3), rtol=1e-10, atol=1e-12
+        )
 
 
 def test_ratio_of_one_is_exactly_average_pooling() -> None:
@@ -48,7 +59,10 @@ def test_gradcheck_of_both_outputs() -> None:
     def outputs(features: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(gsp, {"prototypes": prototypes}, (features,))
 
-    assert torch.autograd.gradcheck(outputs, (maps(2, height=2, width=3).double().requires_grad_(), gsp.prototypes.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(
+        outputs,
+        (maps(2, height=2, width=3).double().requires_grad_(), gsp.prototypes.detach().requires_grad_()),
+    )
 
 
 def test_until_initialised_it_is_average_pooling_with_attributes_that_pass_no_gradient() -> None:
@@ -123,7 +137,9 @@ def test_an_optimizer_made_before_the_initialisation_moves_the_prototypes_after_
 
 def test_memory_layout_of_the_map_does_not_matter() -> None:
     gsp, features = layer(), maps()
-    for one, other in zip(gsp(features), gsp(features.contiguous(memory_format=torch.channels_last)), strict=True):
+    for one, other in zip(
+        gsp(features), gsp(features.contiguous(memory_format=torch.channels_last)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -142,7 +158,8 @@ def test_half_precision_and_autocast_compute_in_single(dtype: torch.dtype) -> No
 
 
 def test_it_picks_the_positions_that_look_like_prototypes() -> None:
-    """A blank picture with one marked corner: sharp transport of a quarter of the positions returns the corner."""
+    """A blank picture with one marked corner: sharp transport of a quarter of the positions returns the
+    corner."""
     gsp = layer(ratio=0.25, epsilon=50.0, channels=3)
     with torch.no_grad():
         gsp.prototypes.copy_(torch.eye(4)[:, :3])
@@ -160,7 +177,7 @@ def test_it_picks_the_positions_that_look_like_prototypes() -> None:
         ({"ratio": 0.0}, "transport_ratio"),
         ({"ratio": 1.5}, "transport_ratio"),
         ({"epsilon": 0.0}, "epsilon"),
-        ({"memory": 7}, "two features for each"),
+        ({"memory": 7}, "must be at least 8"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(change: dict, message: str) -> None:

@@ -24,7 +24,9 @@ def ready(bound: float | None, solver: str = "newton", gradient: str = "closed_f
 def test_elements_are_put_back_one_by_one() -> None:
     pooling = ready(BOUND)
     pooling(features())
-    assert torch.equal(pooling.prototypes, torch.tensor([[0.3, -0.1], [-0.3, 0.3], [0.2, -0.3]], dtype=torch.float64))
+    assert torch.equal(
+        pooling.prototypes, torch.tensor([[0.3, -0.1], [-0.3, 0.3], [0.2, -0.3]], dtype=torch.float64)
+    )
 
 
 def test_off_by_default() -> None:
@@ -35,15 +37,22 @@ def test_off_by_default() -> None:
     assert torch.equal(pooling.prototypes, before)
 
 
-@pytest.mark.parametrize(("solver", "gradient"), [("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")])
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")],
+)
 def test_a_prototype_at_the_bound_goes_on_learning(solver: str, gradient: str) -> None:
-    """The gradient is that of the prototypes where they have been put, with none taken away; two batches may come before it is asked for."""
+    """The gradient is that of the prototypes where they have been put, with none taken away; two batches may
+    come before it is asked for."""
     pooling, there = ready(BOUND, solver, gradient), ready(None, solver, gradient)
     with torch.no_grad():
         there.prototypes.clamp_(-BOUND, BOUND)
     found = []
     for one in (pooling, there):
-        total = sum((one(batch)[0].square().sum() + one(batch)[1][:, 0].sum() for batch in (features(), features(2))), torch.zeros(()))
+        total = sum(
+            (one(batch)[0].square().sum() + one(batch)[1][:, 0].sum() for batch in (features(), features(2))),
+            torch.zeros(()),
+        )
         total.backward()
         assert one.prototypes.grad is not None
         found.append(one.prototypes.grad)

@@ -1,4 +1,5 @@
-"""Generalized sum pooling with its transform, beside maximum and generalized mean, and the attributes without transport."""
+"""Generalized sum pooling with its transform, beside maximum and generalized mean, and the attributes without
+transport."""
 
 from collections.abc import Callable
 
@@ -20,7 +21,13 @@ everyone = pytest.mark.parametrize("name", FAMILY)
 transports = pytest.mark.parametrize("name", TRANSPORTS)
 
 
-def build(name: str, ready: bool = True, ratio: float = RATIO, epsilon: float = EPSILON, prototypes: int = PROTOTYPES) -> nn.Module:
+def build(
+    name: str,
+    ready: bool = True,
+    ratio: float = RATIO,
+    epsilon: float = EPSILON,
+    prototypes: int = PROTOTYPES,
+) -> nn.Module:
     torch.manual_seed(0)
     if name == "attribute_average":
         return AttributeAverage(CHANNELS, DIM, prototypes).double()
@@ -30,7 +37,9 @@ def build(name: str, ready: bool = True, ratio: float = RATIO, epsilon: float = 
 
 
 def maps(count: int = 2, height: int = 3, width: int = 4) -> torch.Tensor:
-    return torch.randn(count, CHANNELS, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        count, CHANNELS, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
 
 
 def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +49,9 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> tuple[np.n
     x = features @ transform.T
     if name == "attribute_average":
         as_map = x.T.reshape(DIM, *image.shape[1:])
-        return x.mean(0), pooling_alternatives.attribute_average(as_map, pooling.prototypes.detach().numpy(), 10.0)
+        return x.mean(0), pooling_alternatives.attribute_average(
+            as_map, pooling.prototypes.detach().numpy(), 10.0
+        )
     cost = poolings.costs(torch.from_numpy(x), pooling.gsp.prototypes.detach()).numpy()
     pi, rho = poolings.root(cost, RATIO, EPSILON)
     weights = (1 / len(x) - rho) / RATIO
@@ -136,7 +147,10 @@ def test_one_position_is_that_position(name: str) -> None:
 @everyone
 @pytest.mark.parametrize("constant", [0.0, 0.8])
 def test_constant_map_and_duplicate_positions_weigh_the_same(name: str, constant: float) -> None:
-    pooling, features = build(name), torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True)
+    pooling, features = (
+        build(name),
+        torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True),
+    )
     pooled, attributes, _ = pooling(features)
     single = pooling(features.detach()[:, :, :1, :1])
     torch.testing.assert_close(pooled, single[0])
@@ -150,7 +164,11 @@ def test_duplicates_and_order_of_positions_do_not_matter(name: str) -> None:
     pooling, features = build(name), maps()
     order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
     moved = features.flatten(2)[:, :, order].view_as(features)
-    for other in (moved, torch.cat([features, features], dim=2), features.contiguous(memory_format=torch.channels_last)):
+    for other in (
+        moved,
+        torch.cat([features, features], dim=2),
+        features.contiguous(memory_format=torch.channels_last),
+    ):
         for ours, theirs in zip(pooling(features), pooling(other), strict=True):
             torch.testing.assert_close(ours, theirs)
 
@@ -196,8 +214,15 @@ def test_state_that_a_resumed_training_needs_is_in_the_state_dict(name: str) -> 
 
 
 def test_defaults_are_the_published_ones() -> None:
-    makers: list[Callable[[], nn.Module]] = [lambda kind=kind: kind(CHANNELS, 128) for kind in TRANSPORTS.values()]
+    makers: list[Callable[[], nn.Module]] = [
+        lambda kind=kind: kind(CHANNELS, 128) for kind in TRANSPORTS.values()
+    ]
     for make in makers:
         gsp = make().gsp
-        assert (gsp.prototypes.shape, gsp.transport_ratio, gsp.epsilon, len(gsp.memory)) == ((64, 128), 0.3, 5.0, 1024)
+        assert (gsp.prototypes.shape, gsp.transport_ratio, gsp.epsilon, len(gsp.memory)) == (
+            (64, 128),
+            0.3,
+            5.0,
+            1024,
+        )
     assert AttributeAverage(CHANNELS, 128).scale == 10

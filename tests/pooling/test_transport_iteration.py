@@ -1,4 +1,5 @@
-"""The paper's iteration and its closed-form gradient: the iterates themselves, where they lead, and how far 100 of them get."""
+"""The paper's iteration and its closed-form gradient: the iterates themselves, where they lead, and how far
+100 of them get."""
 
 import math
 
@@ -13,13 +14,19 @@ from tests.oracles import poolings as oracle
 
 def costs(positions: int = 9, prototypes: int = 4, seed: int = 0) -> torch.Tensor:
     """Of two images."""
-    return 2 * torch.rand(2, prototypes, positions, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return 2 * torch.rand(
+        2, prototypes, positions, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def layers(ratio: float = 0.3, epsilon: float = 5.0, iterations: int = 100) -> tuple[Gsp, Gsp, Gsp]:
     """The same layer with each solver and gradient."""
     found = []
-    for solver, gradient in (("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")):
+    for solver, gradient in (
+        ("newton", "closed_form"),
+        ("iteration", "closed_form"),
+        ("iteration", "autograd"),
+    ):
         torch.manual_seed(0)
         layer = Gsp(5, 4, ratio, epsilon, 0, 12, solver, iterations, gradient).double()
         layer.initialized.fill_(True)
@@ -49,15 +56,23 @@ def test_closed_form_is_proposition_4_3(ratio: float, epsilon: float) -> None:
     by_pi, by_rho = (torch.randn(t.shape, dtype=torch.float64, generator=generator) for t in (pi, rho))
     (by_cost,) = torch.autograd.grad([pi, rho], cost, [by_pi, by_rho])
     for image in range(2):
-        expected = oracle.iteration_gradient(pi[image].detach(), rho[image].detach(), ratio, epsilon, by_pi[image], by_rho[image])
+        expected = oracle.iteration_gradient(
+            pi[image].detach(), rho[image].detach(), ratio, epsilon, by_pi[image], by_rho[image]
+        )
         torch.testing.assert_close(by_cost[image], expected, rtol=1e-9, atol=1e-13)
 
 
 def test_gradchecks_closed_form_at_the_fixed_point_and_autograd_anywhere() -> None:
-    assert torch.autograd.gradcheck(lambda c: ClosedForm.apply(c, 0.3, 5.0, 500), (costs().requires_grad_(),), fast_mode=True)
-    assert torch.autograd.gradcheck(lambda c: iterate(c, 0.3, 5.0, 3), (costs().requires_grad_(),), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda c: ClosedForm.apply(c, 0.3, 5.0, 500), (costs().requires_grad_(),), fast_mode=True
+    )
+    assert torch.autograd.gradcheck(
+        lambda c: iterate(c, 0.3, 5.0, 3), (costs().requires_grad_(),), fast_mode=True
+    )
     for layer in layers(iterations=60)[1:]:
-        assert torch.autograd.gradcheck(lambda f, layer=layer: layer(f), (maps().requires_grad_(),), fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda f, layer=layer: layer(f), (maps().requires_grad_(),), fast_mode=True
+        )
 
 
 @pytest.mark.parametrize("scale", [0.1, 2.0])  # inside the unit ball, and mostly clipped
@@ -100,7 +115,10 @@ def test_after_100_steps_a_hard_selection_is_far_from_its_plan() -> None:
 
 def test_single_precision_survives_large_epsilon() -> None:
     for epsilon in (20.0, 100.0, 1000.0):
-        single, double = iterate(costs().float(), 0.3, epsilon, 100), iterate(costs().float().double(), 0.3, epsilon, 100)
+        single, double = (
+            iterate(costs().float(), 0.3, epsilon, 100),
+            iterate(costs().float().double(), 0.3, epsilon, 100),
+        )
         for one, other in zip(single, double, strict=True):
             assert one.isfinite().all()
             assert float((one.double() - other).abs().max()) < 1e-6 * epsilon
@@ -148,7 +166,11 @@ def test_until_initialised_the_iteration_is_the_average_too() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"solver": "sinkhorn"}, "newton or iteration"), ({"gradient": "none"}, "closed_form or autograd"), ({"iterations": 0}, "positive")],
+    [
+        ({"solver": "sinkhorn"}, "newton or iteration"),
+        ({"gradient": "none"}, "closed_form or autograd"),
+        ({"iterations": 0}, "positive"),
+    ],
 )
 def test_settings_without_a_meaning_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
