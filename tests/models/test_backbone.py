@@ -34,7 +34,9 @@ def trained(name: str, **arguments: object) -> nn.Module:
         ("test_vit", {"img_size": 64, "patch_size": 8}, (-1, 1), [(64, 8, 8), (64, 8, 8)]),
     ],
 )
-def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[int, ...], shapes: list[tuple[int, ...]]) -> None:
+def test_maps_of_the_stages_asked_for(
+    name: str, arguments: dict, stages: tuple[int, ...], shapes: list[tuple[int, ...]]
+) -> None:
     network = Backbone(name, arguments=arguments, stages=stages)
     features = network(torch.randn(2, 3, 64, 64))
     assert [tuple(found.shape[1:]) for found in features.maps] == shapes
@@ -43,9 +45,16 @@ def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[
 
 @pytest.mark.parametrize(
     ("name", "channels"),
-    [("mobilenetv2_100", 1280), ("efficientnet_b0", 1280), ("mobilenetv3_large_100", 960), ("mobilenetv3_small_050", 288)],
+    [
+        ("mobilenetv2_100", 1280),
+        ("efficientnet_b0", 1280),
+        ("mobilenetv3_large_100", 960),
+        ("mobilenetv3_small_050", 288),
+    ],
 )
-def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(name: str, channels: int) -> None:
+def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(
+    name: str, channels: int
+) -> None:
     source = trained(name)
     count = len(source.feature_info)
     network = Backbone(name, stages=tuple(range(count))).eval()
@@ -68,7 +77,9 @@ def test_a_closing_convolution_that_no_map_needs_is_removed() -> None:
     assert not any(key.startswith(("conv_head", "bn2")) for key in network.network.state_dict())
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"]
+)
 @pytest.mark.parametrize("stages", [(-1,), (-2, -1), (-2,)])
 def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...]) -> None:
     network = Backbone(name, stages=stages)
@@ -132,7 +143,12 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
     network = Backbone("test_resnet", batch_norm="fixed").train()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     network(torch.randn(4, 3, 64, 64)).maps[0].square().sum().backward()
-    norms = {f"{path}.{name}" for path, module in network.named_modules() if isinstance(module, _BatchNorm) for name, _ in module.named_parameters()}
+    norms = {
+        f"{path}.{name}"
+        for path, module in network.named_modules()
+        if isinstance(module, _BatchNorm)
+        for name, _ in module.named_parameters()
+    }
     assert len(norms) > 20
     assert {key for key, parameter in network.named_parameters() if parameter.grad is None} == norms
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
@@ -149,7 +165,9 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
         ("test_convnext", None, "stem.0.weight", "stages.3.blocks.1.mlp.fc2.bias"),
     ],
 )
-def test_layers_go_from_the_stem_to_the_last_block(name: str, count: int | None, first: str, last: str) -> None:
+def test_layers_go_from_the_stem_to_the_last_block(
+    name: str, count: int | None, first: str, last: str
+) -> None:
     with torch.device("meta"):
         network = Backbone(name)
     layers = network.layers()
@@ -163,11 +181,13 @@ def test_layers_go_from_the_stem_to_the_last_block(name: str, count: int | None,
 def test_a_network_whose_layers_nobody_names_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Backbone("test_resnet")
     monkeypatch.delattr(type(network.network), "group_matcher")
-    with pytest.raises(ValueError, match="timm does not say what the layers of test_resnet are"):
+    with pytest.raises(ValueError, match="timm does not define the layers of test_resnet"):
         network.layers()
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "half safetensors without classifier", "pth", "pth of a training"])
+@pytest.mark.parametrize(
+    "kind", ["safetensors", "half safetensors without classifier", "pth", "pth of a training"]
+)
 @pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_vit"])
 def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: str, name: str) -> None:
     source = trained(name)
@@ -177,13 +197,27 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
         save_file(state, path)
     elif "half" in kind:
         classifier = source.default_cfg["classifier"]
-        save_file({k: v.half() if v.is_floating_point() else v for k, v in state.items() if not k.startswith(f"{classifier}.")}, path)
+        save_file(
+            {
+                k: v.half() if v.is_floating_point() else v
+                for k, v in state.items()
+                if not k.startswith(f"{classifier}.")
+            },
+            path,
+        )
     else:
-        torch.save(state if kind == "pth" else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3}, path)
+        torch.save(
+            state
+            if kind == "pth"
+            else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3},
+            path,
+        )
     loaded = Backbone(name, pretrained=True, checkpoint=path).eval()
     size = 64 if name != "test_vit" else 160
     images = torch.randn(2, 3, size, size)
-    expected = source.forward_intermediates(images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True)[0]
+    expected = source.forward_intermediates(
+        images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True
+    )[0]
     if name == "test_efficientnet":  # behind its closing convolution
         expected = source.forward_features(images)
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if "half" in kind else {"rtol": 1e-5, "atol": 1e-6}
@@ -193,19 +227,34 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
 
 def test_a_checkpoint_of_another_image_size_has_its_positions_resampled(tmp_path: Path) -> None:
     source = trained("test_vit")
-    save_file({key: value.contiguous() for key, value in source.state_dict().items()}, tmp_path / "weights.safetensors")
+    save_file(
+        {key: value.contiguous() for key, value in source.state_dict().items()},
+        tmp_path / "weights.safetensors",
+    )
     loaded = Backbone("test_vit", checkpoint=tmp_path / "weights.safetensors", arguments={"img_size": 64})
     assert loaded.network.pos_embed.shape[1] == 1 + 16
 
 
-def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tokens_kept(tmp_path: Path) -> None:
+def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tokens_kept(
+    tmp_path: Path,
+) -> None:
     source = trained("deit_tiny_distilled_patch16_224", img_size=64, depth=1)
     torch.save({"model": source.state_dict()}, tmp_path / "weights.pth")
-    loaded = Backbone("deit_tiny_distilled_patch16_224", checkpoint=tmp_path / "weights.pth", arguments={"img_size": 96, "depth": 1})
+    loaded = Backbone(
+        "deit_tiny_distilled_patch16_224",
+        checkpoint=tmp_path / "weights.pth",
+        arguments={"img_size": 96, "depth": 1},
+    )
     found, given = loaded.network.pos_embed.detach(), source.pos_embed.detach()
     assert found.shape[1] == 2 + 36
     assert torch.equal(found[:, :2], given[:, :2])
-    grid = functional.interpolate(given[:, 2:].transpose(1, 2).unflatten(2, (4, 4)), (6, 6), mode="bicubic", antialias=True, align_corners=False)
+    grid = functional.interpolate(
+        given[:, 2:].transpose(1, 2).unflatten(2, (4, 4)),
+        (6, 6),
+        mode="bicubic",
+        antialias=True,
+        align_corners=False,
+    )
     torch.testing.assert_close(found[:, 2:], grid.flatten(2).transpose(1, 2))
     assert loaded.input_size == (96, 96)
 
@@ -214,7 +263,9 @@ def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
     torch.manual_seed(0)
     arguments = {"img_size": 64, "depth": 2}
     fixed = Backbone("deit_tiny_patch16_224", arguments=arguments).eval()
-    dynamic = Backbone("deit_tiny_patch16_224", arguments=arguments | {"dynamic_img_size": True}, stages=(0, -1)).eval()
+    dynamic = Backbone(
+        "deit_tiny_patch16_224", arguments=arguments | {"dynamic_img_size": True}, stages=(0, -1)
+    ).eval()
     dynamic.network.load_state_dict(fixed.network.state_dict())
     assert (fixed.input_size, dynamic.input_size) == ((64, 64), None)
     images = torch.randn(2, 3, 64, 64)
@@ -228,7 +279,9 @@ def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
 def test_the_class_token_of_a_distilled_network_is_never_averaged_with_its_neighbour() -> None:
     torch.manual_seed(0)
     for training in (False, True):
-        network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).train(training)
+        network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).train(
+            training
+        )
         images = torch.randn(2, 3, 32, 32)
         first, second = network.network.forward_features(images)[:, :2].unbind(1)
         assert float((first - second).detach().abs().max()) > 0.1
@@ -242,14 +295,22 @@ def test_a_checkpoint_of_another_network_names_what_does_not_fit(tmp_path: Path)
     save_file(state, tmp_path / "weights.safetensors")
     with pytest.raises(ValueError, match=r"weights\.safetensors does not fit test_resnet") as caught:
         Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
-    for part in ("1 missing (conv1.0.weight)", "1 unexpected (mistaken)", "1 of another shape (layer1.0.conv1.weight (1,), expected"):
+    for part in (
+        "1 missing (conv1.0.weight)",
+        "1 unexpected (mistaken)",
+        "1 of another shape (layer1.0.conv1.weight (1,), expected",
+    ):
         assert part in str(caught.value)
 
 
 def test_a_missing_checkpoint_and_one_that_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none\.pth of test_resnet is not there"):
+    with pytest.raises(FileNotFoundError, match=r"none\.pth of test_resnet is missing"):
         Backbone("test_resnet", checkpoint=tmp_path / "none.pth")
-    for name, content in (("text.safetensors", b"not tensors"), ("text.pth", b"not tensors"), ("empty.pth", b"")):
+    for name, content in (
+        ("text.safetensors", b"not tensors"),
+        ("text.pth", b"not tensors"),
+        ("empty.pth", b""),
+    ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} is neither"):
             Backbone("test_resnet", checkpoint=tmp_path / name)
@@ -271,11 +332,14 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capsys: pyt
     ("arguments", "message"),
     [
         ({"name": "resnet5"}, "timm has no network 'resnet5'. Did you mean resnet5"),
-        ({"name": "test_resnet", "stages": (5,)}, "has 5 feature maps, numbered 0 to 4"),
+        ({"name": "test_resnet", "stages": (5,)}, "has 5 feature maps, 0 to 4"),
         ({"name": "test_resnet", "stages": ()}, "has 5 feature maps"),
-        ({"name": "test_resnet", "arguments": {"colour": 1}}, "timm cannot build test_resnet with {'colour': 1}: TypeError"),
+        (
+            {"name": "test_resnet", "arguments": {"colour": 1}},
+            "timm cannot build test_resnet with {'colour': 1}: TypeError",
+        ),
         ({"name": "test_resnet", "arguments": {"output_stride": 5}}, "timm cannot build test_resnet"),
-        ({"name": "test_resnet", "arguments": {"num_classes": 5}}, "are set by this project"),
+        ({"name": "test_resnet", "arguments": {"num_classes": 5}}, "which this project sets"),
         ({"name": "resnet18.none"}, "Invalid pretrained tag"),
     ],
 )
@@ -290,5 +354,7 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("no route")
 
     monkeypatch.setattr(backbone.timm, "create_model", offline)
-    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.tv_in1k.*`checkpoint`"):
+    with pytest.raises(
+        FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.tv_in1k.*`checkpoint`"
+    ):
         Backbone("resnet50.tv_in1k", pretrained=True)

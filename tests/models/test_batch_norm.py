@@ -1,4 +1,5 @@
-"""Batch norm over workers: torch's own with one worker, the statistics and gradients of the whole batch with several, frozen where asked."""
+"""Batch norm over workers: torch's own with one worker, the statistics and gradients of the whole batch with
+several, frozen where asked."""
 
 import multiprocessing
 from pathlib import Path
@@ -37,7 +38,8 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    """Images whose statistics differ between the slices, and a weight per output that makes every row's gradient another one."""
+    """Images whose statistics differ between the slices, and a weight per output that makes every row's
+    gradient another one."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(sum(ROWS), 2, 2, 2, generator=generator, dtype=torch.float64)
     images[ROWS[0] :] = images[ROWS[0] :] * 3 + 5
@@ -62,9 +64,15 @@ def test_one_worker_is_torch_itself_to_the_byte() -> None:
 
 
 def test_replacing_keeps_parameters_names_and_the_fused_activation() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 1), timm.layers.BatchNormAct2d(4), nn.Sequential(nn.BatchNorm2d(4, eps=0.1)))
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 1), timm.layers.BatchNormAct2d(4), nn.Sequential(nn.BatchNorm2d(4, eps=0.1))
+    )
     x = torch.randn(2, 3, 4, 4)
-    expected, parameters, names = module.eval()(x), set(map(id, module.parameters())), list(module.state_dict())
+    expected, parameters, names = (
+        module.eval()(x),
+        set(map(id, module.parameters())),
+        list(module.state_dict()),
+    )
     replaced = synchronise(module)
     assert isinstance(replaced[1], SynchronisedBatchNorm)
     assert isinstance(replaced[2][0], SynchronisedBatchNorm)
@@ -99,14 +107,22 @@ def _work(rank: int, directory: str) -> None:
         own = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
         layers, slice_of_images = network(), images[own].requires_grad_()
         y = layers(slice_of_images)
-        # What the gather before a loss hands back to each worker: its own rows of the gradient, times the number of workers.
+        # What the gather before a loss hands back to each worker: its own rows of the gradient, times the
+        # number of workers.
         y.backward(2 * weights[own])
-        found = {"y": y.detach(), "images": slice_of_images.grad, **{name: p.grad for name, p in layers.named_parameters()}}
+        found = {
+            "y": y.detach(),
+            "images": slice_of_images.grad,
+            **{name: p.grad for name, p in layers.named_parameters()},
+        }
         single = SynchronisedBatchNorm(2, affine=False).to(torch.bfloat16)
         found["half"] = single(images[own].bfloat16()).float()
         layers.eval()
         found["eval"] = layers(images[:1]).detach()
-        torch.save(found | {f"state {name}": value for name, value in layers.state_dict().items()}, Path(directory) / f"{rank}.pt")
+        torch.save(
+            found | {f"state {name}": value for name, value in layers.state_dict().items()},
+            Path(directory) / f"{rank}.pt",
+        )
     finally:
         dist.destroy_process_group()
 
@@ -117,11 +133,17 @@ def test_two_workers_compute_what_one_does(two_workers: list[dict[str, Tensor]])
     layers = network()
     y = layers(images)
     y.backward(weights)
-    torch.testing.assert_close(torch.cat([found["y"] for found in two_workers]), y.detach(), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(torch.cat([found["images"] for found in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        torch.cat([found["y"] for found in two_workers]), y.detach(), rtol=1e-12, atol=1e-12
+    )
+    torch.testing.assert_close(
+        torch.cat([found["images"] for found in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12
+    )
     for name, parameter in layers.named_parameters():
         average = (two_workers[0][name] + two_workers[1][name]) / 2
-        torch.testing.assert_close(average, parameter.grad, rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            average, parameter.grad, rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
+        )
     for name, value in layers.state_dict().items():
         torch.testing.assert_close(two_workers[0][f"state {name}"], value, rtol=1e-12, atol=1e-12)
 
@@ -139,7 +161,9 @@ def test_statistics_are_those_of_the_definition(two_workers: list[dict[str, Tens
     x = layers[0](images).detach().numpy()
     _, mean, variance = oracle.batch_norm(x, np.ones(3), np.zeros(3), 1e-5)
     np.testing.assert_allclose(two_workers[0]["state 1.running_mean"].numpy(), 0.1 * mean, rtol=1e-12)
-    np.testing.assert_allclose(two_workers[0]["state 1.running_var"].numpy(), 0.9 + 0.1 * variance, rtol=1e-12)
+    np.testing.assert_allclose(
+        two_workers[0]["state 1.running_var"].numpy(), 0.9 + 0.1 * variance, rtol=1e-12
+    )
 
 
 def test_half_precision_is_normalised_in_single(two_workers: list[dict[str, Tensor]]) -> None:

@@ -32,18 +32,24 @@ def test_gradients_of_the_residuals() -> None:
 
 def test_gradient_of_features_that_are_no_contiguous_memory() -> None:
     tokens = draw(2, 5, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: coded_residuals(t.transpose(1, 2), draw(4, 3, seed=1)), (tokens,))
+    assert torch.autograd.gradcheck(
+        lambda t: coded_residuals(t.transpose(1, 2), draw(4, 3, seed=1)), (tokens,)
+    )
 
 
 def test_far_correlations_keep_value_and_gradient() -> None:
     """Softplus is straight at +800 and 0 at -800, where its exponential overflows."""
-    features = torch.tensor([[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True)  # (1, L = 2, P = 2)
+    features = torch.tensor(
+        [[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True
+    )  # (1, L = 2, P = 2)
     centres = torch.tensor([[20.0, 0.0]], dtype=torch.float64, requires_grad=True)
     residuals = coded_residuals(features, centres)
     torch.testing.assert_close(residuals, torch.tensor([[[800.0 * 20, 0]]], dtype=torch.float64))
     residuals[0, 0, 0].backward()
     # d/dx [x.c (x - c)] = c (x - c) + x.c on the first axis at the near position, 0 at the far one
-    torch.testing.assert_close(features.grad, torch.tensor([[[20.0 * 20 + 800, 0], [0.0, 0.0]]], dtype=torch.float64))
+    torch.testing.assert_close(
+        features.grad, torch.tensor([[[20.0 * 20 + 800, 0], [0.0, 0.0]]], dtype=torch.float64)
+    )
     torch.testing.assert_close(centres.grad, torch.tensor([[40.0 * 20 - 800, 0.0]], dtype=torch.float64))
 
 
@@ -51,14 +57,20 @@ def parts(head: CodedResidualTransform) -> list[np.ndarray]:
     """Its weights as the oracle takes them, a shared network once per prototype."""
     count, networks = len(head.prototypes), len(head.first_weight)
     first, bias, second = head.first_weight, head.first_bias.view(networks, -1), head.second_weight
-    tensors = [head.prototypes, *(t.expand(count, *t.shape[1:]) for t in (first, bias, second)), head.second_bias]
+    tensors = [
+        head.prototypes,
+        *(t.expand(count, *t.shape[1:]) for t in (first, bias, second)),
+        head.second_bias,
+    ]
     return [tensor.detach().numpy() for tensor in tensors]
 
 
 @pytest.mark.parametrize("shared_network", [False, True])
 @pytest.mark.parametrize("prototypes", [1, 3])
 def test_transform_is_the_mean_of_the_networks(prototypes: int, shared_network: bool) -> None:
-    head = CodedResidualTransform(channels=4, prototypes=prototypes, dim=6, hidden=5, shared_network=shared_network).double()
+    head = CodedResidualTransform(
+        channels=4, prototypes=prototypes, dim=6, hidden=5, shared_network=shared_network
+    ).double()
     assert len(head.first_weight) == (1 if shared_network else prototypes)
     features = draw(2, 4, 3, 2)
     expected = oracle.coded_residual_transform(features.flatten(2).transpose(1, 2).numpy(), *parts(head))
@@ -69,7 +81,9 @@ def test_transform_is_the_mean_of_the_networks(prototypes: int, shared_network: 
 @pytest.mark.parametrize("shared_network", [False, True])
 @pytest.mark.parametrize("prototypes", [1, 2])
 def test_gradients_of_the_transform(prototypes: int, shared_network: bool) -> None:
-    head = CodedResidualTransform(channels=3, prototypes=prototypes, dim=2, hidden=3, shared_network=shared_network).double()
+    head = CodedResidualTransform(
+        channels=3, prototypes=prototypes, dim=2, hidden=3, shared_network=shared_network
+    ).double()
     assert torch.autograd.gradcheck(call(head), (draw(2, 3, 2, 2).requires_grad_(), *head.parameters()))
 
 
@@ -90,7 +104,9 @@ def test_branches_apart_are_transforms_of_their_own(shared_network: bool) -> Non
     positions = features.flatten(2).transpose(1, 2).numpy()
     for found, transform, dim in zip(head(features), head.transforms, (5, 7), strict=True):
         assert found.shape == (2, dim)
-        np.testing.assert_allclose(found.detach().numpy(), oracle.coded_residual_transform(positions, *parts(transform)), rtol=1e-12)
+        np.testing.assert_allclose(
+            found.detach().numpy(), oracle.coded_residual_transform(positions, *parts(transform)), rtol=1e-12
+        )
     assert [tuple(prototypes.shape) for prototypes in head.prototypes] == [(3, 4), (2, 4)]
     assert len({id(prototypes) for prototypes in head.prototypes}) == 2
     assert torch.autograd.gradcheck(call(head), (features.requires_grad_(), *head.parameters()))
@@ -99,12 +115,16 @@ def test_branches_apart_are_transforms_of_their_own(shared_network: bool) -> Non
 @pytest.mark.parametrize("prototypes", [1, 3])
 @pytest.mark.parametrize("shared_network", [False, True])
 def test_shared_branches_share_all_but_the_last_layer(prototypes: int, shared_network: bool) -> None:
-    head = CodedResidualBranches(4, (prototypes,) * 2, (2, 5), (3, 3), shared=True, shared_network=shared_network).double()
+    head = CodedResidualBranches(
+        4, (prototypes,) * 2, (2, 5), (3, 3), shared=True, shared_network=shared_network
+    ).double()
     features = draw(2, 4, 3, 2)
     positions = features.flatten(2).transpose(1, 2).numpy()
     centres, first, first_bias, second, second_bias = parts(head.transforms[0])
     for found, columns in zip(head(features), (slice(0, 2), slice(2, 7)), strict=True):
-        expected = oracle.coded_residual_transform(positions, centres, first, first_bias, second[..., columns], second_bias[columns])
+        expected = oracle.coded_residual_transform(
+            positions, centres, first, first_bias, second[..., columns], second_bias[columns]
+        )
         np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
     assert len(head.prototypes) == 2
     assert head.prototypes[0] is head.prototypes[1]
@@ -120,7 +140,8 @@ def test_the_first_branch_alone_is_what_it_is_among_both(shared: bool) -> None:
 
 
 def test_parameters_of_the_heads_of_the_paper() -> None:
-    """64 prototypes of 512 channels, hidden width 512: 21 million for D = 128, 50 for D = 1024, as the fact sheet has it; shared, the sum less 17."""
+    """64 prototypes of 512 channels, hidden width 512: 21 million for D = 128, 50 for D = 1024, as the fact
+    sheet has it; shared, the sum less 17."""
 
     def count(dims: tuple[int, ...], **sharing: bool) -> int:
         with torch.device("meta"):
@@ -128,7 +149,10 @@ def test_parameters_of_the_heads_of_the_paper() -> None:
         return sum(parameter.numel() for parameter in head.parameters())
 
     network = 512 * 512 + 512
-    assert (count((128,)), count((1024,))) == (64 * (512 + network + 512 * 128) + 128, 64 * (512 + network + 512 * 1024) + 1024)
+    assert (count((128,)), count((1024,))) == (
+        64 * (512 + network + 512 * 128) + 128,
+        64 * (512 + network + 512 * 1024) + 1024,
+    )
     assert (round(count((128,)) / 1e6), round(count((1024,)) / 1e6)) == (21, 50)
     assert count((128, 1024)) == count((128,)) + count((1024,))
     assert count((128, 1024), shared=True) == count((128,)) + count((1024,)) - 64 * (512 + network)
@@ -138,13 +162,15 @@ def test_parameters_of_the_heads_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("prototypes", "dims", "hidden", "message"),
     [
-        ((49, 64), (128, 1024), (128, 128), "share their weights need the same prototypes"),
-        ((64, 64), (128, 1024), (128, 256), "share their weights need the same prototypes and hidden width"),
-        ((64,), (128, 1024), (128, 128), "must name the same branches"),
-        ((), (), (), "must name the same branches"),
+        ((49, 64), (128, 1024), (128, 128), "need equal prototypes"),
+        ((64, 64), (128, 1024), (128, 256), "need equal prototypes and hidden widths"),
+        ((64,), (128, 1024), (128, 128), "differ in length"),
+        ((), (), (), "differ in length"),
     ],
 )
-def test_branches_that_cannot_be_are_refused(prototypes: tuple, dims: tuple, hidden: tuple, message: str) -> None:
+def test_branches_that_cannot_be_are_refused(
+    prototypes: tuple, dims: tuple, hidden: tuple, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         CodedResidualBranches(8, prototypes, dims, hidden, shared=True)
 
@@ -154,7 +180,9 @@ class Largest(TorchDispatchMode):
 
     elements = 0
 
-    def __torch_dispatch__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
+    def __torch_dispatch__(
+        self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor):
@@ -162,21 +190,33 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("sharing", [{}, {"shared": True}, {"shared_network": True}, {"shared": True, "shared_network": True}])
+@pytest.mark.parametrize(
+    "sharing", [{}, {"shared": True}, {"shared_network": True}, {"shared": True, "shared_network": True}]
+)
 def test_the_differences_of_features_and_prototypes_never_exist(sharing: dict[str, bool]) -> None:
     batch, channels, positions, prototypes = 4, 24, 36, 12
     head = CodedResidualBranches(channels, (prototypes,) * 2, (8, 16), (8, 8), **sharing)
     features = draw(batch, channels, 6, 6).float().requires_grad_()
     with Largest() as largest:
         torch.autograd.backward(head(features), [torch.ones(batch, 8), torch.ones(batch, 16)])
-    kept = [batch * prototypes * channels, batch * prototypes * positions, features.numel(), *(parameter.numel() for parameter in head.parameters())]
+    kept = [
+        batch * prototypes * channels,
+        batch * prototypes * positions,
+        features.numel(),
+        *(parameter.numel() for parameter in head.parameters()),
+    ]
     assert 0 < largest.elements <= max(kept) < batch * prototypes * positions * channels / 9
 
 
 def test_each_network_starts_like_a_linear_layer_of_its_own_fan_in() -> None:
     torch.manual_seed(0)
     head = CodedResidualTransform(channels=64, prototypes=8, dim=32, hidden=16)
-    for weight, fan_in in ((head.prototypes, 64), (head.first_weight, 64), (head.first_bias, 64), (head.second_weight, 16)):
+    for weight, fan_in in (
+        (head.prototypes, 64),
+        (head.first_weight, 64),
+        (head.first_bias, 64),
+        (head.second_weight, 16),
+    ):
         bound = fan_in**-0.5
         assert 0.9 * bound < float(weight.detach().abs().max()) <= bound
     assert float(head.second_bias.detach().abs().max()) <= 16**-0.5
@@ -184,7 +224,10 @@ def test_each_network_starts_like_a_linear_layer_of_its_own_fan_in() -> None:
 
 def test_biases_have_one_dimension_so_that_weight_decay_leaves_them_alone() -> None:
     head = CodedResidualTransform(channels=4, prototypes=3, dim=2, hidden=2)
-    assert {name for name, parameter in head.named_parameters() if parameter.ndim == 1} == {"first_bias", "second_bias"}
+    assert {name for name, parameter in head.named_parameters() if parameter.ndim == 1} == {
+        "first_bias",
+        "second_bias",
+    }
 
 
 @pytest.mark.parametrize("sharing", [{}, {"shared": True}, {"shared_network": True}])

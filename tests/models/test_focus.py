@@ -14,7 +14,9 @@ def test_each_square_of_four_becomes_four_channels() -> None:
     found = layer(fine, coarse)
     assert found.shape[1] == layer.out_channels == 17
     for image in range(2):
-        np.testing.assert_array_equal(found[image].numpy(), oracle.focus(fine[image].numpy(), coarse[image].numpy()))
+        np.testing.assert_array_equal(
+            found[image].numpy(), oracle.focus(fine[image].numpy(), coarse[image].numpy())
+        )
 
 
 def test_shape_of_the_paper() -> None:
@@ -24,7 +26,10 @@ def test_shape_of_the_paper() -> None:
 
 
 def test_gradients() -> None:
-    fine, coarse = torch.randn(2, 2, 4, 2, dtype=torch.float64, requires_grad=True), torch.randn(2, 1, 2, 1, dtype=torch.float64, requires_grad=True)
+    fine, coarse = (
+        torch.randn(2, 2, 4, 2, dtype=torch.float64, requires_grad=True),
+        torch.randn(2, 1, 2, 1, dtype=torch.float64, requires_grad=True),
+    )
     assert torch.autograd.gradcheck(Focus(2, 1), (fine, coarse))
 
 
@@ -34,5 +39,5 @@ def test_half_precision_is_kept_as_it_is() -> None:
 
 
 def test_maps_that_are_no_neighbours_are_refused() -> None:
-    with pytest.raises(ValueError, match="a fine map of 16 x 16 beside a coarse one of 8 x 8, got 15 x 15"):
+    with pytest.raises(ValueError, match="a fine map of 16 x 16 for a coarse map of 8 x 8, got 15 x 15"):
         Focus(4, 8)(torch.zeros(1, 4, 15, 15), torch.zeros(1, 8, 8, 8))

@@ -1,4 +1,5 @@
-"""The guard around torchvision: a healthy installation is left alone, a missing operator is declared, any other failure stays one."""
+"""The guard around torchvision: a healthy installation is left alone, a missing operator is declared, any
+other failure stays one."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from pipeline.models.backbone import timm
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Replaces the import of torchvision by one that raises the given errors in turn, then succeeds; returns the record of its calls."""
+    """Replaces the import of torchvision by one that raises the given errors in turn, then succeeds; returns
+    the record of its calls."""
 
     def install(*errors: Exception) -> list[str]:
         calls: list[str] = []
@@ -57,7 +59,9 @@ def test_missing_operators_are_declared_and_the_import_repeated(imports: Callabl
     assert "iou_threshold" in str(torch.ops.torchvision.nms.default._schema)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), ModuleNotFoundError("No module named 'torchvision'")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of memory"), ModuleNotFoundError("No module named 'torchvision'")]
+)
 def test_any_other_failure_stays_one(imports: Callable[..., list[str]], error: Exception) -> None:
     calls = imports(error)
     with pytest.raises(type(error), match=str(error)):
