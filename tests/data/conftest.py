@@ -18,7 +18,9 @@ def make_picture(width: int, height: int, seed: int = 0) -> np.ndarray:
     frequency[0, 0] = 1
     planes = []
     for _ in range(4):
-        spectrum = (generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)) / frequency**1.5
+        spectrum = (
+            generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)
+        ) / frequency**1.5
         spectrum[0, 0] = 0
         plane = np.fft.irfft2(spectrum, (height, width))
         planes.append(plane / plane.std())
@@ -64,5 +66,11 @@ def write_shards(directory: Path, rows: int) -> None:
                 image = image.convert("L")
             exif = Image.Exif()
             exif[0x0112] = 6 if row % 5 == 0 else 1
-            writer.add(encode(image, quality=90, exif=exif).tobytes(), row // 6, "train", f"{names[row // 6]}/{row}.jpg", *image.size)
+            writer.add(
+                encode(image, quality=90, exif=exif).tobytes(),
+                row // 6,
+                "train",
+                f"{names[row // 6]}/{row}.jpg",
+                *image.size,
+            )
         writer.finish({"dataset": "pictures"})

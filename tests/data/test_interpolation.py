@@ -1,4 +1,5 @@
-"""Bicubic resizing: the kernel of Pillow within two grey levels, in training and testing, at all factors; what it does at hard edges."""
+"""Bicubic resizing: the kernel of Pillow within two grey levels, in training and testing, at all factors;
+what it does at hard edges."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +20,8 @@ PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 
 
 def pillow(picture: np.ndarray, width: int, height: int) -> np.ndarray:
-    """In two calls: rows before columns. In one, Pillow 13 takes the other order where that is cheaper; Pillow 12 never does."""
+    """In two calls: rows before columns. In one, Pillow 13 takes the other order where that is cheaper;
+    Pillow 12 never does."""
     rows = Image.fromarray(picture).resize((width, picture.shape[0]), Image.Resampling.BICUBIC)
     return np.asarray(rows.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
 
@@ -38,7 +40,8 @@ def psnr(difference: np.ndarray) -> float:
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:
-    """Stated bound: two grey levels, one for all but one pixel in ten thousand, PSNR above 60 dB, enlarging and shrinking up to 14 times."""
+    """Stated bound: two grey levels, one for all but one pixel in ten thousand, PSNR above 60 dB, enlarging
+    and shrinking up to 14 times."""
     input = Input(size=size, resize=None, interpolation="bicubic")
     source, out = picture(*shape), np.empty((3, size, size), np.uint8)
     for key in range(6):
@@ -54,7 +57,9 @@ def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int]
 
 @pytest.mark.parametrize(("size", "resize"), [(64, 72), (224, 256), (384, None)])
 @pytest.mark.parametrize("shape", [(500, 375), (375, 501), (61, 97)])
-def test_test_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int, resize: int | None) -> None:
+def test_test_pixels_against_pillow(
+    picture: Picture, shape: tuple[int, int], size: int, resize: int | None
+) -> None:
     """torchvision's Resize and CenterCrop with bicubic interpolation, spelled out with Pillow."""
     source, out = picture(*shape), np.empty((3, size, size), np.uint8)
     width, height = shape
@@ -62,14 +67,18 @@ def test_test_pixels_against_pillow(picture: Picture, shape: tuple[int, int], si
     target = (shorter, shorter * height // width) if width <= height else (shorter * width // height, shorter)
     left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
     crop_for_testing(source, Input(size=size, resize=resize, interpolation="bicubic"), out)
-    difference = np.abs(out.transpose(1, 2, 0).astype(int) - pillow(source, *target)[top : top + size, left : left + size])
+    difference = np.abs(
+        out.transpose(1, 2, 0).astype(int) - pillow(source, *target)[top : top + size, left : left + size]
+    )
     assert difference.max() <= 2
     assert (difference > 1).mean() < 1e-4
     assert psnr(difference) > 60
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize(("width", "height", "size"), [(17, 9, 32), (40, 61, 24), (61, 40, 64), (1, 1, 8), (3, 200, 16)])
+@pytest.mark.parametrize(
+    ("width", "height", "size"), [(17, 9, 32), (40, 61, 24), (61, 40, 64), (1, 1, 8), (3, 200, 16)]
+)
 def test_pixels_against_the_definition(interpolation: str, width: int, height: int, size: int) -> None:
     """Black and white noise, the worst there is: all of the overshoot is clamped."""
     source = np.random.default_rng(0).integers(0, 2, (height, width, 3)).astype(np.uint8) * 255
@@ -77,7 +86,8 @@ def test_pixels_against_the_definition(interpolation: str, width: int, height: i
 
 
 def test_overshoot_is_clamped() -> None:
-    """Beside a hard edge the cubic filter leaves the range of the pixels; in bytes it must stay black or white, not wrap around."""
+    """Beside a hard edge the cubic filter leaves the range of the pixels; in bytes it must stay black or
+    white, not wrap around."""
     edge = np.zeros((16, 16, 3), np.uint8)
     edge[:, 8:] = 255
     enlarged = whole(edge, 64, "bicubic")
@@ -101,10 +111,15 @@ def test_a_plain_picture_stays_plain(interpolation: str) -> None:
     """Weights sum to 1 in the kernel's integers as well."""
     for grey in (0, 1, 77, 128, 254, 255):
         for width, height, size in ((500, 375, 224), (40, 30, 224), (50, 1, 50)):
-            assert set(np.unique(whole(np.full((height, width, 3), grey, np.uint8), size, interpolation))) == {grey}
+            assert set(
+                np.unique(whole(np.full((height, width, 3), grey, np.uint8), size, interpolation))
+            ) == {grey}
 
 
 @pytest.mark.parametrize("dataset", ["cub", "parts", "landmarks"])
 def test_recipes_resize_as_their_authors(dataset: str) -> None:
-    found = {method: resolve(PARAMS, dataset, method).input.interpolation for method in ("irt_o", "irt_l", "irt_r", "crt", "multihead", "gsp", "ms")}
+    found = {
+        method: resolve(PARAMS, dataset, method).input.interpolation
+        for method in ("irt_o", "irt_l", "irt_r", "crt", "multihead", "gsp", "ms")
+    }
     assert {method for method, filter in found.items() if filter == "bicubic"} == {"irt_o", "irt_l", "irt_r"}

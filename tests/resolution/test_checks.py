@@ -135,7 +135,7 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
         "run.sweeps": [],
         "datasets.my-birds": {"source": {"kind": "folder"}, "recipe": {"backbone": {"name": "test_resnet"}}},
     }
-    message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
+    message = r"A batch needs 16 classes, but only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, changes)))
 
