@@ -10,7 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
+from pipeline.evaluation.statistics.comparison import Comparison, compare
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
 from pipeline.report import comparison
 from pipeline.report.comparison import Pair, compare_methods, lead_of
 from pipeline.report.inputs import Inputs, read_inputs
@@ -47,9 +50,7 @@ def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
     assert [pair.adjusted for pair in pairs] == pytest.approx(holm(p_values))
 
 
-def test_many_pairs_need_more_sign_flips_but_no_more_resamples(
-    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_pairs_need_more_sign_flips_but_no_more_resamples(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "MAX_RESAMPLES", 250)
     runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
     values = dict(zip(METHODS, runs.values[:, None], strict=True))
@@ -76,8 +77,8 @@ def test_significance_needs_interval_and_p_value(compared: Pair, better: str | N
 
 
 def test_several_seeds_must_agree() -> None:
-    sure = Average(0.02, 0.01, 0.01, 0.03, "seeds (t)")
-    unsure = Average(0.02, 0.1, -0.3, 0.3, "seeds (t)")
+    sure = Average(0.02, 0.01, 0.01, 0.03)
+    unsure = Average(0.02, 0.1, -0.3, 0.3)
     pairs = [
         pair(0.01, 0.05, 0.01, sure),
         pair(0.01, 0.05, 0.01, unsure, names="ac"),
@@ -86,7 +87,7 @@ def test_several_seeds_must_agree() -> None:
     lead = lead_of(pairs, "a", "map_at_r")
     assert lead is not None
     assert (lead.better_than, lead.not_significant) == (["b"], ["c"])
-    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01, "seeds (t)")
+    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01)
     second = lead_of([pair(-0.05, -0.01, 0.01, reversed_seeds)], "b", "map_at_r")
     assert second is not None
     assert second.better_than == ["a"]
