@@ -92,8 +92,6 @@ def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sa
 def _learner(job: Job, split: ClassSplit, worker: Worker) -> Learner:
     recipe = job.resolved()
     method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
-    if worker.device.type == "cuda":
-        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
     if recipe.training.compile:
         method.backbone.compile()
     layers = _layers(method, recipe)

@@ -143,8 +143,7 @@ def to_pixels(images: UInt8[Tensor, "b 3 S S"], method: Method, recipe: Recipe) 
     """Images on the device of `method`, normalised there, in the type of its parameters."""
     parameter = next(method.parameters())
     pixels = normalize(images.to(parameter.device, non_blocking=True), *method.statistics(recipe.input))
-    pixels = pixels.to(parameter.dtype)
-    return pixels.contiguous(memory_format=torch.channels_last) if pixels.is_cuda else pixels
+    return pixels.to(parameter.dtype)
 
 
 def mixed_precision(precision: Literal["float32", "bfloat16", "auto"], device: torch.device) -> torch.autocast:

@@ -10,7 +10,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
+from pipeline.evaluation.statistics.comparison import Comparison, compare
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
+from pipeline.report import comparison
 from pipeline.report.comparison import Pair, compare_methods, lead_of
 from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.runtime.errors import UserError
@@ -25,8 +29,8 @@ def pair(
     metric: str = "map_at_r",
     names: str = "ab",
 ) -> Pair:
-    comparison = Comparison(0.5, 0.5, (low + high) / 2, low, high, adjusted, 100, 10, False)
-    return Pair(names[0], names[1], metric, comparison, adjusted, seeds, 0.05)
+    result = Comparison(0.5, 0.5, (low + high) / 2, low, high, adjusted, 100, 10, False)
+    return Pair(names[0], names[1], metric, result, adjusted, seeds, 0.05)
 
 
 def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
@@ -39,11 +43,23 @@ def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
         values = dict(zip(METHODS, runs.values[:, None], strict=True))
         for first, second in combinations(("good", "fair", "poor"), 2):
             expected.append(compare(values[second], values[first], runs.label, 480, 0.95, 0))
-    for compared, comparison in zip(pairs, expected, strict=True):
-        assert compared.comparison == pytest.approx(comparison, abs=1e-12)
-        assert compared.comparison.p_value == comparison.p_value
-    p_values = np.array([comparison.p_value for comparison in expected])
+    for compared, result in zip(pairs, expected, strict=True):
+        assert compared.comparison == pytest.approx(result, abs=1e-12)
+        assert compared.comparison.p_value == result.p_value
+    p_values = np.array([result.p_value for result in expected])
     assert [pair.adjusted for pair in pairs] == pytest.approx(holm(p_values))
+
+
+def test_many_pairs_need_more_sign_flips_but_no_more_resamples(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "MAX_RESAMPLES", 250)
+    runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
+    values = dict(zip(METHODS, runs.values[:, None], strict=True))
+    pair = compare_methods(inputs, "birds")[0]
+    few, many = (compare(values["fair"], values["good"], runs.label, draws, 0.95, 0) for draws in (250, 480))
+    ours = pair.comparison
+    assert (ours.low, ours.high) == pytest.approx((few.low, few.high), abs=1e-12)
+    assert ours.p_value == many.p_value
+    assert (few.low, few.high) != (many.low, many.high)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +77,8 @@ def test_significance_needs_interval_and_p_value(compared: Pair, better: str | N
 
 
 def test_several_seeds_must_agree() -> None:
-    sure = Average(0.02, 0.01, 0.01, 0.03, "seeds (t)")
-    unsure = Average(0.02, 0.1, -0.3, 0.3, "seeds (t)")
+    sure = Average(0.02, 0.01, 0.01, 0.03)
+    unsure = Average(0.02, 0.1, -0.3, 0.3)
     pairs = [
         pair(0.01, 0.05, 0.01, sure),
         pair(0.01, 0.05, 0.01, unsure, names="ac"),
@@ -71,7 +87,7 @@ def test_several_seeds_must_agree() -> None:
     lead = lead_of(pairs, "a", "map_at_r")
     assert lead is not None
     assert (lead.better_than, lead.not_significant) == (["b"], ["c"])
-    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01, "seeds (t)")
+    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01)
     second = lead_of([pair(-0.05, -0.01, 0.01, reversed_seeds)], "b", "map_at_r")
     assert second is not None
     assert second.better_than == ["a"]

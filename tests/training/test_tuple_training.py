@@ -227,7 +227,7 @@ def test_a_data_set_without_pairs_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_data_set_without_a_validation_part_is_refused() -> None:
-    with pytest.raises(UserError, match="group `validation`: they are 0 of 4"):
+    with pytest.raises(UserError, match="group `validation`, which contains 0 of 4"):
         split_groups(np.arange(4), np.array([0, 0, 1, 1]), [None, "train", "train", None])
 
 

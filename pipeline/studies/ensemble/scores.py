@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from pipeline.evaluation.evaluate import Sides
 from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
