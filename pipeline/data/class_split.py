@@ -96,7 +96,7 @@ def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], gro
     if not for_validation.any() or for_validation.all():
         count = f"{int(for_validation.sum()):,} of {len(rows):,}"
         raise UserError(
-            f"Training on tuples holds out the train images of group `{VALIDATION}`, which contains {count:,} of {len(rows):,}.",
+            f"Training on tuples holds out the train images of group `{VALIDATION}`, which contains {count}.",
             "Use the data set `landmarks`, which has such a group, or another sampling and loss.",
         )
     return _divided(rows, labels, for_validation)

@@ -95,16 +95,11 @@ def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(
     assert weights
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     images = torch.randn(3, 3, 64, 64, dtype=torch.float64)
-    last = [len(reference.network.feature_info) - 1]
-
-    def maps(each: Backbone) -> torch.Tensor:
-        """The reference reads contiguous images too: one operand with channels last is enough for that layout."""
-        if each is network:
-            return network(images).maps[0]
-        return reference.network.forward_intermediates(images, indices=last, norm=True)[1][0]
-
+    # One operand with channels last is enough for that layout: the reference reads contiguous images too.
+    forward = reference.network.forward_intermediates
+    reference.network.forward_intermediates = lambda images, **named: forward(images.contiguous(), **named)
     for each in (network, reference):
-        values = maps(each)
+        values = each(images).maps[0]
         (values * torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)).sum().backward()
     found, expected = ({key: p.grad for key, p in each.named_parameters()} for each in (network, reference))
     rounding = 1e-12 * max(float(gradient.abs().max()) for gradient in expected.values())  # of gradients that are zero
@@ -113,7 +108,7 @@ def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(
         assert error <= 1e-9 * float(gradient.abs().max()) + rounding, key
     network.eval()
     reference.eval()
-    torch.testing.assert_close(maps(network), maps(reference), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(network(images).maps[0], reference(images).maps[0], rtol=1e-9, atol=1e-12)
 
 
 def test_tokens_have_passed_the_final_norm() -> None:

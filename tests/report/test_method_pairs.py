@@ -108,5 +108,5 @@ def test_methods_of_other_queries_are_refused(make_project: Callable[..., Path])
     root = make_project(noise={"good": 0.25, "poor": 1.2})
     path = root / "evaluation/birds/poor/0/queries.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(UserError, match="not about the same queries"):
+    with pytest.raises(UserError, match="does not contain the same queries"):
         compare_methods(read_inputs(root, ("birds",), ("good", "poor"), (0,)), "birds")
