@@ -71,11 +71,11 @@ def test_a_missing_internal_attribute_gives_rays_trainer_and_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.delattr(ScalingPolicy, "after_controller_start")
+    monkeypatch.delattr(ScalingPolicy, "_maybe_send_resource_request")
     assert train_workers.trainer_class(private=True) is TorchTrainer
     errors = capsys.readouterr().err
     assert errors.count("warning:") == 1
-    assert "after_controller_start" in errors
+    assert "_maybe_send_resource_request" in errors
 
 
 @pytest.fixture

@@ -57,7 +57,8 @@ def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_thos
     network = Backbone(name, stages=tuple(range(count))).eval()
     kept = network.network.load_state_dict(source.state_dict(), strict=False)
     assert kept.missing_keys == []
-    images = torch.randn(2, 3, 64, 64)
+    source.to(memory_format=torch.channels_last)  # the layout of a Backbone, for equal bits
+    images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         *blocks, last = network(images).maps
         expected = source.forward_intermediates(images, indices=list(range(count)), intermediates_only=True)
