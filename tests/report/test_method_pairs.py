@@ -47,9 +47,7 @@ def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
     assert [pair.adjusted for pair in pairs] == pytest.approx(holm(p_values))
 
 
-def test_many_pairs_need_more_sign_flips_but_no_more_resamples(
-    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_pairs_need_more_sign_flips_but_no_more_resamples(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "MAX_RESAMPLES", 250)
     runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
     values = dict(zip(METHODS, runs.values[:, None], strict=True))
