@@ -6,11 +6,12 @@ test-last       test classes, weights of the last iteration
 test-untrained  test classes, the network before its first step: the floor
 test-best       test classes, the iterate that did best on them, where training.watch_test kept it: not to be quoted
 
+Weights with equal bytes are embedded once, and the file is copied.
+
 Methods that pool by prototypes leave the attributes of the test images beside them, for the analysis of how they transfer.
 """
 
 import contextlib
-import filecmp
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
 from pipeline.export.scales import AS_IT_IS, check_scales, describe
-from pipeline.methods.artifact import LoadedModel, Weights, load_method
+from pipeline.methods.artifact import LoadedModel, Weights, load_method, weights_digest
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.files import atomic_directory
@@ -69,13 +70,15 @@ def export_model(
     """
     data, embed = Shards(shards), embed or EmbedHere(settings, loader_threads())
     with atomic_directory(output) as directory:
+        written: dict[tuple[str, str], Path] = {}  # by the sha256 of the weights and the split
         for table in data.manifest.get("extras", {}):
             shutil.copyfile(data.directory / table, directory / table)
         watched = WATCHED if (model / "best_on_test.safetensors").is_file() else {}
         for name, (weights, split) in (FILES | watched).items():
             path = directory / f"{name}.arrow"
-            if weights == "last" and _same(model / "last.safetensors", model / "weights.safetensors"):
-                shutil.copyfile(directory / "test.arrow", path)  # the last weights were the chosen ones
+            key = weights_digest(model, weights), split
+            if key in written:  # the last weights may be the selected ones, and both the untrained ones
+                shutil.copyfile(written[key], path)
                 continue
             rows = data.rows(split)
             embedded = embed(model, weights, shards, rows, f"export: {name}")
@@ -83,10 +86,7 @@ def export_model(
             attributes = embedded.attributes if split == "test" else None
             sides = data.is_query[rows], data.is_gallery[rows]
             write(path, rows, data.labels[rows], embedded.embedding, *sides, attributes, settings.scales)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
+            written[key] = path
 
 
 class EmbedHere:

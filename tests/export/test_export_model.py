@@ -19,11 +19,14 @@ from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards, ShardWriter
+from pipeline.export import model as module
 from pipeline.export.model import FILES, Embed, Embedded, EmbedHere, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from stages.export import run
+from tests.resolved import write_resolved
 
 CPU = torch.device("cpu")
 TRAIN, TEST = 12, 11
@@ -56,7 +59,9 @@ def save_model(model: Path, settings: Recipe) -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Twelve train images, eleven test images of which every third is no query, and a model whose last weights are others than the chosen ones."""
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text("export: {workers: 1, batch_size: 4}\n")
+    Path("params.yaml").write_text("export: {workers: 1}\n")
+    for method in ("baseline", "gsp"):
+        write_resolved(tmp_path, "export", "tiny", method, batch_size=4, scales=[1.0])
     shards = Path("data/shards/tiny")
     shards.mkdir(parents=True)
     generator = np.random.default_rng(0)
@@ -133,11 +138,38 @@ def test_twice_is_the_same_bytes(project: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_last_weights_that_were_chosen_are_embedded_once(project: Path) -> None:
-    model = project / "data/models/tiny/baseline/0"
-    (model / "last.safetensors").write_bytes((model / "weights.safetensors").read_bytes())
-    run("tiny", "baseline", 0)
-    assert (directory(project) / "test.arrow").read_bytes() == (directory(project) / "test-last.arrow").read_bytes()
+@pytest.mark.parametrize(
+    ("equal", "embedded"),
+    [
+        ((), ["test", "train", "test-last", "test-untrained"]),
+        (("last", "weights"), ["test", "train", "test-untrained"]),
+        (("untrained", "last"), ["test", "train", "test-last"]),
+        (("untrained", "last", "weights"), ["test", "train"]),  # a network that was not trained, as irt_o
+    ],
+)
+def test_each_split_is_embedded_once_with_equal_weights(
+    project: Path, monkeypatch: pytest.MonkeyPatch, equal: tuple[str, ...], embedded: list[str]
+) -> None:
+    """The files are those of an export that embeds every split with every file of weights."""
+    source = project / "data/models/tiny/baseline/0"
+    for name in equal[:-1]:
+        shutil.copyfile(source / f"{equal[-1]}.safetensors", source / f"{name}.safetensors")
+    names: list[str] = []
+    real = module.embed_rows
+
+    def counted(method: Method, loader: EvalLoader, on: torch.device, label: str, scales: tuple[float, ...]) -> Embedded:
+        names.append(label.removeprefix("export: "))
+        return real(method, loader, on, label, scales)
+
+    monkeypatch.setattr(module, "embed_rows", counted)
+    export_model(Path("data/shards/tiny"), source, Path("once"), SETTINGS)
+    assert names == embedded
+    names.clear()
+    monkeypatch.setattr(module, "weights_digest", lambda _, weights: weights)
+    export_model(Path("data/shards/tiny"), source, Path("each"), SETTINGS)
+    assert names == list(FILES)
+    for name in FILES:
+        assert Path(f"once/{name}.arrow").read_bytes() == Path(f"each/{name}.arrow").read_bytes()
 
 
 def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(project: Path) -> None:

@@ -33,7 +33,7 @@ def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: P
     (tmp_path / ".CUB_200_2011.tgz.partial").write_bytes(b"half")
     with pytest.raises(UserError, match="is empty") as caught:
         require_files(CubSource(path=str(tmp_path)), "cub")
-    for part in ("CUB_200_2011.tgz", "1,150,585,339 bytes", "97eceeb196236b17998738112f37df78", "make data DATASET=cub", "vision.caltech.edu"):
+    for part in ("CUB_200_2011.tgz", "1,150,585,339 bytes", "97eceeb196236b17998738112f37df78", "unseen data cub", "vision.caltech.edu"):
         assert part in caught.value.remedy
     (tmp_path / "CUB_200_2011.tgz").write_bytes(b"whole")
     require_files(CubSource(path=str(tmp_path)), "cub")
@@ -43,12 +43,12 @@ def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: P
 def test_a_set_without_a_direct_link_promises_no_download(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         require_files(InshopSource(path=str(tmp_path)), "inshop")
-    assert "make data" not in caught.value.remedy
+    assert "unseen data" not in caught.value.remedy
     assert "agreement" in caught.value.remedy
 
 
 def test_a_set_made_of_another_one_asks_for_that(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="make data DATASET=cifar100"):
+    with pytest.raises(UserError, match="unseen data cifar100"):
         require_files(CollageSource(path=str(tmp_path)), "collage")
 
 
@@ -57,7 +57,7 @@ def test_every_part_of_landmarks_is_asked_for_unless_it_is_left_out(tmp_path: Pa
         (tmp_path / part).mkdir()
         (tmp_path / part / "list.pkl").touch()
     places = {part: str(tmp_path / part) for part in ("sfm120k", "roxford5k", "rparis6k")}
-    with pytest.raises(UserError, match=r"rparis6k does not exist[^\n]*\n.*make data DATASET=rparis6k.*datasets\.landmarks\.source\.rparis6k"):
+    with pytest.raises(UserError, match=r"rparis6k does not exist[^\n]*\n.*unseen data rparis6k.*datasets\.landmarks\.source\.rparis6k"):
         require_files(LandmarksSource(**places), "landmarks")
     require_files(LandmarksSource(**places | {"rparis6k": None}), "landmarks")
 
@@ -101,8 +101,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("methods.ms.backbone.arguments", {"output_strid": 8}, r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
         ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
         ("methods.gsp_x", {"like": "gsp", "pooling": {"epsilom": 1.0}}, r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?"),
-        ("run.methods", ["yes"], r"run\.methods\.0: .*YAML reads this name"),
-        ("run.datasets", ["my birds"], r"run\.datasets\.0: .*a name starts with a letter"),
+        ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
+        ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("runs", {}, r"runs is not a setting"),
     ],
 )
@@ -135,7 +135,7 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
         "run.sweeps": [],
         "datasets.my-birds": {"source": {"kind": "folder"}, "recipe": {"backbone": {"name": "test_resnet"}}},
     }
-    message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
+    message = r"A batch needs 16 classes, but only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, changes)))
 
@@ -144,8 +144,8 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
     ("dataset", "method", "changed", "message"),
     [
         ("cub", "irt_r", {"input.size": 232}, "takes images of 224 x 224, input.size is 232"),
-        ("cub", "gsp", {}, r"No library fetches the pretrained weights of bn_inception[^$]*backbone\.checkpoint"),
-        ("tokens", "ms", {"backbone.pretrained": True}, "Nobody has published weights of token_embedding"),
+        ("cub", "gsp", {}, r"No library downloads the pretrained weights of bn_inception[^$]*backbone\.checkpoint"),
+        ("tokens", "ms", {"backbone.pretrained": True}, "token_embedding has no published weights"),
         ("parts", "multihead", {"backbone.stages": [-9, -1]}, "feature maps"),
         ("parts", "ms", {"pooling.name": "cls"}, "class token"),
     ],

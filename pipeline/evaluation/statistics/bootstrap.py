@@ -1,0 +1,48 @@
+"""Percentile intervals of averages over queries, by resampling classes.
+
+Queries of one class share their neighbours and so are dependent; classes are independent. A resample draws C
+classes with replacement. With w_c the number of draws of class c, and S_c the sum of a metric over its n_c
+scored queries,
+
+    average* = sum_c w_c S_c / sum_c w_c n_c
+
+The interval contains the middle `confidence` of the resampled averages (Efron and Tibshirani, An Introduction
+to the Bootstrap, ch. 13). It measures how much the average depends on the classes of the split. It does not
+measure how much the average depends on the training seed (seeds.py).
+"""
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+CHUNK = 64  # resamples whose class counts are in memory at a time
+
+
+def class_intervals(
+    values: Float64[np.ndarray, "Q F"],
+    labels: Int64[np.ndarray, "Q"],
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> tuple[Float64[np.ndarray, "F"], Float64[np.ndarray, "F"]]:
+    """Lower and upper ends for F metrics of Q scored queries."""
+    tail = (1 - confidence) / 2
+    averages = resampled_averages(values, labels, resamples, seed)
+    low, high = np.quantile(averages, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def resampled_averages(values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, seed: int) -> Float64[np.ndarray, "K F"]:
+    """average* of F metrics in K resamples.
+
+    Equal seeds and classes give equal resamples, so averages of different metrics and methods are paired.
+    """
+    classes, member = np.unique(labels, return_inverse=True)
+    sums = np.stack([np.bincount(member, column, len(classes)) for column in values.T], axis=1)
+    sizes = np.bincount(member, minlength=len(classes)).astype(np.float64)
+    random = np.random.default_rng(seed)
+    resampled = np.empty((resamples, values.shape[1]))
+    for start in range(0, resamples, CHUNK):
+        drawn = random.integers(len(classes), size=(min(CHUNK, resamples - start), len(classes)))
+        weights = np.stack([np.bincount(row, minlength=len(classes)) for row in drawn]).astype(np.float64)
+        resampled[start : start + CHUNK] = (weights @ sums) / (weights @ sizes)[:, None]
+    return resampled

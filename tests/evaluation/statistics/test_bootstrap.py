@@ -1,0 +1,68 @@
+"""Class-bootstrap intervals: against loops over drawn classes, and as intervals."""
+
+import numpy as np
+import pytest
+
+from pipeline.evaluation.statistics.bootstrap import CHUNK, class_intervals
+from tests.oracles import retrieval as oracle
+
+
+def test_is_the_definition() -> None:
+    """The same draws, pooled by hand. Draws are replayed from the seed, chunk by chunk."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 7, 50) * 3
+    values = generator.random((50, 2))
+    classes = np.unique(labels)
+    replay = np.random.default_rng(5)
+    draws: list[list[int]] = []
+    while len(draws) < 150:
+        drawn = replay.integers(len(classes), size=(min(CHUNK, 150 - len(draws)), len(classes)))
+        draws += classes[drawn].tolist()
+    low, high = class_intervals(values, labels, 150, 0.9, 5)
+    for column in range(2):
+        averages = oracle.bootstrap(values[:, column].tolist(), labels.tolist(), draws)
+        assert low[column] == pytest.approx(oracle.percentile(averages, 0.05), abs=1e-12)
+        assert high[column] == pytest.approx(oracle.percentile(averages, 0.95), abs=1e-12)
+
+
+def test_same_seed_same_interval() -> None:
+    generator = np.random.default_rng(1)
+    labels, values = generator.integers(0, 30, 300), generator.random((300, 1))
+    one, same, other = (class_intervals(values, labels, 200, 0.95, seed) for seed in (3, 3, 4))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_one_class_and_equal_values_have_no_width() -> None:
+    values = np.array([[0.0], [1.0], [1.0]])
+    low, high = class_intervals(values, np.zeros(3, np.int64), 50, 0.95, 0)
+    assert low[0] == high[0] == pytest.approx(2 / 3)
+    low, high = class_intervals(np.full((9, 1), 0.25), np.arange(9) % 3, 50, 0.95, 0)
+    assert low[0] == pytest.approx(0.25)
+    assert high[0] == pytest.approx(0.25)
+
+
+def test_classes_not_images_are_drawn() -> None:
+    """Images of a class agree completely: ten thousand images of twenty classes are twenty draws, an interval
+    over images would be far too narrow."""
+    generator = np.random.default_rng(2)
+    of_class = (generator.random(20) < 0.5).astype(np.float64)
+    labels = np.repeat(np.arange(20), 500)
+    low, high = class_intervals(of_class[labels][:, None], labels, 1000, 0.95, 0)
+    expected = 2 * 1.96 * np.sqrt(of_class.mean() * (1 - of_class.mean()) / 20)
+    assert high[0] - low[0] == pytest.approx(expected, rel=0.2)
+
+
+def test_interval_covers_the_truth_as_often_as_it_says() -> None:
+    """200 data sets of 60 classes of unequal size, class means spread around 0.6: a 90% interval should hold
+    0.6 in about 180 of them."""
+    generator = np.random.default_rng(3)
+    covered = 0
+    for trial in range(200):
+        sizes = generator.integers(2, 12, 60)
+        labels = np.repeat(np.arange(60), sizes)
+        means = 0.6 + 0.15 * generator.standard_normal(60)
+        values = means[labels] + 0.2 * generator.standard_normal(len(labels))
+        low, high = class_intervals(values[:, None], labels, 200, 0.9, trial)
+        covered += bool(low[0] <= 0.6 <= high[0])
+    assert 163 <= covered <= 195  # the percentile interval is a little narrow; binomial spread is 4.2

@@ -1,0 +1,325 @@
+"""Indexes of every kind: equal to exact search if they search everywhere, recall, equal bytes, files."""
+
+import dataclasses
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import faiss
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from pipeline.config.stages import ApproximateIndex, EvaluateSettings
+from pipeline.evaluation.metrics import Rows, averages, per_query
+from pipeline.index import index as index_module
+from pipeline.index.exact import exact_search
+from pipeline.index.index import Index, build, load, save, search, search_blocks, vectors_at
+from pipeline.index.kinds import (
+    KINDS,
+    LEAST_PER_LIST,
+    Flat,
+    Hnsw,
+    Ivf,
+    IvfPq,
+    Setting,
+    kind_of,
+    stores_vectors,
+)
+from pipeline.index.recall import recall
+from pipeline.runtime.errors import UserError
+
+
+def clustered(rows: int, dim: int, seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((rows // 10, dim))[generator.integers(rows // 10, size=rows)] + 0.7 * generator.standard_normal((rows, dim))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+GALLERY = clustered(3000, 24)
+IDS = np.random.default_rng(1).permutation(10_000)[:3000]
+THOROUGH = [
+    Flat(),
+    Ivf(probes=10_000),
+    IvfPq(probes=10_000, code_bytes=6, refine=3000),
+    Hnsw(neighbours=32, build_width=200, search_width=3000),
+]
+SETTINGS = [
+    Ivf(lists=30, probes=4),
+    IvfPq(lists=30, probes=8, code_bytes=6, refine=40),
+    IvfPq(lists=30, probes=8, code_bytes=12, refine=None),
+    Hnsw(neighbours=16),
+]
+
+
+@pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
+def test_looking_everywhere_is_exact_search(setting: Setting) -> None:
+    index = build(GALLERY, IDS, setting)
+    ours, theirs = (
+        search(index, GALLERY[:200], IDS[:200], 15),
+        exact_search(GALLERY[:200], IDS[:200], GALLERY, IDS, 15),
+    )
+    assert np.array_equal(ours[0], theirs[0])
+    assert np.array_equal(ours[1], theirs[1])
+    measured = recall(index, GALLERY, IDS, GALLERY, IDS, 15, 100, 0)
+    assert measured == (1.0, 1.0, 15, 100)
+
+
+@pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
+def test_an_index_that_looks_everywhere_gives_the_exact_metrics(setting: Setting) -> None:
+    rows = Rows(IDS[:600], np.arange(600) % 80, GALLERY[:600])
+    expected = per_query(rows, rows, (1, 4), keep=5, engine="search")
+    index = build(rows.embedding, rows.row_id, setting)
+    found = per_query(rows, rows, (1, 4), keep=5, search=functools.partial(search_blocks, index))
+    assert averages(found) == averages(expected)
+    assert np.array_equal(found.neighbours, expected.neighbours)
+
+
+def test_what_an_index_does_not_find_counts_as_ranked_behind_all_others() -> None:
+    rows = Rows(IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000])  # a class is what is nearest to one of 60 rows
+    poor = build(rows.embedding, rows.row_id, Ivf(lists=200, probes=1))
+    found, exact = (averages(per_query(rows, rows, (1, 4), search=s)) for s in (functools.partial(search_blocks, poor), None))
+    assert found["recall_at_4"] <= exact["recall_at_4"]
+    assert found["map_at_r"] < exact["map_at_r"]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=kind_of)
+def test_recall_is_the_share_of_exact_neighbours(setting: Setting) -> None:
+    index = build(GALLERY, IDS, setting)
+    found, _ = search(index, GALLERY, IDS, 10)
+    exact, _ = exact_search(GALLERY, IDS, GALLERY, IDS, 10)
+    shares = [len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
+    measured = recall(index, GALLERY, IDS, GALLERY, IDS, 10, 3000, 0)
+    assert measured.at_k == pytest.approx(np.mean(shares))
+    assert measured.at_1 == pytest.approx((found[:, 0] == exact[:, 0]).mean())
+    assert 0.5 < measured.at_k < 1
+    sampled = recall(index, GALLERY, IDS, GALLERY, IDS, 10, 400, 3)
+    assert sampled.queries == 400
+    assert sampled.at_k == pytest.approx(measured.at_k, abs=0.05)
+    assert recall(index, GALLERY, IDS, GALLERY, IDS, 10, 400, 3) == sampled
+
+
+def test_looking_further_finds_more() -> None:
+    for settings in (
+        [Ivf(lists=60, probes=p) for p in (1, 4, 60)],
+        [Hnsw(neighbours=4, build_width=20, search_width=w) for w in (16, 64, 2000)],
+    ):
+        found = [recall(build(GALLERY, IDS, setting), GALLERY, IDS, GALLERY, IDS, 10, 500, 0).at_k for setting in settings]
+        assert found == sorted(found)
+        assert found[0] < found[-1] - 0.02
+
+
+def test_equally_near_rows_count_as_found() -> None:
+    """Every row ten times: which of the copies is returned says nothing about an index."""
+    gallery, ids = np.repeat(clustered(100, 8), 10, axis=0), np.arange(1000)
+    index = build(gallery, ids, Ivf(lists=1, probes=1))
+    assert recall(index, gallery, ids, gallery, ids, 5, 1000, 0)[:2] == (1, 1)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=kind_of)
+def test_a_query_is_removed_by_id_and_a_ranking_is_in_order(setting: Setting) -> None:
+    gallery = np.repeat(clustered(500, 12), 2, axis=0)
+    ids = np.random.default_rng(0).permutation(1000)
+    found, similarities = search(build(gallery, ids, setting), gallery, ids, 7)
+    assert not (found == ids[:, None]).any()
+    held = found >= 0
+    assert np.isneginf(similarities[~held]).all()
+    assert (held[:, 1:] <= held[:, :-1]).all()
+    tied = (similarities[:, 1:] == similarities[:, :-1]) & held[:, 1:]
+    assert tied.any()
+    assert (found[:, 1:] > found[:, :-1])[tied].all()
+    assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in found)
+    place = np.argsort(ids)[found[held]]
+    wide = np.repeat(gallery.astype(np.float64), held.sum(axis=1), axis=0)
+    assert np.abs(np.einsum("nd,nd->n", wide, gallery[place]) - similarities[held]).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [Ivf(lists=20, probes=1), Flat(), THOROUGH[1], THOROUGH[3]],
+    ids=["one cell", "flat", "ivf", "hnsw"],
+)
+def test_a_short_gallery_is_padded(setting: Setting) -> None:
+    gallery, ids = GALLERY[:20], np.arange(20)
+    found, similarities = search(build(gallery, ids, setting), gallery, ids, 25)
+    assert found.shape == similarities.shape == (20, 25)
+    assert (found[:, 19:] == -1).all()
+    assert np.isneginf(similarities[:, 19:]).all()
+
+
+def test_blocks_are_those_of_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = build(GALLERY, IDS, SETTINGS[0])
+    whole = search(index, GALLERY[:100], IDS[:100], 5)
+    monkeypatch.setattr(index_module, "CELLS", 100)
+    blocks = list(search_blocks(index, GALLERY[:100], IDS[:100], 5))
+    assert len(blocks) == 10
+    assert np.array_equal(np.concatenate([block.queries for block in blocks]), np.arange(100))
+    positions = np.concatenate([block.positions for block in blocks])
+    assert np.array_equal(np.where(positions < 0, -1, IDS[positions]), whole[0])
+
+
+@pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
+def test_same_gallery_same_bytes(setting: Setting) -> None:
+    """For any order of the gallery and any number of threads set outside."""
+    shuffled = np.random.default_rng(5).permutation(3000)
+    threads = faiss.omp_get_max_threads()
+    first = build(GALLERY, IDS, setting)
+    try:
+        faiss.omp_set_num_threads(2)
+        second = build(GALLERY[shuffled], IDS[shuffled], setting)
+        assert faiss.omp_get_max_threads() == 2
+    finally:
+        faiss.omp_set_num_threads(threads)
+    assert np.array_equal(faiss.serialize_index(first.engine), faiss.serialize_index(second.engine))
+
+
+STORED = [setting for setting in (Flat(), *SETTINGS) if stores_vectors(setting)]
+
+
+@pytest.mark.parametrize("setting", STORED, ids=kind_of)
+def test_a_loaded_index_retrieves_the_same_rows(setting: Setting, tmp_path: Path) -> None:
+    """Its ids are the places of the ids in ascending order."""
+    built = build(GALLERY, IDS, setting)
+    save(tmp_path / "index", built)
+    loaded = load(tmp_path / "index", setting)
+    ids, similarities = search(built, GALLERY[:50], None, 9)
+    rows, same = search(loaded, GALLERY[:50], None, 9)
+    assert np.array_equal(np.sort(IDS)[rows], ids)
+    assert np.array_equal(same, similarities)
+    assert np.array_equal(ids[:, 0], IDS[:50]), "without query ids no row is removed"
+
+
+@pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
+def test_vectors_are_those_of_the_gallery(setting: Setting, tmp_path: Path) -> None:
+    index = build(GALLERY, IDS, setting)
+    rows = np.array([2999, 0, 5, 5])
+    expected = GALLERY[np.argsort(IDS)[rows]]
+    assert np.array_equal(vectors_at(index, rows), expected)
+    if stores_vectors(setting):
+        save(tmp_path / "index", index)
+        assert np.array_equal(vectors_at(load(tmp_path / "index", setting), rows), expected)
+
+
+def test_parameters_of_the_search_may_change(tmp_path: Path) -> None:
+    def recall_of(path: Path, setting: Setting) -> float:
+        ids = np.arange(3000)
+        return recall(load(path, setting), GALLERY, ids, GALLERY, ids, 5, 300, 0).at_k
+
+    save(tmp_path / "ivf", build(GALLERY, np.arange(3000), Ivf(lists=60, probes=1)))
+    assert recall_of(tmp_path / "ivf", Ivf(probes=1)) < recall_of(tmp_path / "ivf", Ivf(probes=60)) == 1
+    save(tmp_path / "pq", build(GALLERY, np.arange(3000), IvfPq(lists=30, code_bytes=3, refine=20)))
+    few, many = (recall_of(tmp_path / "pq", IvfPq(code_bytes=3, refine=refine)) for refine in (20, 1000))
+    assert few < many
+
+
+def test_files_of_another_kind_and_damaged_files_are_refused(tmp_path: Path) -> None:
+    for setting in STORED:
+        save(tmp_path / kind_of(setting), build(GALLERY, IDS, setting))
+    for setting in STORED:
+        for other in STORED:
+            if other != setting:
+                with pytest.raises(ValueError, match="expected a Index"):
+                    load(tmp_path / kind_of(setting), other)
+        whole = (tmp_path / kind_of(setting)).read_bytes()
+        (tmp_path / "cut").write_bytes(whole[:1000])
+        with pytest.raises(RuntimeError, match="cut"):
+            load(tmp_path / "cut", setting)
+    with pytest.raises(ValueError, match="stores only codes cannot be saved"):
+        save(tmp_path / "codes", build(GALLERY, IDS, IvfPq(lists=30, code_bytes=6, refine=None)))
+    assert not (tmp_path / "codes").exists()
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(UserError, match="500 lists, but the gallery has only 100 rows"):
+        build(GALLERY[:100], IDS[:100], Ivf(lists=500))
+    with pytest.raises(UserError, match="occurs twice in the gallery"):
+        build(GALLERY[:100], IDS[:100] // 5000, Hnsw())
+
+
+def test_codes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match=r"Codes of 7 bytes do not fit embeddings of 24 dimensions") as caught:
+        build(GALLERY, IDS, IvfPq(code_bytes=7))
+    assert "a divisor of 24: 1, 2, 3, 4, 6, 8, 12, 24." in caught.value.remedy
+    with pytest.raises(UserError, match="256 rows or more to learn 256 centres, but the gallery has 255"):
+        build(GALLERY[:255], IDS[:255], IvfPq(code_bytes=6))
+    assert build(GALLERY[:256], IDS[:256], IvfPq(code_bytes=6)).engine.ntotal == 256
+    with pytest.raises(UserError, match="4,000 lists, but the gallery has only 3,000 rows"):
+        build(GALLERY, IDS, IvfPq(lists=4000, code_bytes=6))
+
+
+def test_codes_propose_what_their_definition_puts_first() -> None:
+    """Every cell looked into, nothing ranked anew: similarity to centre + code, decoded by FAISS, summed in
+    float64."""
+    index = build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=6, refine=None))
+    decoded = np.empty((3000, 24))
+    index.engine.make_direct_map()
+    for row in range(3000):
+        decoded[row] = index.engine.reconstruct(row)
+    for query, ranked in zip(GALLERY[:20], search(index, GALLERY[:20], np.full(20, -5), 10)[0], strict=True):
+        first = np.argsort(-(decoded @ query.astype(np.float64)))[: 10 + 1 + index_module.SPARE]
+        exact = vectors_at(index, first).astype(np.float64) @ query.astype(np.float64)
+        assert ranked.tolist() == index.ids[first[np.argsort(-exact)]][:10].tolist()
+
+
+def test_more_ranked_anew_and_longer_codes_find_more() -> None:
+    def found(index: Index) -> float:
+        return recall(index, GALLERY, IDS, GALLERY, IDS, 10, 200, 0).at_k
+
+    full = build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=3))
+    assert isinstance(full.setting, IvfPq)
+    bare = [found(build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=size, refine=None))) for size in (3, 12)]
+    anew = [found(full._replace(setting=dataclasses.replace(full.setting, refine=refine))) for refine in (1, 60, 3000)]
+    assert anew[0] == bare[0], "as many as are searched for are ranked anew, codes alone or not"
+    assert anew[0] < anew[1] - 0.05 < anew[2] - 0.1
+    assert anew[2] == 1
+    assert bare[0] < bare[1] - 0.05
+
+
+_BESIDE_OTHERS = """
+import sys
+import faiss.contrib.torch_utils  # as other libraries do: it replaces methods of every index
+sys.path.insert(0, {root!r})
+from tests.index import test_index as here
+for setting in here.SETTINGS:
+    here.test_recall_is_the_share_of_exact_neighbours(setting)
+for setting in here.THOROUGH:
+    here.test_looking_everywhere_is_exact_search(setting)
+print("same")
+"""
+
+
+@pytest.mark.slow
+def test_libraries_that_replace_methods_of_faiss_change_nothing() -> None:
+    code = _BESIDE_OTHERS.format(root=str(Path(__file__).resolve().parents[2]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "same\n", done.stderr
+
+
+def test_another_seed_is_another_code() -> None:
+    one, other = (faiss.serialize_index(build(GALLERY, IDS, IvfPq(lists=1, code_bytes=6, seed=seed)).engine) for seed in (1, 2))
+    assert not np.array_equal(one, other)
+
+
+def test_codes_are_small() -> None:
+    settings = (IvfPq(lists=30, code_bytes=3, refine=refine) for refine in (20, None))
+    size, bare = (len(faiss.serialize_index(build(GALLERY, IDS, setting).engine)) for setting in settings)
+    assert size - bare == pytest.approx(3000 * 24 * 4, abs=200)
+    assert bare < 3000 * (3 + 8) + 4 * 24 * (256 + 30) + 2000  # codes and ids, centres, headers
+
+
+def test_settings_of_params_are_those_of_the_index() -> None:
+    """Same names, same defaults: a stage hands one to the other."""
+    for member in get_args(get_args(ApproximateIndex)[0]):
+        chosen = member()
+        assert KINDS[chosen.kind](**chosen.model_dump(exclude={"kind"})) == KINDS[chosen.kind]()
+        assert EvaluateSettings.model_validate({"approximate": {"kind": chosen.kind}}).approximate == chosen
+    for wrong in ({"code_bytes": 0}, {"refine": 0}, {"probes": 0}, {"lists": 0}, {"neighbours": 16}):
+        with pytest.raises(ValidationError):
+            EvaluateSettings.model_validate({"approximate": {"kind": "ivf_pq", **wrong}})
+
+
+def test_few_rows_have_few_lists() -> None:
+    assert dataclasses.asdict(Ivf()) == {"lists": None, "probes": 64, "seed": 1234, "build_threads": 1}
+    assert build(GALLERY, IDS, Ivf()).engine.nlist == 3000 // LEAST_PER_LIST
