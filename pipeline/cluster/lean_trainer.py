@@ -20,6 +20,7 @@ from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 OVERRIDDEN = (
     TorchTrainer._create_default_callbacks,
     TorchTrainer._initialize_and_run_controller,
+    TorchTrainer._register_sigint_handler,
     FixedScalingPolicy.after_controller_start,
     FixedScalingPolicy._maybe_send_resource_request,
 )
@@ -36,6 +37,9 @@ class LeanTrainer(TorchTrainer):
     def _initialize_and_run_controller(self, **parts: Any) -> Result:
         parts["scaling_policy"] = FixedSize(self.scaling_config)
         return super()._initialize_and_run_controller(**parts)
+
+    def _register_sigint_handler(self, controller: Any) -> None:
+        """Ctrl-C raises KeyboardInterrupt in the stage, which ends the cluster."""
 
 
 class FixedSize(FixedScalingPolicy):

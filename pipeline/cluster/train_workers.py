@@ -45,7 +45,7 @@ def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = 
             bundle = cluster.claim(workers, job.threads, gpu)
             arguments = _arguments(workers, bundle, cluster.private, directory / f"run-{number}")
             try:
-                with copied(console), _ctrl_c():
+                with copied(console), _handler_of_ctrl_c():
                     result = trainer(work, train_loop_config=config, **arguments).fit()
                     return dict(result.return_value)
             except WorkerGroupError as error:
@@ -152,15 +152,11 @@ def _last_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _ctrl_c() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt. The handler of Ray's TorchTrainer ends the process with status 0."""
+def _handler_of_ctrl_c() -> Iterator[None]:
+    """Restores the handler of SIGINT. That of Ray's TorchTrainer would remain and exit with status 0."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
-    except SystemExit as end:
-        if end.code in (0, None):
-            raise KeyboardInterrupt from end
-        raise
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
