@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 from timing import gemm_gflops, interleave, ratio, save
 
-from pipeline.config.parts import Batch, Input
+from pipeline.config.blocks import Batch, Input
 from pipeline.data.decode import FORMATS, decode
 from pipeline.data.loader import TrainLoader, normalize
 from pipeline.data.sampler import PKSampler

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.config.parts import Count
+from pipeline.config.blocks import Count
 from pipeline.config.strict import Strict
 
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
+from pipeline.config.blocks import Count
 from pipeline.config.dataset import IngestSettings, Source
 from pipeline.config.methods import Recipe
-from pipeline.config.parts import Count
 from pipeline.config.stages import (
     AnalyzeSettings,
     Axis,

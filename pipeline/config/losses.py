@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline.config.parts import Count, NonNegative, Positive, Share
+from pipeline.config.blocks import Count, NonNegative, Positive, Share
 from pipeline.config.strict import Strict
 
 

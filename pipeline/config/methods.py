@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from pipeline.config.blocks import Backbone, Batch, Count, Input, NonNegative, Optimizer, Positive, Schedule, Training
 from pipeline.config.losses import (
     AnyPairLoss,
     ContrastiveLoss,
@@ -16,7 +17,6 @@ from pipeline.config.losses import (
     TupleContrastiveLoss,
     ZeroShotLoss,
 )
-from pipeline.config.parts import Backbone, Batch, Count, Input, NonNegative, Optimizer, Positive, Schedule, Training
 from pipeline.config.poolings import AttributePooling, AveragePooling, ClsPooling, GspPooling, Pooling
 from pipeline.config.strict import Strict, as_json
 from pipeline.runtime.errors import UserError

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.config.parts import Count, Positive
+from pipeline.config.blocks import Count, Positive
 from pipeline.config.strict import Strict
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.config.blocks import Count, Positive
 from pipeline.config.names import Name
-from pipeline.config.parts import Count, Positive
 from pipeline.config.strict import Strict
 
 

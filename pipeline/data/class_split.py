@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
+from pipeline.config.blocks import Fold
 from pipeline.config.methods import Recipe
-from pipeline.config.parts import Fold
 from pipeline.data.folds import validation_classes
 from pipeline.data.seeding import named_generator
 from pipeline.data.shards import Shards

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float32, Int, Int64, UInt8
 from torch import Tensor
 
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.data.decode import decode
 from pipeline.data.sampler import PKSampler, ShuffledSampler
 from pipeline.data.scratch import Scratch

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
-from pipeline.config.parts import Batch
+from pipeline.config.blocks import Batch
 from pipeline.runtime.errors import UserError
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.data.scratch import Scratch
 
 _MASK = (1 << 64) - 1

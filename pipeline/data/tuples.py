@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int, Int64
 
-from pipeline.config.parts import Batch
+from pipeline.config.blocks import Batch
 from pipeline.data.sampler import Draw, augmentation_keys
 from pipeline.runtime.errors import UserError
 

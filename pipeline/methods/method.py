@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.losses.precision import full_precision, without_autocast
 from pipeline.models.backbone import Backbone
 

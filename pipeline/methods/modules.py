@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pipeline.config import losses, poolings
-from pipeline.config.parts import Backbone as BackboneSettings
+from pipeline.config.blocks import Backbone as BackboneSettings
 from pipeline.config.strict import Strict
 from pipeline.models.backbone import Backbone
 

@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from pipeline.config.parts import Count
+from pipeline.config.blocks import Count
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 

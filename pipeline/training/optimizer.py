@@ -15,14 +15,14 @@ import torch
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from pipeline.config import parts
+from pipeline.config import blocks
 from pipeline.runtime.errors import UserError
 
 GROUPS = ("backbone", "head", "proxies")
 
 
 def build_optimizer(
-    settings: parts.Optimizer,
+    settings: blocks.Optimizer,
     groups: dict[str, list[Parameter]],
     device: torch.device,
     layers: Sequence[Sequence[Parameter]] = (),
@@ -61,7 +61,7 @@ def build_optimizer(
     return kind(members, betas=settings.betas, eps=settings.epsilon, foreach=many_at_once)
 
 
-def factor(schedule: parts.Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:
+def factor(schedule: blocks.Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:
     """The learning-rate factor of step 0 <= step < iterations. `validations`: their selection metric so far.
 
     warm-up over w steps   (step + 1) / w
@@ -83,7 +83,7 @@ def factor(schedule: parts.Schedule, step: int, iterations: int, validations: Se
     return 1.0
 
 
-def _plateaus(schedule: parts.Schedule, values: Sequence[float]) -> int:
+def _plateaus(schedule: blocks.Schedule, values: Sequence[float]) -> int:
     plateaus, waited, resting, best = 0, 0, 0, -math.inf
     for value in values:
         best, waited = (value, 0) if value > best * (1 + schedule.threshold) else (best, waited + 1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from pipeline.config.parts import Training
+from pipeline.config.blocks import Training
 from pipeline.training import history
 from pipeline.training.step import Step
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.config import Params, resolve
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.config.recipe_files import published
 from pipeline.data.transforms import SplitMix64, random_crop
 from tests.config.published_constants import SMALL_SETS, TABLE

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.config.parts import Fold
+from pipeline.config.blocks import Fold
 from pipeline.data.class_split import split_classes
 from pipeline.runtime.errors import UserError
 

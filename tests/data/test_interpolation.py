@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import Params, resolve
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
 from tests.oracles.resize import resized
 

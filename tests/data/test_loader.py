@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.config.parts import Batch, Input
+from pipeline.config.blocks import Batch, Input
 from pipeline.data import loader as module
 from pipeline.data.decode import decode
 from pipeline.data.loader import EvalLoader, TrainBatch, TrainLoader, normalize

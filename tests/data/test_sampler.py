@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.config.parts import Batch
+from pipeline.config.blocks import Batch
 from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
 from pipeline.runtime.errors import UserError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, cut_out, random_crop

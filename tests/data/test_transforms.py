@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config.parts import Input
+from pipeline.config.blocks import Input
 from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
 
 Picture = Callable[..., np.ndarray]

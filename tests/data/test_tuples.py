@@ -4,7 +4,7 @@ that come of them."""
 import numpy as np
 import pytest
 
-from pipeline.config.parts import Batch
+from pipeline.config.blocks import Batch
 from pipeline.data import tuples
 from pipeline.data.tuples import TupleSampler, hardest
 from pipeline.runtime.errors import UserError

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import normalize
 
 from pipeline.config import losses as config
+from pipeline.config.blocks import Backbone, Batch
 from pipeline.config.methods import BaselineRecipe, IrtRecipe
-from pipeline.config.parts import Backbone, Batch
 from pipeline.config.poolings import GemPooling
 from pipeline.methods.build import initial_method
 from pipeline.methods.embedding import EmbeddingOutputs

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from pipeline.config.parts import Optimizer, Schedule
+from pipeline.config.blocks import Optimizer, Schedule
 from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer, factor, set_learning_rate
 

@@ -16,8 +16,8 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline.config.blocks import Fold
 from pipeline.config.inputs import digest
-from pipeline.config.parts import Fold
 from pipeline.config.stages import EnsembleSettings
 from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler

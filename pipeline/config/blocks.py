@@ -1,4 +1,6 @@
-"""What every recipe says of its network, its images and its training. Defaults are published constants; their source stands beside them."""
+"""The blocks of every recipe: network, images, batch, optimizer, schedule, training. Defaults are published constants; the
+comment beside each names its source.
+"""
 
 from typing import Annotated, Literal
 
