@@ -26,9 +26,10 @@ import psutil
 from timing import ratio, save
 
 from pipeline.evaluation import rank_count
-from pipeline.evaluation.evaluate import Sides, evaluate
+from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.metrics import Rows, averages, per_query
 from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.sides import Sides
 
 IMAGES, CLASSES = 60_502, 11_316
 RECALL_AT = (1, 10, 100, 1000)

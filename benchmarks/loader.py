@@ -2,6 +2,11 @@
 
 Both read the same JPEGs, warm, draw the same crops and end with a normalised float32 batch. The usual loader runs in this process, without worker
 processes: these would add the transport of float samples to its time.
+
+Resizing by torch's uint8 kernel (pipeline/data/transforms.py) was chosen by the times for a 224-pixel crop of a 500 x 375
+photograph, whose decoding takes 660 us: bilinear 95-180 us, a fifth of Pillow's time, and bicubic 1.15 times as much, both
+with more than 67 dB PSNR to Pillow; cv2 linear 45-80 us, but only 35 dB when shrinking by 1.2 and 28 dB by 1.9, because it
+aliases; cv2 INTER_AREA 350-630 us with 37-42 dB. Bilinear instead of bicubic is 40-46 dB.
 """
 
 import functools

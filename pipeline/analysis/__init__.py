@@ -1,1 +1,1 @@
-"""What the geometry of an embedding says about classes it has not seen: density, spectrum, similarities, train-test gap. No torch."""
+"""Geometry of embeddings on unseen classes: density, spectrum, similarities, train-test gap. No torch."""

@@ -1,5 +1,8 @@
-"""Every run of the matrix in one table: density, spectrum, PCA, similarities, train-test gap and, where a network gives attributes, their transfer to
-other classes; each beside that of the untrained network."""
+"""One table of all runs: density, spectrum, PCA, similarities, train-test gap, and transfer of attributes.
+
+Each run has a row for the selected network and a row for the untrained network. Attributes exist only for
+methods that pool by prototypes.
+"""
 
 import math
 from collections.abc import Iterable
@@ -19,28 +22,40 @@ from pipeline.data.embeddings import Embeddings, read
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.progress import track
 
-DIGITS = 6  # significant; the last bits of a sum depend on the number of BLAS threads, and bytes must not
-SHOWN_CLASSES = 10  # of the attribute shares, as many as GSP fig. 5 shows
+DIGITS = 6  # significant digits in the files: the last bits of a sum depend on the number of BLAS threads
+ATTRIBUTE_CLASSES = 10  # classes whose attribute shares are written, as many as in GSP fig. 5
 COLUMNS = (
     "dataset", "method", "seed", "network", "images", "classes", "dim",
     "embedding_density", "density_intra", "density_inter", *MODES, "floored_singular_values", "pca_dims_90",
     "positive_similarity", "negative_similarity", "similarity_overlap",
     "train_embedding_density", "train_spectral_decay", "train_spectral_decay_reversed",
     "train_positive_similarity", "train_negative_similarity", "train_similarity_overlap",
-    "transfer_map_l2", "transfer_map_l2_std", "transfer_map_cosine", "transfer_map_cosine_std", "transfer_map_chance", "transfer_classes",
-    *(f"{side}_{name}" for side in ("train", "test") for name in METRICS), *(f"{name}_gap" for name in METRICS),
+    "transfer_map_l2", "transfer_map_l2_std", "transfer_map_cosine", "transfer_map_cosine_std",
+    "transfer_map_chance", "transfer_classes",
+    *(f"{side}_{name}" for side in ("train", "test") for name in METRICS),
+    *(f"{name}_gap" for name in METRICS),
 )  # fmt: skip
-# What the labels of test images decide. Those of a landmark set name benchmarks, not things: there these measures mean nothing and are left out.
-_BY_TEST_LABEL = ("embedding_density", "density_", "positive_", "negative_", "similarity_", "transfer_", "test_", "classes")
+# Measures that depend on the labels of test images. In a landmark set these labels are benchmarks, not
+# objects, so these measures are omitted there.
+_BY_TEST_LABEL = (
+    "embedding_density",
+    "density_",
+    "positive_",
+    "negative_",
+    "similarity_",
+    "transfer_",
+    "test_",
+    "classes",
+)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One row of the table and the curves that belong to it."""
+    """One row of the table and its curves."""
 
     row: dict[str, Any]
     curves: dict[str, Any]
-    files: dict[str, str]  # sha256 of the embedding files behind them
+    files: dict[str, str]  # sha256 of the embedding files
 
 
 def analyze(
@@ -52,35 +67,39 @@ def analyze(
     transfer_classes: int,
     transfer_ridge: float,
 ) -> list[Run]:
-    """Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow of each (dataset, method, seed).
+    """Two Runs for each (dataset, method, seed): the selected network and the untrained network.
 
-    Gives one Run of the selected network and one of the untrained one, in that order. Raises UserError for a file that is missing.
+    Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. Raises UserError for a missing
+    file.
     """
     result = []
     for dataset, method, seed in track(list(runs), "analyze", "models"):
         folder = root / dataset / method / str(seed)
         for network, name in (("selected", "test"), ("untrained", "test-untrained")):
-            who = {"dataset": dataset, "method": method, "seed": seed, "network": network}
+            identity = {"dataset": dataset, "method": method, "seed": seed, "network": network}
             test = read(folder / f"{name}.arrow")
-            row, curves = _unseen(test, bins, pairs)
+            row, curves = _test_classes(test, bins, pairs)
             if network == "selected":
                 train = read(folder / "train.arrow")
                 row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
-                _seen(train, bins, pairs, row, curves)
+                _train_classes(train, bins, pairs, row, curves)
             else:
                 row |= retrieved("test", test.embedding, test.label)
-            if test.attributes is not None:  # of methods that pool by prototypes
+            if test.attributes is not None:
                 _transfer(test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves)
             if (folder / "ground_truth.parquet").is_file():
                 row = {measure: value for measure, value in row.items() if not measure.startswith(_BY_TEST_LABEL) and not measure.endswith("_gap")}
             files = ("test", "train", "test-last") if network == "selected" else (name,)
-            digests = {file: sha256_of(folder / f"{file}.arrow") for file in files if (folder / f"{file}.arrow").is_file()}
-            result.append(Run({column: rounded((who | row).get(column)) for column in COLUMNS}, who | curves, digests))
+            paths = {file: folder / f"{file}.arrow" for file in files}
+            digests = {file: sha256_of(path) for file, path in paths.items() if path.is_file()}
+            values = identity | row
+            rounded_row = {column: rounded(values.get(column)) for column in COLUMNS}
+            result.append(Run(rounded_row, identity | curves, digests))
     return result
 
 
-def _unseen(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the embeddings of test classes are like: numbers, curves."""
+def _test_classes(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measures and curves of the embeddings of test classes."""
     density, values = embedding_density(test.embedding, test.label), spectrum(test.embedding)
     energy, cosine = pca_energy(test.embedding), similarities(test.embedding, test.label, bins, pairs)
     row = {
@@ -107,14 +126,21 @@ def _unseen(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, Any], di
     return row, curves
 
 
-def _seen(train: Embeddings, bins: int, pairs: int, row: dict[str, Any], curves: dict[str, Any]) -> None:
-    """Adds the same of training classes, as far as a comparison takes it."""
-    decay, cosine = decay_modes(spectrum(train.embedding).values), similarities(train.embedding, train.label, bins, pairs)
+def _train_classes(train: Embeddings, bins: int, pairs: int, row: dict[str, Any], curves: dict[str, Any]) -> None:
+    """Adds the measures of training classes that are compared with those of test classes."""
+    decay = decay_modes(spectrum(train.embedding).values)
+    cosine = similarities(train.embedding, train.label, bins, pairs)
     row |= {f"train_{name}": decay[name] for name in ("spectral_decay", "spectral_decay_reversed")}
     row["train_embedding_density"] = embedding_density(train.embedding, train.label).ratio
-    row["train_positive_similarity"], row["train_negative_similarity"] = cosine.positive.mean, cosine.negative.mean
+    row["train_positive_similarity"], row["train_negative_similarity"] = (
+        cosine.positive.mean,
+        cosine.negative.mean,
+    )
     row["train_similarity_overlap"] = cosine.overlap
-    curves["train_positive"], curves["train_negative"] = _histogram(cosine.positive), _histogram(cosine.negative)
+    curves["train_positive"], curves["train_negative"] = (
+        _histogram(cosine.positive),
+        _histogram(cosine.negative),
+    )
 
 
 def _transfer(
@@ -126,20 +152,30 @@ def _transfer(
     row: dict[str, Any],
     curves: dict[str, Any],
 ) -> None:
-    """Adds what attributes of some test classes tell of others; nothing where there are too few classes to divide."""
+    """Adds the attribute shares of classes and, with enough classes, the transfer of attributes."""
     names = np.unique(test.label)
     curves["attributes"] = {
-        "labels": names[:SHOWN_CLASSES].tolist(),
-        "share": [_rounded_list(attributes[test.label == name].mean(0, dtype=np.float64)) for name in names[:SHOWN_CLASSES]],
+        "labels": names[:ATTRIBUTE_CLASSES].tolist(),
+        "share": [_rounded_list(attributes[test.label == name].mean(0, dtype=np.float64)) for name in names[:ATTRIBUTE_CLASSES]],
     }
     if len(names) >= LEAST_CLASSES:
-        found = attribute_transfer(attributes, test.embedding, test.label, splits, ridge, classes, title="analyze: transfer of attributes")
-        row |= {"transfer_map_l2": found.l2, "transfer_map_l2_std": found.l2_std, "transfer_classes": found.classes}
-        row |= {"transfer_map_cosine": found.cosine, "transfer_map_cosine_std": found.cosine_std, "transfer_map_chance": found.chance}
+        title = "analyze: transfer of attributes"
+        transfer = attribute_transfer(attributes, test.embedding, test.label, splits, ridge, classes, title=title)
+        row |= {
+            "transfer_map_l2": transfer.l2,
+            "transfer_map_l2_std": transfer.l2_std,
+            "transfer_classes": transfer.classes,
+            "transfer_map_cosine": transfer.cosine,
+            "transfer_map_cosine_std": transfer.cosine_std,
+            "transfer_map_chance": transfer.chance,
+        }
 
 
 def numbers(runs: Iterable[Run]) -> dict[str, Any]:
-    """{dataset: {method: {seed: {measure: number}}}} of the trained networks, as `dvc metrics` reads it. What is undefined is left out."""
+    """{dataset: {method: {seed: {measure: number}}}} of the selected networks, for `dvc metrics`.
+
+    Undefined measures are omitted.
+    """
     tree: dict[str, Any] = {}
     for run in runs:
         row = run.row
@@ -150,7 +186,7 @@ def numbers(runs: Iterable[Run]) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """`value` to DIGITS significant digits; None for what is not a finite number."""
+    """`value` with DIGITS significant digits; None for a float that is not finite."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value

@@ -1,18 +1,21 @@
-"""Embedding density (ESD): how wide classes are, measured by how far they lie apart.
+"""Embedding density (ESD): the spread within classes, relative to the distance between classes.
 
-    D_intra = 1/|C+| sum_{c in C+}  1/(N_c (N_c - 1)) sum_{i != j in c} (1 - <x_i, x_j>)      C+: classes of two images or more
-    D_inter = 1/(C (C - 1)) sum_{c != c'} (1 - <m_c, m_c'>)                                   m_c: class mean, L2-normalised
+    D_intra = 1/|C+| sum_{c in C+}  1/(N_c (N_c - 1)) sum_{i != j in c} (1 - <x_i, x_j>)
+    D_inter = 1/(C (C - 1)) sum_{c != c'} (1 - <m_c, m_c'>)
     density = D_intra / max(D_inter, 1e-8)
+    C+: classes of two images or more;  m_c: class mean, L2-normalised
 
-Roth et al., "Revisiting Training Strategies and Generalization Performance in Deep Metric Learning" (ICML 2020), as their code has it
-(metrics/dists.py): cosine distances, unweighted mean over classes, between class *centres*. On unit vectors 1 - <a, b> = |a - b|^2 / 2, and
-the mean of that over all pairs is the unbiased variance about the mean, sum_i |x_i - mean|^2 / (N - 1): O(N D), and exactly zero for
+Roth et al., "Revisiting Training Strategies and Generalization Performance in Deep Metric Learning" (ICML
+2020), as in their code (metrics/dists.py): cosine distances, unweighted mean over classes, between class
+*centres*. On unit vectors 1 - <a, b> = |a - b|^2 / 2. The mean of this over all pairs is the unbiased
+variance about the mean, sum_i |x_i - mean|^2 / (N - 1), which costs O(N D) and is exactly zero for
 duplicates.
 
-Deviation: a class of one image has no D_intra of its own. Their code means to give it the largest of the others, but takes the mask of the
-classes that have one as *indices*: what it fills in is the larger value of the first two classes whatever the rest holds, and NaN where one of
-these two is itself a class of one image. Here such classes count in D_inter, are left out of D_intra, and are counted. Without them the numbers
-are those of their code: each of the four benchmarks has two images or more in every test class.
+Deviation: a class of one image has no D_intra. Their code is intended to give it the largest D_intra of the
+other classes, but uses the mask of these classes as *indices*: it fills in the larger value of the first two
+classes, and NaN if one of these two has one image. Here such classes count in D_inter, are excluded from
+D_intra, and are counted. Without such classes the result equals that of their code: in the four benchmarks
+every test class has two images or more.
 """
 
 from dataclasses import dataclass
@@ -25,17 +28,20 @@ from pipeline.analysis.rows import class_means, unit_blocks
 
 @dataclass(frozen=True)
 class Density:
-    """Cosine distances in [0, 2]. NaN where it is not defined: `intra` when no class has two images, `inter` when there is one class."""
+    """Cosine distances in [0, 2].
+
+    `intra` is NaN if no class has two images, `inter` if there is one class.
+    """
 
     intra: float
     inter: float
     ratio: float  # intra / max(inter, 1e-8)
     classes: int
-    single_image_classes: int  # left out of intra
+    single_image_classes: int  # excluded from intra
 
 
 def embedding_density(embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"]) -> Density:
-    """ESD of embeddings, any integer labels. Raises ValueError for an empty set or a row without direction."""
+    """ESD for any integer labels. Raises ValueError for an empty set or a row without direction."""
     if not len(embeddings):
         raise ValueError("embedding density of no embeddings")
     names, label = np.unique(labels, return_inverse=True)
@@ -53,7 +59,10 @@ def embedding_density(embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarr
 
 
 def _mean_distance(means: Float[np.ndarray, "C D"]) -> float:
-    """Mean cosine distance between different rows. A class that cancels out has no direction: it is at distance 1 from every other."""
+    """Mean cosine distance between different rows.
+
+    A class mean of zero has no direction and has distance 1 from every other class.
+    """
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     directed = norms[:, 0] > 1e-12
     centres = np.divide(means, norms, out=np.zeros_like(means), where=norms > 1e-12)

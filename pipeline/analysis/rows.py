@@ -1,4 +1,4 @@
-"""Unit rows in float64, a block at a time, so that no step holds a second copy of a large embedding."""
+"""Unit rows in float64, one block at a time, so that no step needs a second copy of a large array."""
 
 from collections.abc import Iterator
 
@@ -12,8 +12,8 @@ BLOCK = 8192  # rows; 8192 x 512 float64 is 32 MiB
 def unit_blocks(embeddings: Float[np.ndarray, "N D"]) -> Iterator[tuple[slice, Float[np.ndarray, "n D"]]]:
     """Yields (rows, x / |x|) over consecutive blocks.
 
-    Embeddings come with unit norm to float32 precision; dividing again in float64 makes the identities that rest on |x| = 1 exact.
-    Raises ValueError for a row that has no direction: all zeros, NaN or infinite.
+    Stored embeddings have unit norm in float32 precision. The division in float64 makes identities that
+    assume |x| = 1 exact. Raises ValueError for a row without direction: all zeros, NaN or infinite.
     """
     for start in range(0, len(embeddings), BLOCK):
         rows = slice(start, min(start + BLOCK, len(embeddings)))
@@ -21,12 +21,13 @@ def unit_blocks(embeddings: Float[np.ndarray, "N D"]) -> Iterator[tuple[slice, F
         norms = np.linalg.norm(block, axis=1, keepdims=True)
         bad = ~(np.isfinite(norms[:, 0]) & (norms[:, 0] > 0))
         if bad.any():
-            raise ValueError(f"embedding {start + int(np.argmax(bad))} has no direction: norm {norms[np.argmax(bad), 0]}, expected 1")
+            row = int(np.argmax(bad))
+            raise ValueError(f"embedding {start + row} has no direction: norm {norms[row, 0]}, expected 1")
         yield rows, block / norms
 
 
 def class_means(embeddings: Float[np.ndarray, "N D"], label: Int[np.ndarray, " N"], classes: int) -> Float[np.ndarray, "C D"]:
-    """Mean of the unit rows of each class, itself shorter than 1. `label` counts from 0 and every class has a row."""
+    """Mean of the unit rows of each class, not normalised. Labels are 0 .. C - 1, each with a row."""
     means = np.zeros((classes, embeddings.shape[1]))
     for rows, x in unit_blocks(embeddings):
         means += _indicator(label[rows], classes) @ x
@@ -34,6 +35,6 @@ def class_means(embeddings: Float[np.ndarray, "N D"], label: Int[np.ndarray, " N
 
 
 def _indicator(label: Int[np.ndarray, " n"], classes: int) -> csr_matrix:
-    """C x n, one where the column is of the row's class."""
+    """C x n, 1 where the class of the column is the row."""
     n = len(label)
     return csr_matrix((np.ones(n), (label, np.arange(n))), shape=(classes, n))

@@ -1,8 +1,8 @@
-"""Cosine similarities of positive pairs (same class) and negative pairs (different classes), as histograms over [-1, 1].
+"""Histograms over [-1, 1] of cosine similarities of positive pairs (same class) and negative pairs.
 
-Where there are at most `limit` pairs of a kind all of them are counted; otherwise `limit` pairs are drawn, uniformly over the pairs of that
-kind, by a seeded generator. The overlap of the two normalised histograms, sum_b min(p_b, n_b), is 0 when a threshold separates them and 1
-when they are the same.
+If there are at most `limit` pairs of a kind, all are counted. Otherwise a seeded generator draws `limit`
+pairs uniformly. The overlap of the two normalised histograms, sum_b min(p_b, n_b), is 0 if a threshold
+separates them and 1 if they are equal.
 """
 
 from dataclasses import dataclass
@@ -12,20 +12,23 @@ from jaxtyping import Float, Int
 
 from pipeline.analysis.rows import unit_blocks
 
-_CHUNK = 65536  # pairs; two gathered sides of 65,536 x 512 float32 are 256 MiB
-_BLOCK = 2**22  # similarities of a block of rows against all others
-_PIECE = 2**15  # similarities counted at a time: what is made of them stays in the cache
+_CHUNK = 65536  # pairs; two gathered arrays of 65,536 x 512 float32 are 256 MiB
+_BLOCK = 2**22  # similarities of a block of rows with all others
+_PIECE = 2**15  # similarities counted at a time, so that the intermediate arrays stay in the cache
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """`share` sums to 1 (all zeros without pairs); `mean` and `std` are of the similarities themselves, NaN without pairs."""
+    """`share` sums to 1 (zeros without pairs).
+
+    `mean` and `std` are those of the similarities, NaN without pairs.
+    """
 
     share: Float[np.ndarray, " b"]
     mean: float
     std: float
     pairs: int  # counted
-    of: int  # that exist
+    of: int  # existing pairs
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,17 @@ class Similarities:
 
 
 def similarities(embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"], bins: int, limit: int, seed: int = 0) -> Similarities:
-    """Histograms of both kinds with `bins` equal bins. O(min(N^2, limit) D); memory does not grow with the number of pairs."""
+    """Histograms of both kinds with `bins` equal bins.
+
+    Time is O(min(N^2, limit) D); memory is independent of the number of pairs.
+    """
     unit = np.empty(embeddings.shape, dtype=np.float32)
     for rows, block in unit_blocks(embeddings):
         unit[rows] = block
-    order = np.argsort(labels, kind="stable")  # classes contiguous: a positive pair is two positions of one run
+    order = np.argsort(labels, kind="stable")  # classes become contiguous runs
     unit = unit[order]
     _, starts, counts = np.unique(np.asarray(labels)[order], return_index=True, return_counts=True)
-    ends = np.repeat(starts + counts, counts)  # of each row: where its class ends
+    ends = np.repeat(starts + counts, counts)  # position after the class of each row
 
     n = len(unit)
     positives = int((counts * (counts - 1) // 2).sum())
@@ -81,7 +87,8 @@ class _Tally:
             self.squares += float(piece @ piece)
             piece += 1
             piece *= bins / 2
-            position = piece.astype(np.intp)  # what rounding put below -1 is cut off to 0; +1 belongs to the last bin
+            # truncation maps values just below -1 to bin 0; 1 is in the last bin
+            position = piece.astype(np.intp)
             self.counts += np.bincount(np.minimum(position, bins - 1, out=position), minlength=bins)
 
     def histogram(self, of: int) -> Histogram:
@@ -89,20 +96,23 @@ class _Tally:
         if not pairs:
             return Histogram(np.zeros(len(self.counts)), float("nan"), float("nan"), 0, of)
         mean = self.total / pairs
-        return Histogram(self.counts / pairs, mean, max(self.squares / pairs - mean**2, 0.0) ** 0.5, pairs, of)
+        std = max(self.squares / pairs - mean**2, 0.0) ** 0.5
+        return Histogram(self.counts / pairs, mean, std, pairs, of)
 
 
 def _count_all(unit: Float[np.ndarray, "N D"], ends: Int[np.ndarray, " N"], tally: _Tally, positive: bool) -> None:
-    """Every pair i < j once: in class order row i's positives are i+1..end, its negatives end..N. Blocks bound the memory."""
+    """Counts every pair i < j once. In class order, row i has positives i+1..end and negatives end..N."""
     n = len(unit)
     column = np.arange(n)
     block = max(1, _BLOCK // max(n, 1))
     for start in range(0, n, block):
         row = np.arange(start, min(start + block, n))
-        first, last = start if positive else int(ends[start]), int(ends[row[-1]])  # between them a column is of the class of some row
-        inside = column[None, first:last] < ends[row, None]
-        wanted = inside & (column[None, first:last] > row[:, None]) if positive else ~inside
-        tally.add((unit[row] @ unit[first:last].T)[wanted])
+        # The columns from first to last are in a class of the block; later columns are negatives of all its
+        # rows.
+        first, last = start if positive else int(ends[start]), int(ends[row[-1]])
+        same_class = column[None, first:last] < ends[row, None]
+        counted = same_class & (column[None, first:last] > row[:, None]) if positive else ~same_class
+        tally.add((unit[row] @ unit[first:last].T)[counted])
         if not positive:
             tally.add((unit[row] @ unit[last:].T).ravel())
 
@@ -121,11 +131,14 @@ def _positive_pairs(
 def _negative_pairs(
     generator: np.random.Generator, starts: Int[np.ndarray, " C"], counts: Int[np.ndarray, " C"], size: int
 ) -> tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]:
-    """An ordered negative pair has a left side of weight N - N_c; the right side is uniform outside the left one's class."""
+    """Draws ordered negative pairs.
+
+    The left row has weight N - N_c, the right row is uniform over the other classes.
+    """
     n = int(counts.sum())
     weight = (counts * (n - counts)).astype(np.float64)
     label = generator.choice(len(counts), size=size, p=weight / weight.sum())
     left = starts[label] + generator.integers(0, counts[label])
     right = generator.integers(0, n - counts[label])
-    right += np.where(right >= starts[label], counts[label], 0)  # jumps over the class
+    right += np.where(right >= starts[label], counts[label], 0)  # skips the class
     return left, right

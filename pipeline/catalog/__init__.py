@@ -1,10 +1,12 @@
-"""A trained model at work, on pictures that belong to no data set: embed a folder once, ask it with new photographs.
+"""Search over a folder of pictures with a trained model.
+
+The pictures need no labels and belong to no data set.
 
     Embedder("data/models/folder/ms/0")(["shirt.jpg"])              unit vectors, (1, D) float32
     build(Path("data/models/folder/ms/0"), Path("photos"), Path("catalog"))
-    Catalog("catalog").find(["shirt.jpg"], 5)                        for each picture its five nearest
+    Catalog("catalog").find(["shirt.jpg"], 5)                        the five nearest pictures of each
 
-`python -m pipeline.catalog --help` does the same from a shell.
+`python -m pipeline.catalog --help` lists the commands.
 """
 
 from pipeline.catalog.build import build

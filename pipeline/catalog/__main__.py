@@ -1,5 +1,5 @@
-"""python -m pipeline.catalog build MODEL PHOTOS CATALOG          embeds a folder of photographs
-python -m pipeline.catalog find CATALOG PICTURE [PICTURE ...]    what looks most like a new one
+"""python -m pipeline.catalog build MODEL PHOTOS CATALOG          builds or updates the catalog of a folder
+python -m pipeline.catalog find CATALOG PICTURE [PICTURE ...]    finds the nearest pictures
 """
 
 import argparse
@@ -9,45 +9,51 @@ from pathlib import Path
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.results_page import page
+from pipeline.index.kinds import KINDS
 from pipeline.runtime.files import atomic_file
 from pipeline.runtime.stage import said_plainly
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.catalog", description="Search a folder of photographs with a trained model and new pictures."
-    )
+    parser = argparse.ArgumentParser(prog="python -m pipeline.catalog", description="Search a folder of pictures with a trained model.")
     commands = parser.add_subparsers(dest="command", required=True)
-    making = commands.add_parser("build", help="embed a folder of photographs; again: bring the catalog up to date")
-    making.add_argument("model", type=Path, help="directory of a trained model, such as data/models/folder/ms/0")
-    making.add_argument("photos", type=Path, help="folder of photographs, searched with all its folders; no labels are needed")
-    making.add_argument("catalog", type=Path, help="directory to write")
-    making.add_argument("--skip-damaged", action="store_true", help="leave pictures out that cannot be read, rather than stop")
-    asking = commands.add_parser("find", help="find what looks most like a picture")
-    asking.add_argument("catalog", type=Path)
-    asking.add_argument("pictures", type=Path, nargs="+", metavar="picture")
-    asking.add_argument("-k", type=int, default=10, help="matches per picture (default: 10)")
-    asking.add_argument("--page", type=Path, help="write the pictures found to this HTML file as well")
+    building = commands.add_parser("build", help="build or update the catalog of a folder of pictures")
+    building.add_argument("model", type=Path, help="directory of a trained model, e.g. data/models/folder/ms/0")
+    building.add_argument("photos", type=Path, help="folder of pictures, with its subfolders; labels are not needed")
+    building.add_argument("catalog", type=Path, help="directory to write")
+    building.add_argument("--skip-damaged", action="store_true", help="exclude unreadable pictures instead of stopping")
+    building.add_argument(
+        "--index",
+        choices=list(KINDS),
+        help="kind of index; default: that of the existing catalog, otherwise flat",
+    )
+    finding = commands.add_parser("find", help="find the nearest pictures of a catalog")
+    finding.add_argument("catalog", type=Path)
+    finding.add_argument("pictures", type=Path, nargs="+", metavar="picture")
+    finding.add_argument("-k", type=int, default=10, help="matches per picture (default: 10)")
+    finding.add_argument("--page", type=Path, help="also write the matches to this HTML file")
     arguments = parser.parse_args()
     with said_plainly():
         if arguments.command == "build":
-            made = build(arguments.model, arguments.photos, arguments.catalog, arguments.skip_damaged)
-            left_out = len(made.about["left_out"])
-            sys.stdout.write(f"{arguments.catalog}: {len(made):,} pictures{f', {left_out:,} left out' if left_out else ''}\n")
+            index = KINDS[arguments.index]() if arguments.index else None
+            catalog = build(arguments.model, arguments.photos, arguments.catalog, arguments.skip_damaged, index)
+            excluded = len(catalog.about["left_out"])
+            suffix = f", {excluded:,} left out" if excluded else ""
+            sys.stdout.write(f"{arguments.catalog}: {len(catalog):,} pictures{suffix}\n")
         else:
             _find(Catalog(arguments.catalog), arguments.pictures, arguments.k, arguments.page)
 
 
-def _find(catalog: Catalog, pictures: list[Path], k: int, to: Path | None) -> None:
-    found = catalog.find(pictures, k)
-    for picture, matches in zip(pictures, found, strict=True):
+def _find(catalog: Catalog, pictures: list[Path], k: int, html: Path | None) -> None:
+    results = catalog.find(pictures, k)
+    for picture, matches in zip(pictures, results, strict=True):
         sys.stdout.write(f"{picture}\n")
         for rank, match in enumerate(matches, 1):
             sys.stdout.write(f"{rank:4d}  {match.similarity:.3f}  {catalog.photos / match.path}\n")
-    if to is not None:
-        html = page(catalog, pictures, found)
-        with atomic_file(to) as aside:
-            aside.write_text(html, encoding="utf-8")
+    if html is not None:
+        text = page(catalog, pictures, results)
+        with atomic_file(html) as aside:
+            aside.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

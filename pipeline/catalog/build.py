@@ -1,4 +1,7 @@
-"""Photographs of a folder -> catalog. What was embedded before is not embedded again, in a catalog that grows as in a build that was killed."""
+"""Pictures of a folder -> catalog.
+
+A picture that an earlier or a killed build embedded is not embedded again.
+"""
 
 import hashlib
 import shutil
@@ -7,7 +10,6 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +17,9 @@ from jaxtyping import Float32
 
 from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog
 from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
+from pipeline.index.index import build as build_index
+from pipeline.index.index import save
+from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
 from pipeline.ingest.collection import Content
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.skim import require_whole
@@ -24,20 +29,27 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
 from pipeline.runtime.progress import track
 
-BLOCK = 2048  # pictures that are embedded before they are kept
-_SHOWN = 5
-Vectors = dict[str, np.ndarray]  # by the sha256 of the picture's file
+BLOCK = 2048  # pictures that are embedded before their vectors are written
+_LISTED = 5  # damaged pictures in an error message
+Vectors = dict[str, np.ndarray]  # by the sha256 of the file of the picture
 
 
 class Listed(NamedTuple):
-    """What a folder holds."""
+    """The pictures of a folder."""
 
-    paths: list[str]  # of the whole pictures, sorted
+    paths: list[str]  # of the readable pictures, sorted
     sha256: list[str]
-    damaged: dict[str, str]  # why, by path
+    damaged: dict[str, str]  # path -> reason
 
 
-def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, processes: int | None = None) -> Catalog:
+def build(
+    model: Path,
+    photos: Path,
+    output: Path,
+    skip_damaged: bool = False,
+    index: Setting | None = None,
+    processes: int | None = None,
+) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
 
     An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of
@@ -46,59 +58,75 @@ def build(model: Path, photos: Path, output: Path, skip_damaged: bool = False, p
     A damaged catalog is built again from the pictures. Vectors that a killed build had embedded are read from
     `<output>.unfinished`.
 
-    Raises UserError if there is no picture, the model is incomplete, the disk is full, or, unless
-    `skip_damaged`, a picture cannot be read; then nothing has changed. Skipped ones are named in catalog.json.
+    `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
+
+    Raises UserError if there is no picture, the model is incomplete, the disk is full, the pictures are too
+    few for the index, or, unless `skip_damaged`, a picture cannot be read; then nothing has changed. Skipped
+    pictures are listed in catalog.json. Raises ValueError for an index without full vectors.
     """
+    if index is not None and not stores_vectors(index):
+        raise ValueError("the index of a catalog must contain the full vectors: set refine")
     model, photos, output = Path(model), Path(photos), Path(output)
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
-        raise UserError(f"{output} exists and is no catalog.", "Name another directory, or remove it.")
+        raise UserError(f"{output} exists and is no catalog.", "Choose another directory, or remove it.")
     embedder = Embedder(model)
     fingerprint = embedder.fingerprint()
-    found = listed(photos, processes)
-    if found.damaged and not skip_damaged:
-        raise _damaged(photos, found.damaged)
-    if not found.paths:
-        raise UserError(f"{photos} holds no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}.")
+    pictures = listed(photos, processes)
+    if pictures.damaged and not skip_damaged:
+        raise _damaged(photos, pictures.damaged)
+    if not pictures.paths:
+        raise UserError(f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}.")
 
-    known = _earlier(output, fingerprint)
+    vectors, earlier_index = _earlier(output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
-    known |= _kept(unfinished)
-    wanted = dict(zip(found.sha256, found.paths, strict=True))
-    new = [digest for digest in wanted if digest not in known]
-    sys.stderr.write(f"catalog: {len(found.paths):,} pictures, {len(new):,} of them to be embedded by {model}\n")
+    vectors |= _read_unfinished(unfinished)
+    path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
+    new = [digest for digest in path_of if digest not in vectors]
+    sys.stderr.write(f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model}\n")
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
-        vectors = embedder([photos / wanted[digest] for digest in block], f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}")
-        _keep(unfinished / f"{block[0]}.parquet", block, vectors)
-        known |= dict(zip(block, vectors, strict=True))
+        label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
+        embedded = embedder([photos / path_of[digest] for digest in block], label)
+        _write_unfinished(unfinished / f"{block[0]}.parquet", block, embedded)
+        vectors |= dict(zip(block, embedded, strict=True))
 
-    index = faiss.IndexFlatIP(embedder.dim)
-    index.add(np.stack([known[digest] for digest in found.sha256]))
+    setting = index or earlier_index
+    rows = np.stack([vectors[digest] for digest in pictures.sha256])
+    built = build_index(rows, np.arange(len(rows)), setting)
     with atomic_directory(output) as directory:
-        faiss.write_index(index, str(directory / INDEX))
-        pq.write_table(pa.table({"path": found.paths, "sha256": found.sha256}), directory / PICTURES)
+        save(directory / INDEX, built)
+        pq.write_table(pa.table({"path": pictures.paths, "sha256": pictures.sha256}), directory / PICTURES)
         (directory / MODEL).mkdir()
         for name in (WEIGHTS, RECIPE):
             shutil.copyfile(model / name, directory / MODEL / name)
-        about = {"photos": str(photos.resolve()), "pictures": len(found.paths), "dim": embedder.dim, "model": str(model)}
-        write_json(directory / ABOUT, {**about, "fingerprint": fingerprint, "left_out": found.damaged})
+        about = {
+            "photos": str(photos.resolve()),
+            "pictures": len(pictures.paths),
+            "dim": embedder.dim,
+            "model": str(model),
+            "fingerprint": fingerprint,
+            "index": to_plain(setting),
+            "left_out": pictures.damaged,
+        }
+        write_json(directory / ABOUT, about)
     shutil.rmtree(unfinished.parent, ignore_errors=True)
     return Catalog(output)
 
 
 def listed(photos: Path, processes: int | None = None) -> Listed:
-    """Reads every picture below a folder to its end.
+    """Reads every picture below a folder completely.
 
-    Files that are no pictures by their name are left alone and counted; hidden ones are ignored. Images in
-    formats that are not read are named in a warning. Raises UserError if a folder cannot be listed.
+    Files without the suffix of a picture are skipped and counted; hidden files are ignored. A warning lists
+    images in formats that are not read. Raises UserError if a folder cannot be listed.
     """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:
-        sys.stderr.write(f"catalog: left alone: {', '.join(f'{count:,} {suffix}' for suffix, count in sorted(others.items()))}\n")
+        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
+        sys.stderr.write(f"catalog: skipped: {counts}\n")
     if unread := unread_images(names):
         sys.stderr.write(f"catalog: warning: {unread_sentence(unread)} {CONVERT}\n")
     paths, digests, damaged = [], [], {}
@@ -113,18 +141,18 @@ def listed(photos: Path, processes: int | None = None) -> Listed:
 
 
 def _digest(picture: Content) -> str:
-    """sha256 of the file. Raises ValueError where it is not one whole picture."""
+    """sha256 of the file. Raises ValueError if it is not one complete picture."""
     assert isinstance(picture, bytes)
     require_whole(np.frombuffer(picture, np.uint8))
     return hashlib.sha256(picture).hexdigest()
 
 
 def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
-    lines = [f"{photos / name}: {reason}" for name, reason in list(damaged.items())[:_SHOWN]]
-    more = f"\n  and {len(damaged) - _SHOWN:,} more" if len(damaged) > _SHOWN else ""
+    lines = [f"{photos / name}: {reason}" for name, reason in list(damaged.items())[:_LISTED]]
+    more = f"\n  and {len(damaged) - _LISTED:,} more" if len(damaged) > _LISTED else ""
     return UserError(
         f"{len(damaged):,} picture{'s' * (len(damaged) > 1)} cannot be read:\n  " + "\n  ".join(lines) + more,
-        "Repair or remove them, or leave them out with --skip-damaged.",
+        "Repair or remove them, or exclude them with --skip-damaged.",
     )
 
 
@@ -133,31 +161,33 @@ def _is_catalog(output: Path) -> bool:
     return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
 
 
-def _earlier(output: Path, fingerprint: str) -> Vectors:
-    """The vectors of the existing catalog, if it is whole and this model made it."""
+def _earlier(output: Path, fingerprint: str) -> tuple[Vectors, Setting]:
+    """The vectors of the existing catalog if it is undamaged and of the same model, and its kind of index."""
     if not output.exists():
-        return {}
+        return {}, Flat()
     try:
         catalog = Catalog(output)
     except UserError as error:
-        sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded anew\n")
-        return {}
+        sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded again\n")
+        return {}, Flat()
+    setting = catalog.index.setting
     if catalog.about["fingerprint"] != fingerprint:
-        sys.stderr.write(f"catalog: {output} was made by another model ({catalog.about['model']}): every picture is embedded anew\n")
-        return {}
-    return dict(zip(catalog.sha256, catalog.vectors(), strict=True))
+        model = catalog.about["model"]
+        sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
+        return {}, setting
+    return dict(zip(catalog.sha256, catalog.vectors(), strict=True)), setting
 
 
-def _keep(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
+def _write_unfinished(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
     rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     with atomic_file(path) as aside:
         pq.write_table(pa.table({"sha256": digests, "vector": rows}), aside)
 
 
-def _kept(directory: Path) -> Vectors:
-    found: Vectors = {}
+def _read_unfinished(directory: Path) -> Vectors:
+    vectors: Vectors = {}
     for path in sorted(directory.glob("*.parquet")):
         table = pq.read_table(path, memory_map=False)
-        vectors = table["vector"].combine_chunks()
-        found |= dict(zip(table["sha256"].to_pylist(), vectors.flatten().to_numpy().reshape(len(table), -1), strict=True))
-    return found
+        rows = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+        vectors |= dict(zip(table["sha256"].to_pylist(), rows, strict=True))
+    return vectors

@@ -1,9 +1,13 @@
-"""A folder of pictures, embedded, and the model that did it: all that a search service needs, in one directory.
+"""The catalog of a folder of pictures: the index of their vectors, and the model that embeds the queries.
 
-index.faiss         IndexFlatIP over the unit vectors, row i that of picture i: inner products are cosines; any program with FAISS reads it
-pictures.parquet    path below the folder of the photographs, sha256 of the file
-catalog.json        where the photographs are, their number, the model's name and fingerprint, the files that were left out
-model/              weights.safetensors and recipe.json: the model that has to embed the questions
+A catalog is a directory with all files that a search needs:
+
+index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
+                    pipeline/index); inner products are cosines, and any program with FAISS can read it
+pictures.parquet    path below the folder of the pictures, sha256 of the file
+catalog.json        folder and number of the pictures, name and fingerprint of the model, setting of the
+                    index, and the files that were left out
+model/              weights.safetensors and recipe.json
 """
 
 import json
@@ -11,29 +15,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from pipeline.catalog.embedder import Embedder, Picture
+from pipeline.index.index import Index, load, search, vectors_at
+from pipeline.index.kinds import from_plain
 from pipeline.runtime.errors import UserError
 
 INDEX, PICTURES, ABOUT, MODEL = "index.faiss", "pictures.parquet", "catalog.json", "model"
 _ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint"}
+_FLAT = {"kind": "flat"}  # of catalogs that do not name their index
 _REMEDY = "Build the catalog again: python -m pipeline.catalog build."
 
 
 class Match(NamedTuple):
-    """A picture of the catalog that was found."""
+    """A picture of the catalog that is near a query."""
 
-    path: str  # below the folder of the photographs
+    path: str  # below the folder of the pictures
     similarity: float  # cosine, -1 to 1
 
 
 class Catalog:
-    """A catalog that `build` made. Raises UserError where a part of it is missing, damaged, or of another catalog."""
+    """A catalog that `build` wrote. Raises UserError if a part is missing, damaged, or of another catalog."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
@@ -41,49 +47,61 @@ class Catalog:
         table: pa.Table = self._read(PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
-        self.index = self._read(INDEX, lambda path: faiss.read_index(str(path)))
+        setting = from_plain(self.about.get("index", _FLAT))
+        self.index: Index = self._read(INDEX, lambda path: load(path, setting))
         self._embedder: Embedder | None = None
-        if not len(self.paths) == self.index.ntotal == self.about["pictures"]:
-            raise UserError(f"{self.directory} is damaged: {len(self.paths):,} pictures, {self.index.ntotal:,} vectors.", _REMEDY)
+        vectors = len(self.index.ids)
+        if not len(self.paths) == vectors == self.about["pictures"]:
+            raise UserError(f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.", _REMEDY)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     @property
     def photos(self) -> Path:
-        """The folder that `path` of a match lies below."""
+        """The folder of the pictures; the path of a match is relative to it."""
         return Path(self.about["photos"])
 
     @property
     def embedder(self) -> Embedder:
-        """The model of this catalog, loaded when it is first asked for."""
+        """The model of this catalog, loaded at the first use."""
         if self._embedder is None:
             embedder = Embedder(self.directory / MODEL)
             if embedder.fingerprint() != self.about["fingerprint"]:
-                raise UserError(f"{self.directory / MODEL} is not the model that embedded this catalog ({self.about['model']}).", _REMEDY)
+                model = self.about["model"]
+                raise UserError(
+                    f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
+                    _REMEDY,
+                )
             self._embedder = embedder
         return self._embedder
 
     def vectors(self) -> Float32[np.ndarray, "N D"]:
         """The unit vector of every picture, in the order of `paths`."""
-        return self.index.reconstruct_n(0, self.index.ntotal)
+        return vectors_at(self.index, self.index.ids)
 
     def find(self, pictures: Sequence[Picture], k: int = 10) -> list[list[Match]]:
-        """The k pictures of the catalog that are nearest to each of `pictures`, nearest first, by exact search; all of them where there are fewer."""
+        """The k nearest pictures of each of `pictures`, nearest first; fewer if the index has fewer.
+
+        A flat index compares all pictures; the other kinds can miss some.
+        """
         if k < 1:
-            raise UserError(f"{k} matches were asked for.", "Ask for one or more.")
+            raise UserError(f"k is {k}, expected 1 or more.", "Set -k to the number of matches per picture.")
         if not pictures:
             return []
-        similarities, rows = self.index.search(self.embedder(pictures), min(k, len(self)))
+        rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
         return [
-            [Match(self.paths[row], similarity) for row, similarity in zip(*pair, strict=True)]
-            for pair in zip(rows.tolist(), similarities.tolist(), strict=True)
+            [Match(self.paths[row], similarity) for row, similarity in zip(*matches, strict=True) if row >= 0]
+            for matches in zip(rows.tolist(), similarities.tolist(), strict=True)
         ]
 
     def _read(self, name: str, reader: Any) -> Any:
         path = self.directory / name
         if not path.is_file():
-            raise UserError(f"{path} is missing: {self.directory} is no catalog.", "Build one: python -m pipeline.catalog build.")
+            raise UserError(
+                f"{path} is missing: {self.directory} is no catalog.",
+                "Build one: python -m pipeline.catalog build.",
+            )
         try:
             return reader(path)
         except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
@@ -91,8 +109,9 @@ class Catalog:
 
 
 def _about(path: Path) -> dict[str, Any]:
-    """What catalog.json contains. Raises ValueError if it is not what `build` writes."""
+    """The content of catalog.json. Raises ValueError if `build` did not write it."""
     about = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(about, dict) or not about.keys() >= _ABOUT_KEYS:
         raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_KEYS))}")
+    from_plain(about.get("index", _FLAT))
     return about

@@ -1,4 +1,7 @@
-"""Pictures -> unit vectors by a trained model: decoded, cropped, normalised and embedded exactly as stage `export` does it."""
+"""Pictures -> unit vectors by a trained model.
+
+Decoding, cropping and normalisation are those of stage `export`.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +21,10 @@ Picture = str | Path | bytes  # a file, or the encoded bytes of one
 
 
 class Embedder:
-    """The model of a directory that holds weights.safetensors and recipe.json, as stage `train` leaves it; on the GPU where there is one."""
+    """The model of a directory with weights.safetensors and recipe.json, as stage `train` writes it.
+
+    It runs on the GPU if there is one.
+    """
 
     def __init__(self, model: str | Path) -> None:
         self.directory = Path(model)
@@ -27,28 +33,28 @@ class Embedder:
 
     @property
     def dim(self) -> int:
-        """D, the length of its vectors."""
+        """D, the number of dimensions of the vectors."""
         return self._loaded.method.dim
 
     def fingerprint(self) -> str:
-        """sha256 of weights and recipe: vectors of different fingerprints cannot be compared."""
+        """sha256 of weights and recipe. Vectors of models with different fingerprints are not comparable."""
         digest = hashlib.sha256()
         for name in (WEIGHTS, RECIPE):
             digest.update((self.directory / name).read_bytes())
         return digest.hexdigest()
 
     def __call__(self, pictures: Sequence[Picture], label: str | None = None) -> Float32[np.ndarray, "N D"]:
-        """Unit vectors of N pictures, in their order. `label` shows progress.
+        """Unit vectors of N pictures, in their order. `label` is the name of the progress line.
 
-        Raises UserError naming the picture that is missing or cannot be decoded.
+        Raises UserError with the name of a picture that is missing or cannot be decoded.
         """
         rows = np.arange(len(pictures), dtype=np.int64)
-        loader = EvalLoader(_Given(pictures), rows, self._loaded.recipe.input, BATCH, loader_threads())
+        loader = EvalLoader(_Source(pictures), rows, self._loaded.recipe.input, BATCH, loader_threads())
         return embed_rows(self._loaded.method, loader, self._device, label).embedding
 
 
-class _Given:
-    """Pictures by their place in a list."""
+class _Source:
+    """Pictures by their position in a list."""
 
     def __init__(self, pictures: Sequence[Picture]) -> None:
         self.pictures = pictures
@@ -60,11 +66,14 @@ class _Given:
         return None
 
     def undecodable(self, row: int, reason: str) -> UserError:
-        return UserError(f"{name_of(self.pictures[row])} is no picture that can be read: {reason}.", "Convert it to JPEG or PNG, or leave it out.")
+        return UserError(
+            f"{name_of(self.pictures[row])} is no picture that can be read: {reason}.",
+            "Convert it to JPEG or PNG, or leave it out.",
+        )
 
 
 def encoded(picture: Picture) -> bytes:
-    """The bytes of a picture. Raises UserError for a file that cannot be read."""
+    """The file content of a picture. Raises UserError for a file that cannot be read."""
     if isinstance(picture, bytes):
         return picture
     try:

@@ -1,4 +1,4 @@
-"""What was found, as one HTML page that opens offline: each question with its matches beside it."""
+"""The matches of each query as one HTML page that works offline."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,19 +16,25 @@ SIZE = 220  # pixels of a picture's longer side
 _HERE = Path(__file__).parent
 
 
-def page(catalog: Catalog, questions: Sequence[str | Path], found: Sequence[Sequence[Match]]) -> str:
-    """The page. Pictures of the catalog that are no longer where they were are shown by their name alone."""
-    environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    asked = [
+def page(catalog: Catalog, queries: Sequence[str | Path], results: Sequence[Sequence[Match]]) -> str:
+    """The HTML text. A match whose file no longer exists is shown by its name."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = [
         {
-            "name": str(question),
-            "image": data_uri(np.frombuffer(encoded(question), np.uint8), SIZE),
+            "name": str(query),
+            "image": data_uri(np.frombuffer(encoded(query), np.uint8), SIZE),
             "matches": [{"path": path, "similarity": f"{similarity:.3f}", "image": _image(catalog.photos / path)} for path, similarity in matches],
         }
-        for question, matches in zip(questions, found, strict=True)
+        for query, matches in zip(queries, results, strict=True)
     ]
     css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template("found.html").render(css=Markup(css), catalog=catalog, asked=asked)
+    return environment.get_template("results.html").render(css=Markup(css), catalog=catalog, queries=sections)
 
 
 def _image(path: Path) -> str | None:

@@ -73,18 +73,26 @@ def cluster_address() -> str | None:
 
 
 @contextlib.contextmanager
-def connection(processes: int, gpu: bool = True, object_store: int = 80 * 2**20) -> Iterator[Cluster]:
-    """Connects to the cluster of RAY_ADDRESS, or starts a private one for `processes` workers.
+def connection(
+    processes: int,
+    gpu: bool = True,
+    object_store: int = 80 * 2**20,
+    prestart: bool = True,
+) -> Iterator[Cluster]:
+    """Connects to the cluster of RAY_ADDRESS, or starts a private one for `processes` processes at a time.
 
-    At the end of the block, also after an error, it disconnects or ends the private cluster. `object_store`,
-    bytes of shared memory, is for a private cluster only. The handler of SIGTERM remains that of the caller;
-    Ray would replace it. Raises UserError when the cluster of RAY_ADDRESS cannot be reached.
+    At the end of the block, also after an error, it disconnects or ends the private cluster. The handler of
+    SIGTERM remains that of the caller; Ray would replace it. Two options concern a private cluster only:
+    `object_store`, bytes of shared memory, and `prestart`, whether Python processes start with the cluster.
+    Ray Train does not use these, because its processes have environment variables of their own. Raises
+    UserError when the cluster of RAY_ADDRESS cannot be reached.
     """
     address = cluster_address()
     if address is not None:
         _check(address)
     before = dict(os.environ)
-    for name, value in _ENVIRONMENT.items():
+    environment = _ENVIRONMENT | ({} if prestart else {"RAY_prestart_worker_first_driver": "0"})
+    for name, value in environment.items():
         os.environ.setdefault(name, value)
     if address is None:
         os.environ.pop("RAY_ADDRESS", None)

@@ -34,7 +34,7 @@ def use_own_token() -> None:
 
 @contextlib.contextmanager
 def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[str]:
-    """Starts a cluster for `processes` workers.
+    """Starts a cluster for `processes` processes at a time.
 
     All its processes end when the block ends, and when this process is killed.
     """
@@ -46,8 +46,7 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
     try:
         ray.init(
             address="local",
-            # Python processes that start at once: the workers, the controller and the barrier of a training.
-            num_cpus=processes + 2,
+            num_cpus=processes,
             num_gpus=None if gpu else 0,
             include_dashboard=False,
             log_to_driver=False,

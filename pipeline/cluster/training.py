@@ -50,12 +50,13 @@ def _train_on_workers(job: Job, settings: TrainSettings, loop: Loop | None) -> d
     sys.stderr.write(f"train {job.name}: starting Ray and {settings.workers} worker{plural} ...\n")
     sys.stderr.flush()
     began = time.time()
-    with imported("torch", "pandas"), connection(settings.workers, settings.gpu != "no") as cluster:
+    processes, gpu = settings.workers, settings.gpu != "no"
+    with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:
         from pipeline.cluster.train_workers import fit
 
-        gpu = usable_gpu(settings.gpu, cluster)
+        usable = usable_gpu(settings.gpu, cluster)
         connected = time.time()
-        run = fit(job, settings.workers, gpu, cluster, loop)
+        run = fit(job, processes, usable, cluster, loop)
         returned = time.time()
     ray_seconds = {
         "connect": connected - began,

@@ -1,1 +1,1 @@
-"""What training and export read: Arrow shards, decoding, P x K batches, augmentation, loaders."""
+"""Shards, embedding files, decoding, transforms, samplers, class splits and loaders."""

@@ -1,8 +1,8 @@
-"""The classes of split `train` that are held out for validation: a share of them, a fold of them, or the
-images that the data set itself holds out (classes, except for the token corpus, whose subject is unseen
-samples of seen classes).
+"""The part of split `train` that is held out for validation.
 
-Test classes play no part in training.
+It is a share or a fold of the train classes, or the images that the data set itself holds out (classes,
+except in the token corpus, which is about unseen samples of seen classes). Test classes are not used in
+training.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ VALIDATION = "validation"  # group of train images that a data set holds out its
 class ClassSplit:
     """Rows of split `train`, divided by class.
 
-    Training labels are 0 .. classes - 1 in the order of the set's labels.
+    Training labels are 0 .. classes - 1 in the order of the labels.
     """
 
     rows: Int[np.ndarray, " n"]
@@ -36,10 +36,9 @@ class ClassSplit:
 
 
 def hold_out(shards: Shards, recipe: Recipe, seed: int) -> ClassSplit:
-    """The split of a recipe: the data set's own validation images if it has any, else a fold or a share of
-    the classes.
+    """The validation images of the data set if it has any, else a fold or a share of the classes.
 
-    Training on tuples needs the data set's own validation images. A fold replaces them otherwise.
+    Training on tuples requires validation images of the data set. Otherwise a fold replaces them.
     """
     rows, training = shards.rows("train"), recipe.training
     labels, groups = shards.labels[rows], [shards.groups[row] for row in rows.tolist()]
@@ -57,15 +56,14 @@ def split_classes(
 ) -> ClassSplit:
     """Holds out round(share * C) of the C classes among `labels` (one per row), drawn by the run's seed.
 
-    With `fold`, holds out that model's block of the C classes in label order instead; share and seed have no
-    effect. Raises UserError unless two classes are left to train on and two held-out classes have two images
-    each, which a query and its answer need.
+    With `fold`, holds out the block of that model in label order instead; share and seed have no effect.
+    Raises UserError unless two classes remain to train on, and two held-out classes have two images each.
     """
     classes = np.unique(labels)
     if fold is not None and len(classes) < fold.folds:
         raise UserError(
-            f"{len(classes)} train classes cannot be cut into {fold.folds} folds.",
-            "Lower ensemble.folds, or bring images of more classes.",
+            f"{len(classes)} train classes cannot be divided into {fold.folds} folds.",
+            "Lower ensemble.folds, or add images of more classes.",
         )
     if fold is None:
         held_out = named_generator(seed, "validation").permutation(classes)[: round(share * len(classes))]
@@ -81,26 +79,25 @@ def split_classes(
     if trained_classes < 2 or usable < 2:
         raise UserError(
             f"{name} leaves {trained_classes} to train on and holds out {len(held_out)}, "
-            f"of which {usable} have two images or more; both sides need at least 2.",
+            f"of which {usable} have two images or more; both sides need 2 or more.",
             f"Change {setting}, or add classes or images to the data set.",
         )
     return _divided(rows, labels, for_validation)
 
 
 def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]) -> ClassSplit:
-    """Holds out the images that the data set puts into group `validation`. Raises UserError if it has no such
-    group.
+    """Holds out the images of group `validation`. Raises UserError if the data set has no such group.
 
-    Validation is retrieval among them, as for every data set. On SfM-120k a neighbour counts as right if it
-    is of the same 3D model, even if it shows another side of it. The released code of that set selects by its
-    loss on tuples mined among the same models.
+    Validation is retrieval among them, as for every data set. On SfM-120k a neighbour is relevant if it has
+    the same 3D model, even if it shows another side of it. Deviation: the released code of that set selects
+    by the loss on tuples mined among the same models.
     """
     for_validation = np.array([group == VALIDATION for group in groups], bool)
     if not for_validation.any() or for_validation.all():
         count = f"{int(for_validation.sum()):,} of {len(rows):,}"
         raise UserError(
-            f"Training on tuples holds out the train images of group `{VALIDATION}`: they are {count}.",
-            "Take the data set `landmarks`, which says what is for validation, or another sampling and loss.",
+            f"Training on tuples holds out the train images of group `{VALIDATION}`, which contains {count}.",
+            "Use the data set `landmarks`, which has such a group, or another sampling and loss.",
         )
     return _divided(rows, labels, for_validation)
 

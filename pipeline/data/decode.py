@@ -1,8 +1,9 @@
 """Encoded bytes of any supported image -> upright 8-bit RGB.
 
-JPEG goes through simplejpeg (libjpeg-turbo, 1.4 times as fast as Pillow and bit-identical to it) in strict mode: what libjpeg only warns
-about (a missing tail, bad Huffman codes) leaves grey or smeared areas behind, and a smeared picture in a training set is worse than a refused
-one. Every other format, and the few JPEGs that the TurboJPEG interface cannot describe, go through Pillow.
+JPEGs are decoded by simplejpeg (libjpeg-turbo, with the same pixels as Pillow) in strict mode: data for which
+libjpeg only warns (a missing end, bad Huffman codes) gives grey or smeared areas, and such an image must not
+enter a training set unnoticed. Other formats, and the few JPEGs that the TurboJPEG interface does not
+support, are decoded by Pillow.
 """
 
 import io
@@ -17,36 +18,37 @@ from PIL import Image, ImageOps
 
 from pipeline.data.scratch import Scratch
 
-# Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within the
-# process. Without this list Pillow starts Ghostscript on PostScript, and parses some thirty formats that no data
-# set uses.
+# Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within
+# the process. Without this list Pillow starts Ghostscript on PostScript, and parses some thirty formats that
+# no data set uses.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-MAX_PIXELS = 178_956_970  # where Pillow refuses a "decompression bomb"; held for JPEG too
+MAX_PIXELS = 178_956_970  # Pillow's limit for a "decompression bomb"; here also for JPEG
 WHITE = (255, 255, 255, 255)
 
 _EXIF = b"Exif\0\0"
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
-_XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([1-8])")  # the same tag that Pillow's exif_transpose falls back to
+# The tag that Pillow's exif_transpose reads if there is no EXIF orientation.
+_XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([1-8])")
 _ORIENTATION_TAG = 0x0112
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))  # TEM, RST0-7, SOI
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG, DAC
-# A few stray bytes between the last scan and the end marker, as several cameras write: all pixels were there by then. Damage within a scan, after
-# which libjpeg loses its place, leaves more of them behind (10 and up in trials on damaged files), and is refused.
+# A few bytes between the last scan and the end marker, as several cameras write, after all pixels. Damage
+# within a scan results in more such bytes (10 and more in trials on damaged files), and the image is refused.
 _HARMLESS = re.compile(r"\b[1-7] extraneous bytes before marker 0xd9")
-_UNDESCRIBABLE = "subsampling"
+_UNSUPPORTED = "subsampling"
 
 
 class Jpeg(NamedTuple):
-    """What the header of a JPEG says."""
+    """The header of a JPEG."""
 
     width: int  # as stored, before the orientation is applied
     height: int
     orientation: int  # EXIF 1..8
-    frame: int  # position of the frame's marker, 0xFF and SOFn
+    frame: int  # position of the marker of the frame, 0xFF and SOFn
 
 
 class Decoded(NamedTuple):
-    """A picture that Pillow read."""
+    """A picture that Pillow decoded."""
 
     rgb: UInt8[np.ndarray, "H W 3"]  # upright
     kind: str  # format and mode of the file: "PNG 1"
@@ -56,14 +58,17 @@ class Decoded(NamedTuple):
 def decode(encoded: UInt8[np.ndarray, "bytes"], scratch: Scratch | None = None) -> UInt8[np.ndarray, "H W 3"]:
     """The picture as uint8 (H, W, 3) RGB, C-contiguous.
 
-    `encoded`: uint8 (bytes,), read-only is fine. Grey, 1-bit, palette and CMYK become RGB, transparency is laid on white, 16-bit values keep
-    their high byte, and an EXIF orientation is applied. Colour profiles are ignored, as the field does. An animation gives its first frame.
+    `encoded`: uint8 (bytes,), may be read-only. Grey, 1-bit, palette and CMYK are converted to RGB;
+    transparent pixels are blended with white; 16-bit values are reduced to their high byte; the EXIF
+    orientation is applied. Colour profiles are ignored, as is usual in the field. Of an animation the first
+    frame is decoded.
 
-    With `scratch` the result may lie in its memory, and is overwritten by the next picture decoded with it.
+    With `scratch` the result may be in its memory, and the next picture that is decoded with it overwrites
+    the result.
 
-    Raises ValueError with what is wrong with the bytes: corrupt, truncated, not of `FORMATS`, or larger than
-    `MAX_PIXELS`. JPEG has no checksum: flipped bits that happen to be well-formed code words cannot be detected
-    here, only by the shards' sha256.
+    Raises ValueError with the reason for bytes that are corrupt, truncated, not of `FORMATS`, or have more
+    than `MAX_PIXELS`. JPEG has no checksum: flipped bits that are valid code words are detected only by the
+    sha256 of the shards.
     """
     jpeg = jpeg_header(encoded)
     if jpeg is None:
@@ -76,11 +81,16 @@ def decode(encoded: UInt8[np.ndarray, "bytes"], scratch: Scratch | None = None) 
 
 
 def decode_jpeg(
-    encoded: UInt8[np.ndarray, "bytes"], eighth: bool = False, buffer: UInt8[np.ndarray, "H W 3"] | None = None
+    encoded: UInt8[np.ndarray, "bytes"],
+    eighth: bool = False,
+    buffer: UInt8[np.ndarray, "H W 3"] | None = None,
 ) -> UInt8[np.ndarray, "h w 3"] | None:
-    """The pixels of a JPEG as they are stored, or (`eighth`) the means of its blocks of 8 x 8; None where TurboJPEG cannot describe it.
+    """The pixels of a JPEG as stored, or with `eighth` the means of its 8 x 8 blocks.
 
-    Raises ValueError as `decode` does, for the same files at either scale: all entropy-coded data is read, and every warning is an error.
+    None if TurboJPEG does not support the file.
+
+    Raises ValueError as `decode` does, for the same files at both scales: all entropy-coded data is read, and
+    every warning is an error.
     """
     size = {"min_height": 1, "min_width": 1} if eighth else {}
     try:
@@ -88,18 +98,21 @@ def decode_jpeg(
     except ValueError as error:
         if _HARMLESS.search(str(error)):
             return simplejpeg.decode_jpeg(encoded, "RGB", strict=False, **size)
-        if _UNDESCRIBABLE in str(error):
+        if _UNSUPPORTED in str(error):
             return None
         raise
 
 
 def _refuse_bomb(width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
-        raise ValueError(f"{width} x {height} pixels are more than the {MAX_PIXELS:,} that are decoded")
+        raise ValueError(f"{width} x {height} pixels exceed the limit of {MAX_PIXELS:,}")
 
 
 def jpeg_header(encoded: UInt8[np.ndarray, "bytes"]) -> Jpeg | None:
-    """Size and orientation by walking over the markers: 1 us. None where it is no JPEG; ValueError when it is a damaged or too large one."""
+    """Size and orientation from the markers; None for other formats.
+
+    Raises ValueError for a damaged or too large JPEG.
+    """
     data = encoded.data
     if len(data) < 4 or bytes(data[:3]) != b"\xff\xd8\xff":
         return None
@@ -109,7 +122,7 @@ def jpeg_header(encoded: UInt8[np.ndarray, "bytes"]) -> Jpeg | None:
             if data[position] != 0xFF:
                 raise ValueError(f"corrupt JPEG header at byte {position}")
             marker = data[position + 1]
-            if marker == 0xFF:  # a fill byte
+            if marker == 0xFF:  # fill byte
                 position += 1
                 continue
             if marker in _NO_LENGTH:
@@ -133,13 +146,13 @@ def jpeg_header(encoded: UInt8[np.ndarray, "bytes"]) -> Jpeg | None:
 
 
 def _xmp_orientation(segment: bytes) -> int:
-    """1..8 where an APP1 segment is XMP with an orientation, else 0."""
+    """The orientation 1..8 of an APP1 segment that is XMP, else 0."""
     match = _XMP_ORIENTATION.search(segment) if segment.startswith(_XMP) else None
     return int(match[1]) if match else 0
 
 
 def _exif_orientation(segment: bytes) -> int:
-    """1..8 where an APP1 segment is EXIF with an orientation, else 0. Malformed EXIF counts as none: the picture is shown as stored."""
+    """The orientation 1..8 of an APP1 segment that is EXIF, else 0; 0 also for malformed EXIF."""
     if not segment.startswith(_EXIF):
         return 0
     tiff = segment[len(_EXIF) :]
@@ -169,16 +182,17 @@ def _upright(stored: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def decode_with_pillow(encoded: UInt8[np.ndarray, "bytes"]) -> Decoded:
-    """`decode` of what is no JPEG, with what is known of the file."""
+    """`decode` by Pillow, with the format and the orientation of the file."""
     try:
         with Image.open(io.BytesIO(encoded.data), formats=FORMATS) as image:
             _refuse_bomb(*image.size)
             kind = f"{image.format} {image.mode}"
             orientation = image.getexif().get(_ORIENTATION_TAG, 1)
-            return Decoded(_to_rgb(ImageOps.exif_transpose(image)), kind, int(orientation) if orientation in range(1, 9) else 1)
+            orientation = int(orientation) if orientation in range(1, 9) else 1
+            return Decoded(_to_rgb(ImageOps.exif_transpose(image)), kind, orientation)
     except ValueError:
         raise
-    except Exception as error:  # whatever parsing runs into: OSError, SyntaxError, struct.error, zlib.error, ...
+    except Exception as error:  # any error of a parser: OSError, SyntaxError, struct.error, zlib.error, ...
         raise ValueError(_reason(error)) from error
 
 
@@ -188,13 +202,13 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 0xFFFF:
-            raise ValueError(f"integer pixels from {values.min()} to {values.max()}; 16-bit images reach from 0 to 65535")
+            raise ValueError(f"integer pixels from {values.min()} to {values.max()}, expected 0 to 65535")
         grey = (values >> 8).astype(np.uint8)
         if isinstance(transparent, int):
             grey[values == transparent] = 255
         return np.repeat(grey[:, :, None], 3, axis=2)
     if image.mode == "F":
-        raise ValueError("floating-point pixels have no defined white")
+        raise ValueError("floating-point pixels have no defined range")
     if transparent is not None or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)

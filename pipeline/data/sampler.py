@@ -1,8 +1,10 @@
-"""Which images make up a batch, a pure function of (seed, step). Usually P x K: P classes of K images each.
+"""The images of a batch, as a pure function of (seed, step). Usually P x K: P classes of K images each.
 
-The scheme of the multi-similarity code, which CBML and later work took over: in each epoch the images of a class are shuffled and chopped into chunks
-of K, and a batch takes one chunk from each of P classes. Two things are made exact here. The number of batches of an epoch is fixed, T below, where
-the original stops at the first batch that it cannot fill. And classes with more chunks left are likelier, by just as much as is needed to place all.
+The scheme is that of the multi-similarity code, as in CBML and later work: in each epoch the images of a
+class are shuffled and divided into chunks of K, and a batch consists of one chunk of each of P classes.
+Deviations: the number of batches of an epoch is fixed (T below), while the original ends at the first batch
+that it cannot fill; and a class is drawn with a probability proportional to its remaining chunks, so that all
+chunks are used.
 """
 
 from typing import NamedTuple
@@ -17,7 +19,7 @@ from pipeline.runtime.errors import UserError
 class Draw(NamedTuple):
     """One global batch, class-major: K images of the first class, K of the second, ..."""
 
-    positions: Int64[np.ndarray, "B"]  # into the labels that the sampler was given
+    positions: Int64[np.ndarray, "B"]  # in the labels of the sampler
     keys: UInt64[np.ndarray, "B"]  # augmentation seed of each
 
 
@@ -28,14 +30,15 @@ class _Epoch(NamedTuple):
 
 
 def make_sampler(labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> "PKSampler | ShuffledSampler":
-    """The sampler that `batch.sampling` names. Raises UserError as it does."""
-    return ShuffledSampler(labels, batch, seed) if batch.sampling == "shuffled" else PKSampler(labels, batch, seed)
+    """The sampler with the name `batch.sampling`. Raises UserError as the sampler does."""
+    sampler = ShuffledSampler if batch.sampling == "shuffled" else PKSampler
+    return sampler(labels, batch, seed)
 
 
 class ShuffledSampler:
-    """Every image once an epoch, in random order, whatever its class; what is left behind the last full batch is left out (Proxy-Anchor code).
+    """Every image once per epoch in random order, without regard to classes (Proxy-Anchor code).
 
-    Raises UserError where the images do not fill one batch.
+    Images after the last full batch are omitted. Raises UserError if the images do not fill one batch.
     """
 
     def __init__(self, labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
@@ -43,16 +46,17 @@ class ShuffledSampler:
         self.steps_per_epoch = len(labels) // batch.size
         if self.steps_per_epoch == 0:
             raise UserError(
-                f"A batch takes {batch.size} images, and there are {len(labels)} to train on.",
-                "Lower batch.classes or batch.images_per_class, whose product is the size of a shuffled batch.",
+                f"A batch has {batch.size} images, but there are only {len(labels)} train images.",
+                "Lower batch.classes or batch.images_per_class. Their product is the size of the batch.",
             )
 
     def draw(self, step: int) -> Draw:
-        """The global batch of `step` = 0, 1, 2, ...: O(N)."""
+        """The global batch of `step` = 0, 1, 2, ..., in O(N)."""
         if step < 0:
-            raise ValueError(f"steps count from 0, got {step}")
+            raise ValueError(f"step must not be negative, got {step}")
         epoch, within = divmod(step, self.steps_per_epoch)
-        order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch]))).permutation(self.images)
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
+        order = generator.permutation(self.images)
         positions = order[within * self.batch.size : (within + 1) * self.batch.size].astype(np.int64)
         return Draw(positions, augmentation_keys(self.seed, epoch, positions, np.zeros_like(positions)))
 
@@ -60,15 +64,18 @@ class ShuffledSampler:
 class PKSampler:
     """Draws batches of `batch.classes` distinct classes with `batch.images_per_class` images each.
 
-    With n_c images in class c, it has m_c = max(1, floor(n_c / K)) chunks an epoch. The epoch has `steps_per_epoch` batches,
+    A class c with n_c images has m_c = max(1, floor(n_c / K)) chunks per epoch. The epoch has
+    `steps_per_epoch` batches,
 
         T = max { t : sum_c min(m_c, t) >= P t },
 
-    the largest number of batches of P distinct classes that these chunks can fill. Chunks beyond the P T that are needed are left out by
-    chance, and so are the n_c mod K images behind the last full chunk; both change from epoch to epoch, so that all images are used over time.
+    the largest number of batches of P distinct classes that these chunks can fill. Chunks beyond these P T,
+    and the n_c mod K images after the last full chunk, are omitted at random; they differ between epochs, so
+    that all images are used over time.
 
-    A class with fewer than K images shows all of them and fills the rest of its chunk with repetitions. One with a single image has no positive pair
-    and is never drawn, unless K = 1 (proxy losses): `excluded_classes` counts these. Raises UserError when fewer than P classes remain.
+    The chunk of a class with fewer than K images contains all of them and random repetitions. A class with
+    one image has no positive pair and is excluded, unless K = 1 (proxy losses); `excluded_classes` is the
+    number of these classes. Raises UserError if fewer than P classes remain.
     """
 
     def __init__(self, labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
@@ -77,11 +84,11 @@ class PKSampler:
         least = min(2, batch.images_per_class)
         self.excluded_classes = int((sizes < least).sum())
         if len(classes) - self.excluded_classes < batch.classes:
-            left_out = f" ({self.excluded_classes} more have one image only)" if self.excluded_classes else ""
-            left = len(classes) - self.excluded_classes
+            excluded = f" ({self.excluded_classes} more have one image only)" if self.excluded_classes else ""
+            remaining = len(classes) - self.excluded_classes
             raise UserError(
-                f"A batch needs {batch.classes} classes, and only {left} can be trained on{left_out}.",
-                f"Set batch.classes={left} or lower, or bring images of more classes: test classes and validation classes are not trained on.",
+                f"A batch needs {batch.classes} classes, but only {remaining} can be trained on{excluded}.",
+                f"Set batch.classes={remaining} or lower, or add images of more classes. Test classes and validation classes are not trained on.",
             )
         usable = np.flatnonzero(sizes[members] >= least)
         # Sorted by class: the images of class c are usable[start[c] : start[c] + sizes[c]].
@@ -92,9 +99,12 @@ class PKSampler:
         self._epoch: _Epoch | None = None
 
     def draw(self, step: int) -> Draw:
-        """The global batch of `step` = 0, 1, 2, ...: O(N) for the first of an epoch, which is kept, O(B) for those that follow."""
+        """The global batch of `step` = 0, 1, 2, ...
+
+        It takes O(N) for the first step of an epoch and O(B) for the others.
+        """
         if step < 0:
-            raise ValueError(f"steps count from 0, got {step}")
+            raise ValueError(f"step must not be negative, got {step}")
         number, within = divmod(step, self.steps_per_epoch)
         epoch = self._epoch
         if epoch is None or epoch.number != number:
@@ -103,15 +113,19 @@ class PKSampler:
 
     def _plan(self, number: int) -> _Epoch:
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, number])))
-        wanted, steps, images_per_class = self.batch.classes, self.steps_per_epoch, self.batch.images_per_class
+        classes, images_per_class, steps = (
+            self.batch.classes,
+            self.batch.images_per_class,
+            self.steps_per_epoch,
+        )
         shuffled, start = self._shuffled(generator)
 
         available = np.minimum(self._chunks, steps)
-        remaining = generator.multivariate_hypergeometric(available, wanted * steps, method="marginals")
+        remaining = generator.multivariate_hypergeometric(available, classes * steps, method="marginals")
         used = np.zeros_like(remaining)
-        positions = np.empty((steps, wanted, images_per_class), np.int64)
+        positions = np.empty((steps, classes, images_per_class), np.int64)
         for step in range(steps):
-            chosen = _choose(generator, remaining, wanted, steps - step)
+            chosen = _choose(generator, remaining, classes, steps - step)
             first = start[chosen] + used[chosen] * images_per_class
             positions[step] = shuffled[first[:, None] + np.arange(images_per_class)]
             remaining[chosen] -= 1
@@ -121,7 +135,10 @@ class PKSampler:
         return _Epoch(number, positions.reshape(steps, -1), keys.reshape(steps, -1))
 
     def _shuffled(self, generator: np.random.Generator) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "C"]]:
-        """The images of all classes, shuffled within each, and where each class begins. A class of fewer than K is followed by repetitions."""
+        """The images of all classes, shuffled within each class, and the position of each class.
+
+        Repetitions follow the images of a class with fewer than K.
+        """
         sizes, images_per_class = self._sizes, self.batch.images_per_class
         classes = np.repeat(np.arange(len(sizes)), sizes)
         first = np.cumsum(sizes) - sizes
@@ -129,14 +146,17 @@ class PKSampler:
         order = np.lexsort((generator.random(len(classes)), classes))
         small = np.repeat(np.arange(len(sizes)), missing)
         repeated = first[small] + generator.integers(0, sizes[small])
-        everything = np.concatenate([self._images[order], self._images[repeated]])
-        padded = np.argsort(np.concatenate([classes, small]), kind="stable")  # stable: repetitions come after the images
+        images = np.concatenate([self._images[order], self._images[repeated]])
+        by_class = np.argsort(np.concatenate([classes, small]), kind="stable")  # repetitions after the images
         lengths = sizes + missing
-        return everything[padded], np.cumsum(lengths) - lengths
+        return images[by_class], np.cumsum(lengths) - lengths
 
 
 def _most_batches(chunks: Int64[np.ndarray, "C"], classes: int) -> int:
-    """max { t : sum_c min(chunks_c, t) >= classes t }. The mean of min(chunks_c, t) / t falls with t, so bisection finds it."""
+    """max { t : sum_c min(chunks_c, t) >= classes t }.
+
+    min(chunks_c, t) / t decreases with t, so bisection is possible.
+    """
     low, high = 1, int(chunks.sum()) // classes
     while low < high:
         middle = (low + high + 1) // 2
@@ -150,8 +170,9 @@ def _most_batches(chunks: Int64[np.ndarray, "C"], classes: int) -> int:
 def _choose(generator: np.random.Generator, remaining: Int64[np.ndarray, "C"], classes: int, steps: int) -> Int64[np.ndarray, "P"]:
     """P distinct classes, c with probability remaining_c / steps, by systematic sampling in random order.
 
-    Given sum_c remaining_c = P steps and remaining_c <= steps, both hold again afterwards for steps - 1: a class that must be in every batch that is
-    left has probability one. The classes lie end to end as intervals of length remaining_c; points `steps` apart hit each interval at most once.
+    If sum_c remaining_c = P steps and remaining_c <= steps, both remain true afterwards for steps - 1,
+    because a class that must be in every remaining batch has probability one. The classes are consecutive
+    intervals of length remaining_c; points at distances of `steps` are in each interval at most once.
     """
     order = generator.permutation(np.flatnonzero(remaining))
     points = generator.integers(steps) + steps * np.arange(classes)
@@ -159,7 +180,7 @@ def _choose(generator: np.random.Generator, remaining: Int64[np.ndarray, "C"], c
 
 
 def _occurrences(positions: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-    """How often each entry stood earlier in the same array: 0 for the first time."""
+    """The number of earlier occurrences of each entry in the array."""
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -170,7 +191,7 @@ def _occurrences(positions: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
 
 
 def augmentation_keys(seed: int, epoch: int, positions: Int64[np.ndarray, "n"], occurrences: Int64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
-    """A 64-bit hash of (seed, epoch, position, occurrence): the four are absorbed one after the other by SplitMix64's mixing function."""
+    """A 64-bit hash of (seed, epoch, position, occurrence) by the mixing function of SplitMix64."""
     state = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)
     return _mix(_mix(state + positions.astype(np.uint64)) + occurrences.astype(np.uint64))
 

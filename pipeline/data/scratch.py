@@ -1,7 +1,7 @@
-"""Memory that one thread uses again for picture after picture.
+"""Memory that one thread reuses for all pictures.
 
-The C library gives large blocks back to the system at once, and touching the pages of a new one costs 250 us for a 500 x 375 picture, where decoding
-it costs 650.
+The C library returns large blocks to the system immediately, and the first access to the pages of a new block
+takes a third of the time of decoding a photograph.
 """
 
 import numpy as np
@@ -9,13 +9,13 @@ from jaxtyping import UInt8
 
 
 class Scratch:
-    """uint8 arrays by purpose. What was taken before for the same purpose is overwritten; not for sharing between threads."""
+    """uint8 arrays by purpose, which overwrite the previous array of the same purpose. Not thread-safe."""
 
     def __init__(self) -> None:
         self._memory: dict[str, UInt8[np.ndarray, size]] = {}
 
     def take(self, purpose: str, height: int, width: int) -> UInt8[np.ndarray, "H W 3"]:
-        """An array of arbitrary content."""
+        """An array with arbitrary content."""
         size = height * width * 3
         memory = self._memory.get(purpose)
         if memory is None or memory.size < size:

@@ -6,7 +6,10 @@ import numpy as np
 
 
 def seed_of(*parts: object) -> int:
-    """A 63-bit seed (torch takes a signed 64-bit one): from the sha256 of the parts' text."""
+    """A 63-bit seed: the first 8 bytes of the sha256 of the text of the parts.
+
+    torch needs signed 64-bit seeds.
+    """
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 

@@ -1,13 +1,16 @@
-"""A data set as shards: Arrow IPC files that are memory-mapped and read at random.
+"""A data set as shards: Arrow IPC files, memory-mapped and read at random.
 
     data/shards/<dataset>/
-        shard-00000.arrow ...   row_id, image (encoded bytes), label, split, source; uncompressed, batches of at most 256 rows
-        index.parquet           everything but the bytes, and where each row lies; group and box only where the set has them
-        <extra>.parquet         ground truth that classes cannot say, in row ids, where the set has such
-        manifest.json           schema version, counts, sha256 of every file, what ingest did
+        shard-00000.arrow ...   row_id, image (encoded bytes), label, split, source; uncompressed, in batches
+                                of at most 256 rows
+        index.parquet           all columns except the bytes, and the place of each row; group and box only if
+                                the set has them
+        <extra>.parquet         ground truth other than classes, in row ids, if the set has such
+        manifest.json           schema version, counts, sha256 of every file, settings of ingest
 
-Same rows, same bytes. A read costs a few microseconds: the ends of all records of a shard are looked up once, an image is a slice of the mapped
-file. `Table.take` and a `get_batch` per read, the obvious ways, are 20 to 200 times slower.
+Equal rows give equal bytes. A read takes a few microseconds: the positions of all records of a shard are read
+once, and an image is a slice of the mapped file. (`Table.take`, or `get_batch` for each read, is 20 to 200
+times slower.)
 """
 
 import hashlib
@@ -31,14 +34,20 @@ from pipeline.runtime.files import write_json
 SCHEMA_VERSION = 1
 SPLITS = ("train", "test")
 BATCH_ROWS = 256
-_BATCH_BYTES = 32 * 2**20  # photographs of full size: a batch is cut short rather than held in memory
-_BATCH_OVERHEAD = 4096  # upper bound of what a batch takes in a file beside its values
-_FILE_OVERHEAD = 8192  # same for schema and footer
+_BATCH_BYTES = 32 * 2**20  # a batch of large images ends earlier, to limit memory
+_BATCH_OVERHEAD = 4096  # upper bound of the bytes of a batch in addition to its values
+_FILE_OVERHEAD = 8192  # the same for schema and footer
 _MAGIC = b"ARROW1"
 _PAGE = mmap.ALLOCATIONGRANULARITY
 
 SCHEMA = pa.schema(
-    [("row_id", pa.int64()), ("image", pa.large_binary()), ("label", pa.int64()), ("split", pa.string()), ("source", pa.string())],
+    [
+        ("row_id", pa.int64()),
+        ("image", pa.large_binary()),
+        ("label", pa.int64()),
+        ("split", pa.string()),
+        ("source", pa.string()),
+    ],
     metadata={"schema_version": str(SCHEMA_VERSION)},
 )
 _INDEX = pa.schema(
@@ -58,29 +67,34 @@ _INDEX = pa.schema(
         ("is_gallery", pa.bool_()),
     ]
 )
-# Columns that stand in the index only where a row of the set has a value: sets without keep their bytes.
+# Columns of the index only if a row of the set has a value, so that they do not change the bytes of other
+# sets.
 _OPTIONAL = pa.schema(
     [
-        ("group", pa.string()),  # what lies above or below the class: a super-class, an alphabet, a 3D model
-        ("box", pa.list_(pa.float64(), 4)),  # x0, y0, x1, y1 of the query in pixels of the stored image; may reach over its edge
+        ("group", pa.string()),  # a level above or below the class: a super-class, an alphabet, a 3D model
+        # x0, y0, x1, y1 in pixels of the stored image; may exceed its edge
+        ("box", pa.list_(pa.float64(), 4)),
     ]
 )
 
 
 class ShardWriter:
-    """Writes the files of one data set into an existing empty directory; rows come in row_id order.
+    """Writes the files of one data set into an existing empty directory, with rows in row_id order.
 
-    `class_names[label]` names a class; the list may still grow until `finish`. A shard takes at most `shard_bytes`.
+    `class_names[label]` is the name of a class; the list may be extended until `finish`. A shard has at most
+    `shard_bytes`.
 
-        with atomic_directory(Path("data/shards/mine")) as aside, ShardWriter(aside, ["cat", "dog"], shard_bytes=2**28) as writer:
-            writer.add(jpeg, label=0, split="train", source="cat/1.jpg", width=120, height=90)
-            writer.finish({"dataset": "mine"})
+        with atomic_directory(Path("data/shards/mine")) as aside:
+            with ShardWriter(aside, ["cat", "dog"], shard_bytes=2**28) as writer:
+                writer.add(jpeg, label=0, split="train", source="cat/1.jpg", width=120, height=90)
+                writer.finish({"dataset": "mine"})
     """
 
     def __init__(self, directory: Path, class_names: list[str], shard_bytes: int) -> None:
         self.directory, self.class_names, self.shard_bytes = Path(directory), class_names, shard_bytes
         self.rows = 0
-        self._index: dict[str, list[Any]] = {name: [] for name in (*_INDEX.names, *_OPTIONAL.names) if name != "class_name"}
+        columns = [name for name in (*_INDEX.names, *_OPTIONAL.names) if name != "class_name"]
+        self._index: dict[str, list[Any]] = {name: [] for name in columns}
         self._split_of: dict[int, str] = {}
         self._pending: list[tuple[int, bytes, int, str, str]] = []
         self._pending_bytes = 0
@@ -88,7 +102,7 @@ class ShardWriter:
         self._writer: Any = None
         self._shard = -1
         self._batch = 0
-        self._written = 0  # upper bound of the open shard's size, without what is pending
+        self._written = 0  # upper bound of the size of the open shard without the pending rows
 
     def add(
         self,
@@ -103,13 +117,17 @@ class ShardWriter:
         group: str | None = None,
         box: tuple[float, float, float, float] | None = None,
     ) -> int:
-        """Appends a row and returns its id. UserError when the image alone is larger than a shard; ValueError when a class is in two splits."""
+        """Appends a row and returns its id.
+
+        Raises UserError for an image that is larger than a shard, and ValueError for a class in two splits.
+        """
         if split not in SPLITS or self._split_of.setdefault(label, split) != split:
-            raise ValueError(f"{source}: class {label} is in split {self._split_of.get(label)!r}, row says {split!r}; splits are {SPLITS}")
+            earlier = self._split_of.get(label)
+            raise ValueError(f"{source}: the row has split {split!r}, class {label} has split {earlier!r}; splits are {SPLITS}")
         size = len(image) + len(source.encode()) + len(split) + 40
         if size + _BATCH_OVERHEAD + _FILE_OVERHEAD > self.shard_bytes:
             raise UserError(
-                f"{source} takes {len(image) / 2**20:.1f} MiB, a shard at most {self.shard_bytes / 2**20:.0f} MiB.",
+                f"{source} has {len(image) / 2**20:.1f} MiB, but a shard has at most {self.shard_bytes / 2**20:.0f} MiB.",
                 "Raise ingest.shard_mebibytes, or shrink images at ingest (ingest.resize).",
             )
         if self._writer is not None and self._written + self._pending_bytes + size + _BATCH_OVERHEAD > self.shard_bytes:
@@ -130,12 +148,17 @@ class ShardWriter:
         return row
 
     def finish(self, extra_manifest: dict[str, Any]) -> dict[str, Any]:
-        """Closes the last shard, writes index and manifest, returns the manifest. `extra_manifest` is laid over it."""
+        """Closes the last shard, writes index and manifest, and returns the manifest.
+
+        The keys of `extra_manifest` override those of the manifest.
+        """
         self._close_shard()
         names = [self.class_names[label] for label in self._index["label"]]
-        schema = pa.schema([*_INDEX, *(field for field in _OPTIONAL if any(value is not None for value in self._index[field.name]))])
+        optional = (f for f in _OPTIONAL if any(value is not None for value in self._index[f.name]))
+        schema = pa.schema([*_INDEX, *optional])
         columns = {**self._index, "class_name": names}
-        pq.write_table(pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema), self.directory / "index.parquet")
+        index = pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
+        pq.write_table(index, self.directory / "index.parquet")
         splits = Counter(self._index["split"])
         classes = Counter(self._split_of.values())
         shards = sorted(self.directory.glob("shard-*.arrow"))
@@ -156,7 +179,12 @@ class ShardWriter:
     def __enter__(self) -> "ShardWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if error is not None:
             self._pending.clear()
         if self._sink is not None:
@@ -166,12 +194,14 @@ class ShardWriter:
         self._shard += 1
         self._batch = 0
         self._written = _FILE_OVERHEAD
-        self._sink = open(self.directory / f"shard-{self._shard:05d}.arrow", "wb")  # noqa: SIM115 - lives until the shard is full
+        path = self.directory / f"shard-{self._shard:05d}.arrow"
+        self._sink = open(path, "wb")  # noqa: SIM115 - open until the shard is full
         self._writer = pa.ipc.new_file(self._sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=None))
 
     def _flush(self) -> None:
-        columns = list(zip(*self._pending, strict=True))
-        self._writer.write_batch(pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA))
+        columns = zip(zip(*self._pending, strict=True), SCHEMA, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in columns]
+        self._writer.write_batch(pa.record_batch(arrays, schema=SCHEMA))
         self._written += self._pending_bytes + _BATCH_OVERHEAD
         self._pending.clear()
         self._pending_bytes = 0
@@ -189,22 +219,22 @@ class ShardWriter:
 
 class _Opened(NamedTuple):
     memory: mmap.mmap
-    octets: UInt8[np.ndarray, " size"]  # the whole file
-    begin: list[int]  # of each record, in octets
+    octets: UInt8[np.ndarray, " size"]  # the file
+    begin: list[int]  # position of each record in octets
     end: list[int]
 
 
 class Shards:
     """The rows of a data set. `row` is the row id, 0 ... N-1.
 
-    Raises UserError when the directory, a file or a byte is not what the manifest says; `verify` compares every sha256 (0.2 s per 256 MiB), without
-    it existence, size and Arrow's closing mark are checked. Files are mapped on the first read, in each process by itself; reads from many
-    threads are safe.
+    Raises UserError if the files differ from the manifest. `verify` compares every sha256; otherwise
+    existence, size and Arrow's end marker are checked. Each process maps a file at its first read. Reads are
+    thread-safe.
     """
 
     def __init__(self, directory: Path, verify: bool = False) -> None:
         self.directory = Path(directory)
-        self._remedy = f"Make it anew: dvc repro -f ingest@{self.directory.name}"
+        self._remedy = f"Build it again: dvc repro -f ingest@{self.directory.name}"
         self.manifest = self._read_manifest()
         self._files = sorted(self.manifest["shards"])
         self._check(verify)
@@ -213,14 +243,20 @@ class Shards:
         self.labels: Int[np.ndarray, " N"] = index["label"].to_numpy()
         self.splits: Shaped[np.ndarray, " N"] = np.asarray(index["split"].to_pylist(), dtype=np.str_)
         self.sources: list[str] = index["source"].to_pylist()
-        self.sizes: Int[np.ndarray, "N 2"] = np.stack([index["width"].to_numpy(), index["height"].to_numpy()], axis=1)
+        sides = [index["width"].to_numpy(), index["height"].to_numpy()]
+        self.sizes: Int[np.ndarray, "N 2"] = np.stack(sides, axis=1)
         self.is_query: Shaped[np.ndarray, " N"] = index["is_query"].to_numpy()
         self.is_gallery: Shaped[np.ndarray, " N"] = index["is_gallery"].to_numpy()
         self._optional = [name for name in _OPTIONAL.names if name in index.column_names]
-        self.groups: list[str | None] = index["group"].to_pylist() if "group" in self._optional else [None] * len(index)
-        self._boxes: list[list[float] | None] = index["box"].to_pylist() if "box" in self._optional else [None] * len(index)
+        self.groups: list[str | None] = [None] * len(index)
+        if "group" in self._optional:
+            self.groups = index["group"].to_pylist()
+        self._boxes: list[list[float] | None] = [None] * len(index)
+        if "box" in self._optional:
+            self._boxes = index["box"].to_pylist()
         self._shard_of: list[int] = index["shard"].to_pylist()
-        self._first = np.concatenate([[0], np.cumsum([self.manifest["shard_rows"][name] for name in self._files])]).astype(int).tolist()
+        rows = [self.manifest["shard_rows"][name] for name in self._files]
+        self._first = np.concatenate([[0], np.cumsum(rows)]).astype(int).tolist()
         self._opened: list[_Opened | None] = [None] * len(self._files)
         self._lock = threading.Lock()
 
@@ -232,7 +268,10 @@ class Shards:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over the names and hashes of the shards: equal for equal images, labels, splits and sources, groups, boxes and extras."""
+        """sha256 of the names and hashes of the shards.
+
+        It is equal for equal images, labels, splits, sources, groups, boxes and extras.
+        """
         files = {**self.manifest["shards"], **self.manifest.get("extras", {})}
         if self._optional:
             files["index.parquet"] = self.manifest["index"]
@@ -245,32 +284,36 @@ class Shards:
         return np.flatnonzero(self.splits == split).astype(np.int64)
 
     def box(self, row: int) -> tuple[float, float, float, float] | None:
-        """The part of a row's image that is the query: x0, y0, x1, y1 in pixels of the stored image; None: all of it."""
-        found = self._boxes[row]
-        return None if found is None else (found[0], found[1], found[2], found[3])
+        """The box x0, y0, x1, y1 of the query in pixels of the stored image; None: the whole image."""
+        box = self._boxes[row]
+        return None if box is None else (box[0], box[1], box[2], box[3])
 
     def extra(self, name: str) -> pa.Table:
-        """The table `name`.parquet beside the shards. UserError when this set has none of that name."""
-        file = f"{name}.parquet"
-        if file not in self.manifest.get("extras", {}):
-            raise UserError(f"{self.directory} has no {file}; it has: {', '.join(self.manifest.get('extras', {})) or 'none'}.", self._remedy)
+        """The table `name`.parquet of the data set. Raises UserError if there is none."""
+        file, extras = f"{name}.parquet", self.manifest.get("extras", {})
+        if file not in extras:
+            raise UserError(f"{self.directory} has no {file}; it has: {', '.join(extras) or 'none'}.", self._remedy)
         return pq.read_table(self.directory / file, memory_map=False)
 
     def image(self, row: int) -> UInt8[np.ndarray, " size"]:
-        """The encoded bytes of a row, a read-only view into the mapped file. IndexError outside 0 ... N-1."""
+        """The encoded bytes of a row, a read-only view of the mapped file.
+
+        Raises IndexError for another row id.
+        """
         if not 0 <= row < len(self._shard_of):
-            raise IndexError(f"{self.directory} has rows 0 to {len(self) - 1}, asked for {row}")
+            raise IndexError(f"{self.directory} has rows 0 to {len(self) - 1}, got {row}")
         shard = self._shard_of[row]
         opened = self._opened[shard] or self._open(shard)
         position = row - self._first[shard]
         begin, end = opened.begin[position], opened.end[position]
-        if hasattr(mmap, "MADV_WILLNEED"):  # one read for the record: page faults one by one are 20 times slower on a cold cache
+        # one read for the record; on a cold cache, single page faults are slow
+        if hasattr(mmap, "MADV_WILLNEED"):
             start = begin - begin % _PAGE
             opened.memory.madvise(mmap.MADV_WILLNEED, start, end - start)
         return opened.octets[begin:end]
 
     def undecodable(self, row: int, reason: str) -> UserError:
-        """What to say of a row whose bytes are no picture."""
+        """The error for a row whose bytes are no picture."""
         return UserError(
             f"The image of row {row} in {self.directory}, from {self.sources[row]}, cannot be decoded: {reason}.",
             f"The shard was damaged after it was written. {self._remedy}",
@@ -278,17 +321,17 @@ class Shards:
 
     def _open(self, shard: int) -> _Opened:
         with self._lock:
-            if (known := self._opened[shard]) is not None:
-                return known
+            if (opened := self._opened[shard]) is not None:
+                return opened
             with open(self.directory / self._files[shard], "rb") as file:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            whole = pa.py_buffer(memory)
-            reader = pa.ipc.open_file(whole)
+            buffer = pa.py_buffer(memory)
+            reader = pa.ipc.open_file(buffer)
             begin: list[int] = []
             end: list[int] = []
             for number in range(reader.num_record_batches):
                 _, offsets, values = reader.get_batch(number).column("image").buffers()
-                ends = np.frombuffer(offsets, np.int64) + (values.address - whole.address)
+                ends = np.frombuffer(offsets, np.int64) + (values.address - buffer.address)
                 rows = reader.get_batch(number).num_rows
                 begin += ends[:rows].tolist()
                 end += ends[1 : rows + 1].tolist()
@@ -299,14 +342,22 @@ class Shards:
     def _read_manifest(self) -> dict[str, Any]:
         path = self.directory / "manifest.json"
         if not path.exists():
-            raise UserError(f"{self.directory} holds no shards: {path.name} is missing.", f"Make them: dvc repro ingest@{self.directory.name}")
+            raise UserError(
+                f"{self.directory} contains no shards: {path.name} is missing.",
+                f"Build them: dvc repro ingest@{self.directory.name}",
+            )
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest.get("schema_version") != SCHEMA_VERSION:
-            raise UserError(f"{path} has schema version {manifest.get('schema_version')}, this code reads {SCHEMA_VERSION}.", self._remedy)
+            version = manifest.get("schema_version")
+            raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", self._remedy)
         return manifest
 
     def _check(self, verify: bool) -> None:
-        hashes = {**self.manifest["shards"], **self.manifest.get("extras", {}), "index.parquet": self.manifest["index"]}
+        hashes = {
+            **self.manifest["shards"],
+            **self.manifest.get("extras", {}),
+            "index.parquet": self.manifest["index"],
+        }
         for name, expected in hashes.items():
             path = self.directory / name
             if not path.exists():
@@ -314,11 +365,11 @@ class Shards:
             size = self.manifest["shard_bytes"].get(name)
             if size is not None:
                 with open(path, "rb") as file:
-                    found = file.seek(0, 2)
-                    if found != size:
-                        raise UserError(f"{path} has {found:,} bytes, its manifest says {size:,}.", self._remedy)
+                    actual = file.seek(0, 2)
+                    if actual != size:
+                        raise UserError(f"{path} has {actual:,} bytes, the manifest lists {size:,}.", self._remedy)
                     file.seek(-len(_MAGIC), 2)
                     if file.read() != _MAGIC:
-                        raise UserError(f"{path} does not end as an Arrow file.", self._remedy)
+                        raise UserError(f"{path} lacks the end marker of an Arrow file.", self._remedy)
             if verify and (digest := sha256_of(path)) != expected:
-                raise UserError(f"{path} has sha256 {digest}, its manifest says {expected}.", self._remedy)
+                raise UserError(f"{path} has sha256 {digest}, the manifest lists {expected}.", self._remedy)

@@ -1,1 +1,1 @@
-"""Retrieval metrics by definition: exact search, ties resolved, self removed by id, class-bootstrap intervals. numpy and FAISS, no torch."""
+"""Exact retrieval metrics and their statistics: ties resolved, self removed by id, intervals. No torch."""

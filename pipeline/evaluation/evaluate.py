@@ -1,48 +1,45 @@
-"""The flat metrics of a model beside those of its last weights and of its untrained network, and the per-query rows of each."""
+"""The flat metrics and per-query results of several networks on the same rows, with intervals."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.bootstrap import class_intervals
 from pipeline.evaluation.clustering import nmi
-from pipeline.evaluation.metrics import PerQuery, Rows, averages, class_means, per_query
+from pipeline.evaluation.metrics import PerQuery, averages, class_means, per_query
 from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.statistics.bootstrap import class_intervals
+from pipeline.evaluation.tables import SELECTED
 from pipeline.runtime.errors import UserError
 
-DIGITS = 10  # decimals written: far below any interval, above the last bits in which two machines may differ
-NEIGHBOURS = 10  # of each query, kept for galleries of pictures
-SELECTED = "selected"
-
-
-class Sides(NamedTuple):
-    """What is searched for, and among what; a row in both is not found by itself."""
-
-    queries: Rows
-    gallery: Rows
+DIGITS = 10  # decimals in the files; rounding differences between machines are smaller, all intervals larger
+NEIGHBOURS = 10  # per query in the neighbour tables
 
 
 class Extent(NamedTuple):
-    """What is measured beside Recall@K, R-precision and MAP@R."""
+    """The metrics beside Recall@K, R-precision and MAP@R."""
 
-    full_ranking: bool = True  # map, and the rank of every first hit
+    full_ranking: bool = True  # map, and the rank of every first relevant row
     nmi: bool = False  # of all rows of both sides
-    class_means: bool = False  # every metric as class_mean_<name> too: classes weigh alike, however many images they have
+    class_means: bool = False  # every metric also as class_mean_<name>, in which classes have equal weights
 
 
-WHOLE_RANKING = Extent()
+FULL_RANKING = Extent()
 
 
 def evaluate(
-    selected: Sides, others: dict[str, Sides], protocol: Protocol, extent: Extent = WHOLE_RANKING
+    selected: Sides, others: dict[str, Sides], protocol: Protocol, extent: Extent = FULL_RANKING
 ) -> tuple[dict[str, float | int | str], dict[str, PerQuery]]:
-    """Metrics of `selected` under their own names and of each of `others` under `<key>_<name>`, all but NMI with `_low` and `_high`.
+    """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
-    Beside them: queries (all), lone_queries (those not averaged), gallery, classes (in the gallery), and the hash of the protocol.
-    Then the results of single queries: of SELECTED, with its neighbours, and of each of `others` under its key.
-    Raises UserError where no query has a relevant image, or the models were not shown the same rows.
+    Every metric except nmi has an interval in `_low` and `_high`. Further keys: queries (all), lone_queries
+    (excluded from the averages), gallery, classes (of the gallery), and protocol (its hash). The second
+    result contains the per-query results of SELECTED, with its neighbours, and of each of `others`.
+
+    Raises UserError if no query has a relevant row, or if the networks have embeddings of different rows.
     """
-    result = per_query(*selected, protocol.recall_at, NEIGHBOURS, f"evaluate: {SELECTED}", extent.full_ranking)
+    label = f"evaluate: {SELECTED}"
+    result = per_query(*selected, protocol.recall_at, NEIGHBOURS, label, extent.full_ranking)
     results = {SELECTED: result}
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),
@@ -50,19 +47,27 @@ def evaluate(
         "lone_queries": int((result.relevant == 0).sum()),
         "gallery": len(selected.gallery.row_id),
         "classes": len(np.unique(selected.gallery.label)),
-        **measured(result, selected, protocol, extent),
+        **metrics_of(result, selected, protocol, extent),
     }
-    for name, sides in others.items():
-        for ours, theirs in zip(selected, sides, strict=True):
-            if not np.array_equal(ours.row_id, theirs.row_id) or not np.array_equal(ours.label, theirs.label):
-                raise UserError(f"The {name} model was not shown the same rows as the selected one.", "Export all models of the run anew.")
-        results[name] = per_query(*sides, protocol.recall_at, 0, f"evaluate: {name}", extent.full_ranking)
-        metrics.update({f"{name}_{metric}": value for metric, value in measured(results[name], sides, protocol, extent).items()})
+    for network, sides in others.items():
+        for first, second in zip(selected, sides, strict=True):
+            if not (np.array_equal(first.row_id, second.row_id) and np.array_equal(first.label, second.label)):
+                raise UserError(
+                    f"The embeddings of network {network} have other rows than those of network {SELECTED}.",
+                    "Export all networks of the run again.",
+                )
+        label = f"evaluate: {network}"
+        results[network] = per_query(*sides, protocol.recall_at, 0, label, extent.full_ranking)
+        values = metrics_of(results[network], sides, protocol, extent)
+        metrics.update({f"{network}_{name}": value for name, value in values.items()})
     return metrics, results
 
 
-def measured(result: PerQuery, sides: Sides, protocol: Protocol, extent: Extent) -> dict[str, float]:
-    """The flat metrics of one model, each mean with its interval. Raises UserError where no query has a relevant image."""
+def metrics_of(result: PerQuery, sides: Sides, protocol: Protocol, extent: Extent) -> dict[str, float]:
+    """The flat metrics of one network with their intervals.
+
+    Raises UserError if no query has a relevant row.
+    """
     means = averages(result)
     scored = result.relevant > 0
     columns = {name: values[scored] for name, values in result.columns().items()}
@@ -72,16 +77,19 @@ def measured(result: PerQuery, sides: Sides, protocol: Protocol, extent: Extent)
     if extent.class_means:
         classes, of_class = class_means(result)
         of_class = {f"class_mean_{name}": values for name, values in of_class.items()}
-        flat.update(_with_intervals({name: float(values.mean()) for name, values in of_class.items()}, of_class, classes, protocol))
+        means = {name: float(values.mean()) for name, values in of_class.items()}
+        flat.update(_with_intervals(means, of_class, classes, protocol))
     if extent.nmi:
-        extra = ~np.isin(sides.queries.row_id, sides.gallery.row_id)
-        embeddings = np.concatenate([sides.gallery.embedding, sides.queries.embedding[extra]])
-        flat["nmi"] = round(nmi(embeddings, np.concatenate([sides.gallery.label, sides.queries.label[extra]]), protocol.seed), DIGITS)
+        only_query = ~np.isin(sides.queries.row_id, sides.gallery.row_id)
+        embeddings = np.concatenate([sides.gallery.embedding, sides.queries.embedding[only_query]])
+        labels = np.concatenate([sides.gallery.label, sides.queries.label[only_query]])
+        flat["nmi"] = round(nmi(embeddings, labels, protocol.seed), DIGITS)
     return flat
 
 
 def _with_intervals(means: dict[str, float], columns: dict[str, np.ndarray], labels: np.ndarray, protocol: Protocol) -> dict[str, float]:
-    low, high = class_intervals(np.stack([columns[name] for name in means], axis=1), labels, protocol.bootstrap, protocol.confidence, protocol.seed)
+    values = np.stack([columns[name] for name in means], axis=1)
+    low, high = class_intervals(values, labels, protocol.bootstrap, protocol.confidence, protocol.seed)
     flat = {}
     for position, (name, mean) in enumerate(means.items()):
         flat[name] = round(mean, DIGITS)

@@ -1,7 +1,8 @@
-"""Several revisited benchmarks in one set of embeddings, each judged by its own ground truth, as revisited.py does it.
+"""Metrics of revisited benchmarks (revisited.py), several of which can be in one set of embeddings.
 
-The queries of a benchmark are those that its ground truth names; its gallery are the rows of the same label, which the label of a landmark set says
-and nothing else. Numbers are flat: <benchmark>_<level>_map, <benchmark>_<level>_mp_at_<k>, with the level easy, medium or hard.
+The ground truth of a benchmark lists its queries. Its gallery consists of the rows with the same label: in a
+landmark set the label is the number of the benchmark. Metrics are flat: <benchmark>_<level>_map and
+<benchmark>_<level>_mp_at_<k>, with level easy, medium or hard.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,18 +13,23 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
-from pipeline.evaluation.bootstrap import class_intervals
-from pipeline.evaluation.evaluate import DIGITS, NEIGHBOURS, Sides
+from pipeline.evaluation.evaluate import DIGITS, NEIGHBOURS
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Declared
 from pipeline.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
-from pipeline.evaluation.search import exact_search
+from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.statistics.bootstrap import class_intervals
+from pipeline.evaluation.tables import SELECTED
+from pipeline.index.exact import exact_search
 from pipeline.runtime.errors import UserError
 
 
 @dataclass(frozen=True)
 class LandmarkProtocol(Declared):
-    """The declaration of what landmark numbers mean. An edit of any word here gives every such metrics file another hash."""
+    """The protocol of landmark benchmarks.
+
+    Each word is part of the hash: edit a word only if the meaning changes.
+    """
 
     split: str
     bootstrap: int
@@ -46,113 +52,141 @@ class LandmarkProtocol(Declared):
 
 
 class Ranked(NamedTuple):
-    """The whole gallery of a benchmark for each of its queries, nearest first."""
+    """The ranking of the whole gallery of a benchmark for each of its queries."""
 
-    name: str
+    benchmark: str
     queries: Rows
     ids: Int64[np.ndarray, "Q N"]
     similarities: Float32[np.ndarray, "Q N"]
     truths: list[Truth]
 
 
-class Judged(NamedTuple):
-    metrics: dict[str, float | int | str]
-    queries: pa.Table  # row_id, label, benchmark, relevant (easy and hard), <level>_ap, <level>_precision_at_<k>; null where nothing is sought
-    neighbours: pa.Table  # row_id, neighbours, similarities: the nearest of the whole gallery, junk among them
-    others: dict[str, pa.Table]  # as `queries`, of each other model
+class LandmarkResults(NamedTuple):
+    """Flat metrics and tables with one row per query.
 
-
-def evaluate_landmarks(selected: Sides, others: dict[str, Sides], ground_truth: pa.Table, protocol: LandmarkProtocol) -> Judged:
-    """Metrics of `selected` under their own names and of each of `others` under `<key>_<name>`, with `_low` and `_high`.
-
-    Beside them: queries, lone_queries (nothing to find at any level), gallery, <benchmark>_<level>_queries (those averaged), the protocol's hash.
-    ground_truth: benchmark, query, easy, hard, junk in row ids. Raises UserError where it names rows that are not there, where nothing is to be found
-    at a level, or the models were not shown the same rows.
+    Columns of a table of queries: row_id, label, benchmark, relevant (easy and hard), <level>_ap and
+    <level>_precision_at_<k>; the last two are null if the query has nothing to find at the level.
     """
-    for name, sides in others.items():
-        if not all(np.array_equal(ours.row_id, theirs.row_id) for ours, theirs in zip(selected, sides, strict=True)):
-            raise UserError(f"The {name} model was not shown the same rows as the selected one.", "Export all models of the run anew.")
-    ranked = list(_rank(selected, ground_truth))
-    scores = {one.name: revisited(one.ids, one.truths, protocol.precision_at) for one in ranked}
+
+    metrics: dict[str, float | int | str]
+    queries: pa.Table  # of the selected network
+    neighbours: pa.Table  # row_id, neighbours, similarities: the nearest of the whole gallery, including junk
+    others: dict[str, pa.Table]  # the table of queries of each other network
+
+
+def evaluate_landmarks(selected: Sides, others: dict[str, Sides], ground_truth: pa.Table, protocol: LandmarkProtocol) -> LandmarkResults:
+    """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
+
+    Every metric has an interval in `_low` and `_high`. Further keys: queries, lone_queries (nothing to find
+    at any level), gallery, <benchmark>_<level>_queries (those averaged), and protocol (its hash). Columns of
+    ground_truth: benchmark, query, easy, hard, junk, as row ids.
+
+    Raises UserError if the ground truth contains a row that is not in the embeddings, if no query has
+    anything to find at a level, or if the networks have embeddings of different rows.
+    """
+    for network, sides in others.items():
+        if not all(np.array_equal(a.row_id, b.row_id) for a, b in zip(selected, sides, strict=True)):
+            raise UserError(
+                f"The embeddings of network {network} have other rows than those of network {SELECTED}.",
+                "Export all networks of the run again.",
+            )
+    rankings = list(_rank(selected, ground_truth))
+    scores = _scores(rankings, protocol)
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),
-        "queries": sum(len(one.truths) for one in ranked),
-        "lone_queries": sum(not len(truth.easy) and not len(truth.hard) for one in ranked for truth in one.truths),
-        "gallery": sum(one.ids.shape[1] for one in ranked),
-        **{f"{name}_{level}_queries": averages(levels)[f"queries_{level}"] for name, levels in scores.items() for level in LEVELS},
-        **_measured(scores, protocol),
+        "queries": sum(len(ranked.truths) for ranked in rankings),
+        "lone_queries": sum(not len(truth.easy) and not len(truth.hard) for ranked in rankings for truth in ranked.truths),
+        "gallery": sum(ranked.ids.shape[1] for ranked in rankings),
+        **{f"{benchmark}_{level}_queries": averages(levels)[f"queries_{level}"] for benchmark, levels in scores.items() for level in LEVELS},
+        **_metrics(scores, protocol),
     }
     tables = {}
-    for name, sides in others.items():
-        found = list(_rank(sides, ground_truth))
-        theirs = {one.name: revisited(one.ids, one.truths, protocol.precision_at) for one in found}
-        metrics.update({f"{name}_{metric}": value for metric, value in _measured(theirs, protocol).items()})
-        tables[name] = _queries(found, theirs)
-    return Judged(metrics, _queries(ranked, scores), _neighbours(ranked), tables)
+    for network, sides in others.items():
+        of_network = list(_rank(sides, ground_truth))
+        scores_of_network = _scores(of_network, protocol)
+        values = _metrics(scores_of_network, protocol)
+        metrics.update({f"{network}_{name}": value for name, value in values.items()})
+        tables[network] = _queries(of_network, scores_of_network)
+    return LandmarkResults(metrics, _queries(rankings, scores), _neighbours(rankings), tables)
 
 
 def _rank(sides: Sides, ground_truth: pa.Table) -> Iterator[Ranked]:
     table = ground_truth.to_pydict()
-    names = np.array(table["benchmark"], np.str_)
-    for name in dict.fromkeys(table["benchmark"]):
-        chosen = np.flatnonzero(names == name).tolist()
-        truths = [Truth(*(np.array(table[kind][place], np.int64) for kind in Truth._fields)) for place in chosen]
-        queries = _rows(sides.queries, np.array([table["query"][place] for place in chosen], np.int64), name)
+    benchmarks = np.array(table["benchmark"], np.str_)
+    for benchmark in dict.fromkeys(table["benchmark"]):
+        chosen = np.flatnonzero(benchmarks == benchmark).tolist()
+        truths = [Truth(*(np.array(table[kind][row], np.int64) for kind in Truth._fields)) for row in chosen]
+        ids = np.array([table["query"][row] for row in chosen], np.int64)
+        queries = _rows(sides.queries, ids, benchmark)
         if len(labels := np.unique(queries.label)) > 1:
-            raise UserError(f"The queries of {name} have {len(labels)} labels; the label says of which benchmark a row is.", "Ingest the set anew.")
+            raise UserError(
+                f"The queries of {benchmark} have {len(labels)} labels, but a benchmark has one label.",
+                "Ingest the data set again.",
+            )
         members = sides.gallery.label == labels[0]
         gallery = Rows(*(column[members] for column in sides.gallery))
-        yield Ranked(name, queries, *exact_search(queries.embedding, queries.row_id, gallery.embedding, gallery.row_id, len(gallery.row_id)), truths)
+        neighbours = exact_search(queries.embedding, queries.row_id, gallery.embedding, gallery.row_id, len(gallery.row_id))
+        yield Ranked(benchmark, queries, *neighbours, truths)
 
 
-def _rows(rows: Rows, ids: Int64[np.ndarray, "Q"], name: str) -> Rows:
+def _rows(rows: Rows, ids: Int64[np.ndarray, "Q"], benchmark: str) -> Rows:
     if len(missing := ids[~np.isin(ids, rows.row_id)]):
-        raise UserError(f"The ground truth of {name} names query {missing[0]}, which was not embedded.", "Ingest and export the data set anew.")
-    places = np.searchsorted(rows.row_id, ids)  # embedding files ascend by row id
+        raise UserError(
+            f"The embeddings lack query {missing[0]} of the ground truth of {benchmark}.",
+            "Ingest and export the data set again.",
+        )
+    places = np.searchsorted(rows.row_id, ids)  # row ids ascend in embedding files
     return Rows(*(column[places] for column in rows))
 
 
-def _measured(scores: dict[str, dict[str, Scores]], protocol: LandmarkProtocol) -> dict[str, float]:
+def _scores(rankings: list[Ranked], protocol: LandmarkProtocol) -> dict[str, dict[str, Scores]]:
+    """Scores by benchmark and level."""
+    return {ranked.benchmark: revisited(ranked.ids, ranked.truths, protocol.precision_at) for ranked in rankings}
+
+
+def _metrics(scores: dict[str, dict[str, Scores]], protocol: LandmarkProtocol) -> dict[str, float]:
     flat = {}
-    for name, levels in scores.items():
+    for benchmark, levels in scores.items():
         means = averages(levels)
         for level, score in levels.items():
             scored = ~np.isnan(score.ap)
             values = np.concatenate([score.ap[:, None], score.precision], axis=1)[scored]
-            ends = class_intervals(values, np.arange(len(values)), protocol.bootstrap, protocol.confidence, protocol.seed)
+            own_class = np.arange(len(values))  # queries are resampled
+            low, high = class_intervals(values, own_class, protocol.bootstrap, protocol.confidence, protocol.seed)
             for column, metric in enumerate(["map", *(f"mp_at_{k}" for k in score.precision_at)]):
                 mean = means[f"{metric}_{level}"]
-                for end, value in (("", mean), ("_low", ends[0][column]), ("_high", ends[1][column])):
-                    flat[f"{name}_{level}_{metric}{end}"] = round(float(value), DIGITS)
+                for end, value in (("", mean), ("_low", low[column]), ("_high", high[column])):
+                    flat[f"{benchmark}_{level}_{metric}{end}"] = round(float(value), DIGITS)
     return flat
 
 
-def _queries(ranked: list[Ranked], scores: dict[str, dict[str, Scores]]) -> pa.Table:
+def _queries(rankings: list[Ranked], scores: dict[str, dict[str, Scores]]) -> pa.Table:
     tables = []
-    for one in ranked:
+    for ranked in rankings:
         columns = {
-            "row_id": pa.array(one.queries.row_id),
-            "label": pa.array(one.queries.label),
-            "benchmark": pa.array([one.name] * len(one.truths)),
-            "relevant": pa.array([len(truth.easy) + len(truth.hard) for truth in one.truths], pa.int64()),
+            "row_id": pa.array(ranked.queries.row_id),
+            "label": pa.array(ranked.queries.label),
+            "benchmark": pa.array([ranked.benchmark] * len(ranked.truths)),
+            "relevant": pa.array([len(truth.easy) + len(truth.hard) for truth in ranked.truths], pa.int64()),
         }
-        for level, score in scores[one.name].items():
-            columns[f"{level}_ap"] = pa.array(score.ap, mask=np.isnan(score.ap))
+        for level, score in scores[ranked.benchmark].items():
+            unscored = np.isnan(score.ap)
+            columns[f"{level}_ap"] = pa.array(score.ap, mask=unscored)
             for column, k in enumerate(score.precision_at):
-                columns[f"{level}_precision_at_{k}"] = pa.array(score.precision[:, column], mask=np.isnan(score.ap))
+                columns[f"{level}_precision_at_{k}"] = pa.array(score.precision[:, column], mask=unscored)
         tables.append(pa.table(columns))
     return pa.concat_tables(tables)
 
 
-def _neighbours(ranked: Iterable[Ranked]) -> pa.Table:
+def _neighbours(rankings: Iterable[Ranked]) -> pa.Table:
     tables = [
         pa.table(
             {
-                "row_id": pa.array(one.queries.row_id),
-                "neighbours": pa.array(one.ids[:, :NEIGHBOURS].tolist(), pa.list_(pa.int64())),
-                "similarities": pa.array(one.similarities[:, :NEIGHBOURS].tolist(), pa.list_(pa.float32())),
+                "row_id": pa.array(ranked.queries.row_id),
+                "neighbours": pa.array(ranked.ids[:, :NEIGHBOURS].tolist(), pa.list_(pa.int64())),
+                "similarities": pa.array(ranked.similarities[:, :NEIGHBOURS].tolist(), pa.list_(pa.float32())),
             }
         )
-        for one in ranked
+        for ranked in rankings
     ]
     return pa.concat_tables(tables)

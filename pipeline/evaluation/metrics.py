@@ -1,21 +1,23 @@
-"""Recall@K, R-precision, MAP@R and MAP, of every query and on average, from the ranks of the relevant rows.
+"""Recall@K, R-precision, MAP@R and MAP of every query and on average, from the ranks of the relevant rows.
 
 For a query with R relevant rows (same class, another id) at ranks r_1 < ... < r_R of the whole ranking:
 
-    Recall@K    = 1 if r_1 <= K else 0                                     (K = 1: precision at 1)
+    Recall@K    = 1 if r_1 <= K else 0                  (K = 1: precision at 1)
     R-precision = #{ k : r_k <= R } / R
-    MAP@R       = (1 / R) sum_{k : r_k <= R} k / r_k                       (Musgrave et al., A Metric Learning Reality Check, sec. 3.2)
-    MAP         = (1 / R) sum_{k <= R} k / r_k                             (average precision over the whole ranking, not interpolated)
+    MAP@R       = (1 / R) sum_{k : r_k <= R} k / r_k    (Musgrave et al., A Metric Learning Reality Check)
+    MAP         = (1 / R) sum_{k <= R} k / r_k          (average precision over the whole ranking, step-wise)
 
-A lone query (R = 0) has none of them: it stays out of every average and is counted. Averages are over queries, or over classes of the averages of
-their queries, in float64. docs/metrics.md says what other libraries compute under these names.
+A lone query (R = 0) has no value. It is excluded from every average and counted. Averages are over queries,
+or over classes of the averages over their queries, in float64. docs/metrics.md lists what other libraries
+compute under these names.
 
-Two engines find the ranks, and the numbers are the same to the last bit: counting (rank_count.py, every rank, on the CPU) and FAISS's neighbour lists
-(search.py, the first max(K, R) neighbours, on the GPU where there is one).
+Two engines compute the ranks and give identical values: counting (rank_count.py: all ranks, on the CPU) and
+neighbour lists (index/exact.py: the first max(K, R) neighbours, on the GPU if there is one).
 """
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple
 
 import faiss
@@ -23,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from pipeline.evaluation.rank_count import Ranks, rank_blocks
-from pipeline.evaluation.search import Neighbours, search_blocks
+from pipeline.index.exact import Neighbours, search_blocks
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
@@ -40,48 +42,47 @@ class Rows(NamedTuple):
 
 
 class PerQuery(NamedTuple):
-    """One row per query; what a lone query does not have is NaN."""
+    """One row per query; NaN where a lone query has no value."""
 
     row_id: Int64[np.ndarray, "Q"]
     label: Int64[np.ndarray, "Q"]
     relevant: Int64[np.ndarray, "Q"]  # R
-    recall: Float64[np.ndarray, "Q F"]  # 0, 1 or NaN; one column for each K of recall_at
+    recall: Float64[np.ndarray, "Q F"]  # 0, 1 or NaN; one column per K of recall_at
     r_precision: Float64[np.ndarray, "Q"]
     ap_at_r: Float64[np.ndarray, "Q"]
-    ap: Float64[np.ndarray, "Q"] | None  # of the whole ranking, where that was asked for
-    first: Int64[
-        np.ndarray, "Q"
-    ]  # rank of the first relevant row from 1; 0 where it was not asked for: beyond max(K, R) of a ranking not wholly seen
+    ap: Float64[np.ndarray, "Q"] | None  # of the whole ranking; None without full_ranking
+    # 1-based rank of the first relevant row; 0 if it lies beyond the part of the ranking that was computed
+    first: Int64[np.ndarray, "Q"]
     recall_at: tuple[int, ...]
-    neighbours: Int64[np.ndarray, "Q T"]  # row ids of the nearest `keep`, padded with -1
+    neighbours: Int64[np.ndarray, "Q T"]  # row ids of the nearest rows, padded with -1
     similarities: Float32[np.ndarray, "Q T"]
 
     def columns(self) -> dict[str, Float64[np.ndarray, "Q"]]:
-        """The per-query values under the names that their averages have."""
+        """The per-query values by the name of their average."""
         recalls = {f"recall_at_{k}": self.recall[:, column] for column, k in enumerate(self.recall_at)}
-        whole = {} if self.ap is None else {"map": self.ap}
-        return {**recalls, "r_precision": self.r_precision, "map_at_r": self.ap_at_r, **whole}
+        full = {} if self.ap is None else {"map": self.ap}
+        return {**recalls, "r_precision": self.r_precision, "map_at_r": self.ap_at_r, **full}
 
 
 def quick_metrics(embeddings: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"], recall_at: tuple[int, ...] = (1,)) -> dict[str, float]:
-    """Averages over all rows, each searched among all others: keys recall_at_<K>, r_precision and map_at_r. Exact, in bounded memory.
+    """Averages over all rows as queries in all other rows: keys recall_at_<K>, r_precision and map_at_r.
 
-    Raises UserError where no row has another of its class.
+    Raises UserError if no class has two rows.
     """
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
     return averages(per_query(rows, rows, recall_at))
 
 
 def averages(result: PerQuery) -> dict[str, float]:
-    """Means over the queries that have a relevant row. Raises UserError where none has."""
+    """Means over the queries that have a relevant row. Raises UserError if no query has one."""
     scored = _scored(result)
     return {name: float(values[scored].mean()) for name, values in result.columns().items()}
 
 
 def class_means(result: PerQuery) -> tuple[Int64[np.ndarray, "C"], dict[str, Float64[np.ndarray, "C"]]]:
-    """The classes that have scored queries, and the mean of each metric over the queries of each: their mean weighs classes, not images, alike.
+    """The classes with scored queries, and the mean of each metric over the queries of each class.
 
-    Raises UserError where no query has a relevant row.
+    Raises UserError if no query has a relevant row.
     """
     scored = _scored(result)
     classes, member, sizes = np.unique(result.label[scored], return_inverse=True, return_counts=True)
@@ -98,34 +99,48 @@ def per_query(
     engine: Engine | None = None,
     search: Search | None = None,
 ) -> PerQuery:
-    """Every metric of every query; `keep` nearest are returned. `label` shows progress under that name.
+    """Every metric of every query, and its `keep` nearest rows. `label` is the name of the progress line.
 
-    A query that is in the gallery too (by row id) is neither candidate nor relevant for itself. `full_ranking` asks for MAP and for the rank of every
-    first hit, which no neighbour list can tell: counted. Without it FAISS searches where it has a GPU; `engine` overrules.
-    `search` takes the place of exact search: a relevant row that an approximate index does not find counts as ranked behind all others.
-    Raises UserError for an empty gallery, values that are not finite, ids that occur twice.
+    A query that is also in the gallery (same row id) is neither a candidate nor relevant for itself.
+    `full_ranking` adds MAP and the rank of every first relevant row, which requires the engine "counting".
+    Without it the default engine is "search" if FAISS has a GPU, otherwise "counting". `search` replaces
+    exact search; a relevant row that it does not retrieve counts as ranked after all other rows.
+
+    Raises UserError for an empty gallery, values that are not finite, and ids that occur twice.
     """
     if not len(gallery.row_id):
-        raise UserError("The gallery holds no image.", "Mark gallery images in the data set (column is_gallery), or leave that column out.")
+        raise UserError(
+            "The gallery is empty.",
+            "Mark gallery images in the column is_gallery of the data set, or remove that column.",
+        )
     engine = "search" if search else engine
     if engine == "search" and full_ranking:
-        raise ValueError("a neighbour list does not hold the whole ranking: full_ranking takes engine 'counting'")
+        raise ValueError("full_ranking requires engine 'counting': neighbour lists end before rank N")
     engine = engine or ("counting" if full_ranking or not faiss.get_num_gpus() else "search")
-    search = search or (lambda embeddings, ids, k: search_blocks(embeddings, ids, gallery.embedding, gallery.row_id, k))
+    search = search or partial(_exact, gallery)
     recall_at = tuple(sorted(set(recall_at)))
     total = len(queries.row_id)
     relevant = _relevant(queries, gallery)
     recall, first = np.full((total, len(recall_at)), np.nan), np.zeros(total, np.int64)
     r_precision, ap_at_r, ap = (np.full(total, np.nan) for _ in range(3))
     if engine == "counting":
-        blocks = rank_blocks(queries.embedding, queries.row_id, queries.label, gallery.embedding, gallery.row_id, gallery.label)
+        blocks = rank_blocks(
+            queries.embedding,
+            queries.row_id,
+            queries.label,
+            gallery.embedding,
+            gallery.row_id,
+            gallery.label,
+        )
     else:
         blocks = _searched(queries, gallery, relevant, recall_at, search)
-    with Progress(label, int((relevant > 0).sum()), "queries") if label else contextlib.nullcontext() as progress:
+    progress_line = Progress(label, int((relevant > 0).sum()), "queries") if label else contextlib.nullcontext()
+    with progress_line as progress:
         for rows, ranks in blocks:
-            if not full_ranking:
-                ranks[ranks > np.maximum(relevant[rows], recall_at[-1])[:, None]] = 0  # what no engine needs to know
-            recall[rows], r_precision[rows], ap_at_r[rows], ap[rows], first[rows] = score(ranks, relevant[rows], recall_at)
+            if not full_ranking:  # both engines give the ranks up to max(K, R)
+                ranks[ranks > np.maximum(relevant[rows], recall_at[-1])[:, None]] = 0
+            scores = score(ranks, relevant[rows], recall_at)
+            recall[rows], r_precision[rows], ap_at_r[rows], ap[rows], first[rows] = scores
             if progress is not None:
                 progress.advance(len(rows))
     neighbours, similarities = _nearest(queries, gallery, keep, label, search)
@@ -144,16 +159,22 @@ def per_query(
     )
 
 
-Scores = tuple[Float64[np.ndarray, "Q F"], Float64[np.ndarray, "Q"], Float64[np.ndarray, "Q"], Float64[np.ndarray, "Q"], Int64[np.ndarray, "Q"]]
+Scores = tuple[
+    Float64[np.ndarray, "Q F"],
+    Float64[np.ndarray, "Q"],
+    Float64[np.ndarray, "Q"],
+    Float64[np.ndarray, "Q"],
+    Int64[np.ndarray, "Q"],
+]
 
 
 def score(ranks: Int64[np.ndarray, "Q R"], relevant: Int64[np.ndarray, "Q"], recall_at: tuple[int, ...]) -> Scores:
-    """Recall at each K, R-precision, AP@R, AP and the first rank, of ascending ranks of relevant rows; 0 where there is none or it is not known.
+    """Recall at each K, R-precision, AP@R, AP and the first rank, from ascending ranks of relevant rows.
 
-    AP is right only where all R ranks are there, AP@R where those up to R are.
+    Rank 0 pads a row and replaces ranks that were not computed. AP needs all R ranks, AP@R those up to R.
     """
     place = np.arange(1, ranks.shape[1] + 1)[:, None]
-    by_place = np.ascontiguousarray(ranks.T)  # summed one by one in ascending rank: the same bits however wide the block
+    by_place = np.ascontiguousarray(ranks.T)  # its sums run in ascending rank, for blocks of any width
     precision = np.where(by_place > 0, place / np.maximum(by_place, 1), 0.0)
     inside = (by_place > 0) & (by_place <= relevant)
     divisor = np.where(relevant > 0, relevant, np.nan)
@@ -164,7 +185,7 @@ def score(ranks: Int64[np.ndarray, "Q R"], relevant: Int64[np.ndarray, "Q"], rec
 
 
 def ranks_of(hits: Bool[np.ndarray, "Q K"]) -> Int64[np.ndarray, "Q R"]:
-    """The ranks, from 1, at which rankings hit; padded with 0."""
+    """The 1-based ranks of the relevant rows in rankings; padded with 0."""
     counts = hits.sum(axis=1)
     rows, columns = np.nonzero(hits)
     ranks = np.zeros((len(hits), int(counts.max(initial=0))), np.int64)
@@ -175,7 +196,8 @@ def ranks_of(hits: Bool[np.ndarray, "Q K"]) -> Int64[np.ndarray, "Q R"]:
 def _searched(queries: Rows, gallery: Rows, relevant: np.ndarray, recall_at: tuple[int, ...], search: Search) -> Iterator[Ranks]:
     """The ranks among the first max(K, R) neighbours.
 
-    Queries are grouped by how many they need, in steps of four: one huge class does not make every other query as dear.
+    Queries are grouped by this number in steps of a factor four, so that one large class does not make the
+    search for all queries deep.
     """
     least = recall_at[-1]
     depth = np.maximum(relevant, least)
@@ -185,7 +207,12 @@ def _searched(queries: Rows, gallery: Rows, relevant: np.ndarray, recall_at: tup
         part = Rows(*(column[chosen] for column in queries))
         for block in search(part.embedding, part.row_id, int(depth[chosen].max())):
             rows = chosen[block.queries]
-            yield Ranks(rows, ranks_of((gallery.label[block.positions] == queries.label[rows, None]) & (block.positions >= 0)))
+            hits = (gallery.label[block.positions] == queries.label[rows, None]) & (block.positions >= 0)
+            yield Ranks(rows, ranks_of(hits))
+
+
+def _exact(gallery: Rows, embeddings: Float32[np.ndarray, "Q D"], ids: Int64[np.ndarray, "Q"], k: int) -> Iterator[Neighbours]:
+    return search_blocks(embeddings, ids, gallery.embedding, gallery.row_id, k)
 
 
 def _nearest(queries: Rows, gallery: Rows, keep: int, label: str | None, search: Search) -> tuple[np.ndarray, np.ndarray]:
@@ -193,7 +220,8 @@ def _nearest(queries: Rows, gallery: Rows, keep: int, label: str | None, search:
     ids = np.full((len(queries.row_id), keep), -1, np.int64)
     similarities = np.full((len(queries.row_id), keep), -np.inf, np.float32)
     if keep:
-        with Progress(f"{label}, neighbours", len(ids), "queries") if label else contextlib.nullcontext() as progress:
+        progress_line = Progress(f"{label}, neighbours", len(ids), "queries") if label else contextlib.nullcontext()
+        with progress_line as progress:
             for block in search(queries.embedding, queries.row_id, keep):
                 ids[block.queries] = np.where(block.positions < 0, -1, gallery.row_id[block.positions])
                 similarities[block.queries] = block.similarities
@@ -206,15 +234,15 @@ def _scored(result: PerQuery) -> Bool[np.ndarray, "Q"]:
     scored = result.relevant > 0
     if not scored.any():
         raise UserError(
-            f"None of the {len(scored):,} queries has another image of its class to find.",
-            "Retrieval needs classes of at least two images; look at the counts in the manifest of the shards.",
+            f"None of the {len(scored):,} queries has another image of its class in the gallery.",
+            "Retrieval needs classes with two images or more. See the counts in the manifest of the shards.",
         )
     return scored
 
 
 def _relevant(queries: Rows, gallery: Rows) -> Int64[np.ndarray, "Q"]:
-    """R of each query: gallery rows of its class, itself left out."""
+    """R of each query: the gallery rows of its class without the query itself."""
     classes, counts = np.unique(gallery.label, return_counts=True)
     place = np.minimum(np.searchsorted(classes, queries.label), len(classes) - 1)
-    counted = np.where(classes[place] == queries.label, counts[place], 0)
-    return (counted - np.isin(queries.row_id, gallery.row_id)).astype(np.int64)
+    sizes = np.where(classes[place] == queries.label, counts[place], 0)
+    return (sizes - np.isin(queries.row_id, gallery.row_id)).astype(np.int64)

@@ -1,4 +1,7 @@
-"""What the numbers mean, written down and hashed: two metrics files with one protocol hash may be compared, others may not."""
+"""The declaration of an evaluation protocol.
+
+Two metrics files are comparable only if the hashes are equal.
+"""
 
 import dataclasses
 import hashlib
@@ -6,10 +9,10 @@ import json
 
 
 class Declared:
-    """A declaration in words and numbers: a frozen dataclass."""
+    """A declaration in words and numbers. Subclasses are frozen dataclasses."""
 
     def declaration(self) -> dict[str, object]:
-        """As JSON holds it."""
+        """The values that JSON contains."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def hash(self) -> str:
@@ -20,7 +23,7 @@ class Declared:
 
 @dataclasses.dataclass(frozen=True)
 class Protocol(Declared):
-    """The declaration. An edit of any word here gives every metrics file another hash: edit when the meaning changes."""
+    """The protocol of retrieval. Each word is part of the hash: edit a word only if the meaning changes."""
 
     split: str
     recall_at: tuple[int, ...]

@@ -1,53 +1,96 @@
-"""Per-query results as Parquet: what a report needs to find the worst queries and show what was retrieved for them."""
+"""Per-query results as Parquet files, one file per evaluated network."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Float64, Int64
 
 from pipeline.evaluation.metrics import PerQuery
+from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
 
+SELECTED = "selected"  # the network whose metrics have no prefix
 
-def write_queries(path: Path, result: PerQuery) -> None:
-    """One row per query: row_id, label, relevant (R), recall_at_<K>, r_precision, ap_at_r, ap (of the whole ranking, where it was asked for),
-    first_positive (rank from 1).
 
-    Null where a lone query has no such value, and in first_positive where not the whole ranking was asked for and the rank is beyond max(K, R).
+class Runs(NamedTuple):
+    """One metric of S runs on the same Q queries; NaN for lone queries."""
+
+    row_id: Int64[np.ndarray, "Q"]
+    label: Int64[np.ndarray, "Q"]
+    values: Float64[np.ndarray, "S Q"]
+
+
+def file_of(network: str) -> str:
+    """The name of the per-query file of a network."""
+    return "queries.parquet" if network == SELECTED else f"queries-{network}.parquet"
+
+
+def query_table(result: PerQuery) -> pa.Table:
+    """One row per query.
+
+    Columns: row_id, label, relevant (R), recall_at_<K>, r_precision, ap_at_r, ap (only with the full
+    ranking), and first_positive (1-based rank). Lone queries have null in all but the first three.
+    first_positive is also null if the rank lies beyond the part of the ranking that was computed.
     """
     lone = result.relevant == 0
     columns = {
         "row_id": pa.array(result.row_id),
         "label": pa.array(result.label),
         "relevant": pa.array(result.relevant),
-        **{f"recall_at_{k}": pa.array(result.recall[:, c] == 1, mask=lone) for c, k in enumerate(result.recall_at)},
+        **{f"recall_at_{k}": pa.array(result.recall[:, column] == 1, mask=lone) for column, k in enumerate(result.recall_at)},
         "r_precision": pa.array(result.r_precision, mask=lone),
         "ap_at_r": pa.array(result.ap_at_r, mask=lone),
         **({} if result.ap is None else {"ap": pa.array(result.ap, mask=lone)}),
         "first_positive": pa.array(result.first, mask=result.first == 0),
     }
-    write_table(path, pa.table(columns))
+    return pa.table(columns)
 
 
-def file_of(network: str) -> str:
-    """The per-query file of a model other than the selected one, whose file is queries.parquet."""
-    return f"queries-{network}.parquet"
+def read_runs(paths: Sequence[Path], metric: str) -> Runs:
+    """One column of the per-query files of several runs on the same queries, of one method or of several.
+
+    Raises UserError if a file is missing or damaged, lacks the column, or contains other queries.
+    """
+    tables = [_read(path, metric) for path in paths]
+    for path, table in zip(paths, tables, strict=True):
+        if any(not table[column].equals(tables[0][column]) for column in ("row_id", "label")):
+            raise UserError(
+                f"{path} does not contain the same queries as {paths[0]}.",
+                "Evaluate both on the same data set under the same protocol.",
+            )
+    values = [table[metric].cast(pa.float64()).to_numpy() for table in tables]  # null becomes NaN
+    return Runs(tables[0]["row_id"].to_numpy(), tables[0]["label"].to_numpy(), np.stack(values))
 
 
-def write_neighbours(path: Path, result: PerQuery) -> None:
-    """One row per query: row_id, neighbours (row ids, best first), similarities (the same length; shorter where the gallery is)."""
-    held = result.neighbours >= 0
-    offsets = pa.array(np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.int32))
+def neighbour_table(result: PerQuery) -> pa.Table:
+    """One row per query: row_id, neighbours (row ids, best first) and similarities, lists of equal length."""
+    present = result.neighbours >= 0
+    offsets = pa.array(np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int32))
     columns = {
         "row_id": pa.array(result.row_id),
-        "neighbours": pa.ListArray.from_arrays(offsets, pa.array(result.neighbours[held])),
-        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[held])),
+        "neighbours": pa.ListArray.from_arrays(offsets, pa.array(result.neighbours[present])),
+        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[present])),
     }
-    write_table(path, pa.table(columns))
+    return pa.table(columns)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """A Parquet file that appears whole or not at all."""
+    """Writes a Parquet file atomically."""
     with atomic_file(path) as aside:
         pq.write_table(table, aside)
+
+
+def _read(path: Path, metric: str) -> pa.Table:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path} cannot be read: {error}.", "Run `dvc repro` to evaluate the run again.") from error
+    missing = {"row_id", "label", metric} - set(table.column_names)
+    if missing:
+        columns = ", ".join(table.column_names)
+        raise UserError(f"{path} has no column {', '.join(sorted(missing))}.", f"Choose one of its columns: {columns}.")
+    return table

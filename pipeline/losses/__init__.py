@@ -1,1 +1,1 @@
-"""What training minimises: one loss or regulariser per file, the formula on top."""
+"""Losses and regularisers, one per file, which starts with the formula."""

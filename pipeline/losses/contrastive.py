@@ -2,8 +2,9 @@
 
     loss = 1/B sum_i [ sum_{p: y_p = y_i, p != i} (1 - s_ip) + sum_{n: y_n != y_i} [s_in - margin]_+ ]
 
-Sums, not means, over the pairs of an anchor. The released XBM code adds s_in where this adds s_in - margin: the same gradient, another value.
-An anchor is excluded against itself by index; in the papers' codes by a similarity of 1, which drops duplicates as well: they cost nothing
+The pairs of an anchor are summed, not averaged. Deviations: the released XBM code adds s_in instead of s_in -
+margin, which changes the value but not the gradient. The pair of an anchor with itself is excluded by index;
+the papers' codes exclude it by a similarity of 1, which also excludes duplicates. Duplicates cost nothing
 here either, and their gradient along the sphere is zero.
 """
 
@@ -16,12 +17,15 @@ from torch.autograd.function import once_differentiable
 
 from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
 
-_CPU_ELEMENTS = 1 << 18  # similarities held at a time: what stays in a core's cache
-_GPU_ELEMENTS = 1 << 26  # or what fills a GPU
+_CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
+_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 
 
 class Contrastive(PairLoss):
-    """margin: the cosine below which a negative costs nothing. Memory: similarities to a few thousand references at a time, never (B, S)."""
+    """margin: the cosine below which a negative costs nothing.
+
+    Memory: the similarities with a few thousand references at a time instead of (B, S).
+    """
 
     def __init__(self, margin: float) -> None:
         super().__init__()
@@ -32,7 +36,10 @@ class Contrastive(PairLoss):
 
 
 class _Blocked(torch.autograd.Function):
-    """Value and gradient in one sweep over blocks of references: a pair's weight dloss/ds is -1, 0 or 1 and known at once."""
+    """Value and gradient in one pass over blocks of references.
+
+    The weight dloss/ds of a pair is -1, 0 or 1.
+    """
 
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float) -> Tensor:
@@ -47,23 +54,24 @@ class _Blocked(torch.autograd.Function):
         buffer = anchors.new_empty(batch * min(step, size))
         for block, start in enumerate(range(0, size, step)):
             columns = slice(start, start + step)
-            beside = references[columns]
-            excess = torch.mm(anchors, beside.T, out=buffer[: batch * len(beside)].view(batch, len(beside)))
-            family = relatives[bounds[block] : bounds[block + 1]]
-            if len(family):
-                value, weights = _positives(pairs, family, excess, start, margin)
+            vectors = references[columns]
+            out = buffer[: batch * len(vectors)].view(batch, len(vectors))
+            excess = torch.mm(anchors, vectors.T, out=out)
+            members = relatives[bounds[block] : bounds[block + 1]]
+            if len(members):
+                value, weights = _positives(pairs, members, excess, start, margin)
                 total += value
                 if anchor_gradient is not None:
-                    anchor_gradient.addmm_(weights, references[family])
+                    anchor_gradient.addmm_(weights, references[members])
                 if reference_gradient is not None:
-                    reference_gradient.index_add_(0, family, weights.T @ anchors)
+                    reference_gradient.index_add_(0, members, weights.T @ anchors)
             value = excess.sub_(margin).clamp_(min=0).sum()
             total += value
-            if on_cpu and value == 0:  # on a GPU the answer would cost more than the products it saves
+            if on_cpu and value == 0:  # on a GPU, reading the value would cost more than the products
                 continue
             weights = excess.sign_()
             if anchor_gradient is not None:
-                anchor_gradient.addmm_(weights, beside)
+                anchor_gradient.addmm_(weights, vectors)
             if reference_gradient is not None:
                 reference_gradient[columns].addmm_(weights.T, anchors)
         saved = (anchor_gradient, reference_gradient)
@@ -76,14 +84,15 @@ class _Blocked(torch.autograd.Function):
         return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None
 
 
-def _positives(pairs: Pairs, family: Tensor, similarity: Tensor, start: int, margin: float) -> tuple[Tensor, Tensor]:
-    """The sum of 1 - s over the positives among the references `family`, and dloss/ds there.
+def _positives(pairs: Pairs, members: Tensor, similarity: Tensor, start: int, margin: float) -> tuple[Tensor, Tensor]:
+    """The sum of 1 - s over the positives among the references `members`, and dloss/ds of these pairs.
 
-    Lowers the positives (and self pairs) in `similarity`, whose columns begin at reference `start`, to the margin: they cost nothing as negatives.
+    Sets the positives (and self pairs) in `similarity`, whose columns begin at reference `start`, to the
+    margin, so that they cost nothing as negatives.
     """
-    near = similarity.index_select(1, family - start)
-    same = torch.eq(pairs.labels[:, None], pairs.reference_labels[family], out=torch.empty_like(near))
-    similarity.index_copy_(1, family - start, torch.lerp(near, torch.full_like(near, margin), same))
+    values = similarity.index_select(1, members - start)
+    same = torch.eq(pairs.labels[:, None], pairs.reference_labels[members], out=torch.empty_like(values))
+    similarity.index_copy_(1, members - start, torch.lerp(values, torch.full_like(values, margin), same))
     if pairs.self_index is not None:
-        same.mul_(torch.ne(pairs.self_index[:, None], family, out=torch.empty_like(near)))
-    return near.neg_().add_(1).mul_(same).sum(), same.neg_()
+        same.mul_(torch.ne(pairs.self_index[:, None], members, out=torch.empty_like(values)))
+    return values.neg_().add_(1).mul_(same).sum(), same.neg_()

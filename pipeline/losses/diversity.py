@@ -1,4 +1,4 @@
-"""Diversity of prototypes: no two should point along one line (CRT sec. 3.2).
+"""Diversity of prototypes: different prototypes should be orthogonal (CRT sec. 3.2).
 
 loss = 1/(M (M - 1)) sum_{k != j} | cos(c_k, c_j) |
 """
@@ -11,7 +11,7 @@ from pipeline.losses.precision import full_precision, without_autocast
 
 
 def prototype_diversity(prototypes: Float[Tensor, "M L"]) -> Float[Tensor, ""]:
-    """The mean over ordered pairs, in [0, 1]; 0 for a single prototype, where the formula has no pair to divide by."""
+    """The mean over ordered pairs, in [0, 1]; 0 for a single prototype, which has no pair."""
     with without_autocast(prototypes):
         unit = functional.normalize(full_precision(prototypes), dim=1)
         count = len(unit)

@@ -1,12 +1,14 @@
-"""The "he_normal" initial value of a table of class vectors, as the framework of GSP's released code draws it.
+"""The initialization "he_normal" of a table of class vectors, as in the framework of GSP's released code.
 
-A normal distribution cut at two deviations, of variance 2 / C: that framework counts the rows of a (C, D) matrix as its inputs.
+It is a normal distribution truncated at two standard deviations with variance 2 / C, because that framework
+counts the rows of a (C, D) matrix as its inputs.
 """
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-_TRUNCATED_STD = 0.87962566103423978  # of a standard normal cut at two deviations
+# The standard deviation of a standard normal distribution that is truncated at two standard deviations.
+_TRUNCATED_STD = 0.87962566103423978
 
 
 def he_normal_(table: Float[Tensor, "C D"]) -> None:

@@ -1,10 +1,13 @@
-"""KoLeo: spread embeddings evenly by pushing each from its nearest neighbour (Sablayrolles et al. 2019; IRT eq. 5).
+"""KoLeo: increases the distance of each embedding to its nearest neighbour.
 
-    loss = -1/B sum_i log rho_i      rho_i = || z_i - z_nn(i) + epsilon ||      nn(i) = argmax_{j != i} z_i . z_j
+(Sablayrolles et al. 2019; IRT eq. 5.)
 
-The Kozachenko-Leonenko estimate of differential entropy, up to a constant. No gradient passes the choice of the neighbour; both vectors of a
-pair receive one. epsilon is added to every component of the difference, so that two equal vectors cost -log(epsilon sqrt(D)), 10.84 at D = 384,
-not infinity.
+    loss = -1/B sum_i log rho_i
+    rho_i = || z_i - z_nn(i) + epsilon ||      nn(i) = argmax_{j != i} z_i . z_j
+
+This is the Kozachenko-Leonenko estimate of differential entropy up to a constant. The choice of the neighbour
+has no gradient; both vectors of a pair receive one. epsilon is added to every component of the difference, so
+that two equal vectors cost -log(epsilon sqrt(D)), 10.84 at D = 384, instead of infinity.
 """
 
 import torch
@@ -16,7 +19,7 @@ from pipeline.losses.precision import full_precision, without_autocast
 
 
 def koleo(embeddings: Float[Tensor, "B D"], epsilon: float = 1e-6) -> Float[Tensor, ""]:
-    """The regulariser of unit vectors; 0 for a batch of one, which has no neighbour."""
+    """The regulariser of unit vectors; 0 for a batch of one vector, which has no neighbour."""
     with without_autocast(embeddings):
         vectors = full_precision(embeddings)
         if len(vectors) < 2:

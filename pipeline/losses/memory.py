@@ -1,7 +1,8 @@
 """Cross-batch memory: embeddings of earlier batches as references of a pair loss (Wang et al. 2020).
 
-A ring of the latest S samples. The batch enters before the loss is taken, as in the released code, so that an anchor meets itself in the memory;
-`enqueue` says where, for the loss to leave that pair out. An empty place has label -1 (the released code's 0 is a class).
+The memory is a ring of the latest S samples. As in the released code, the batch is written before the loss is
+computed, so each anchor is also a reference; `enqueue` returns its place, so that the loss can exclude this
+pair. An empty place has label -1 (0 in the released code, which is a class).
 """
 
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 
 
 class CrossBatchMemory(nn.Module):
-    """`size` places for embeddings of dimension `dim`. All of its state is in the state dict: a restored memory goes on where it stopped."""
+    """`size` places for embeddings of `dim` dimensions. The state dict contains its whole state."""
 
-    of_training = True  # no embedding depends on it: not part of a saved model
+    of_training = True  # embeddings do not depend on it, so a saved model does not contain it
     embeddings: Tensor
     labels: Tensor
     pointer: Tensor
@@ -24,18 +25,18 @@ class CrossBatchMemory(nn.Module):
             raise ValueError(f"a cross-batch memory needs at least one place, got {size}")
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.full((size,), -1, dtype=torch.int64))
-        self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))  # the place that is written next
-        self.register_buffer("filled", torch.zeros((), dtype=torch.int64))  # places in use, the first ones
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))  # next place to write
+        self.register_buffer("filled", torch.zeros((), dtype=torch.int64))  # number of places in use
 
     @torch.no_grad()
     def enqueue(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """Writes the global batch over the oldest places and returns the places it took, which are positions in `valid()` too.
+        """Writes the global batch over the oldest places and returns its positions in `valid()`.
 
-        Raises ValueError when the batch does not fit: it would overwrite itself.
+        Raises ValueError for a batch that is larger than the memory.
         """
         size, batch = len(self.labels), len(labels)
         if batch > size:
-            raise ValueError(f"a cross-batch memory of {size} places cannot hold a batch of {batch}: make it at least as large as the batch")
+            raise ValueError(f"a batch of {batch} does not fit a cross-batch memory of {size} places")
         places = (self.pointer + torch.arange(batch, device=self.pointer.device)) % size
         self.embeddings[places] = embeddings.detach().to(self.embeddings.dtype)
         self.labels[places] = labels.to(self.labels.dtype)
@@ -44,6 +45,6 @@ class CrossBatchMemory(nn.Module):
         return places
 
     def valid(self) -> tuple[Float[Tensor, "S D"], Int[Tensor, "S"]]:
-        """The places in use: embeddings without gradient, and labels. Views, which the next `enqueue` overwrites."""
+        """Embeddings without gradient and labels of the places in use, as views that `enqueue` overwrites."""
         filled = int(self.filled)
         return self.embeddings[:filled], self.labels[:filled]

@@ -1,13 +1,16 @@
 """Multi-similarity loss with its pair mining (Wang et al. 2019).
 
-    loss = 1/B sum_i [ 1/alpha log(1 + sum_{p in P_i} exp(-alpha (s_ip - lambda))) + 1/beta log(1 + sum_{n in N_i} exp(beta (s_in - lambda))) ]
+    loss = 1/B sum_i [ 1/alpha log(1 + sum_{p in P_i} exp(-alpha (s_ip - lambda)))
+                     + 1/beta  log(1 + sum_{n in N_i} exp(  beta (s_in - lambda))) ]
 
-s is the cosine. Mining with margin epsilon keeps the pairs that are hard against the hardest one of the other side:
+s is the cosine. Mining with margin epsilon keeps the pairs that are hard compared with the hardest pair of
+the other side:
 
     N_i = { n : s_in + epsilon > min_p s_ip }      P_i = { p : s_ip - epsilon < max_n s_in }
 
-both judged on the sets before mining. Positives with s >= 1 - 1e-5 (the image itself, exact duplicates) are no positives.
-Definition and constants: the authors' released code, which divides by all B anchors; those without a mined pair count zero.
+with minimum and maximum over the sets before mining. Pairs with s >= 1 - 1e-5 (the image itself, exact
+duplicates) are excluded from the positives. Definition and constants are those of the authors' released code.
+It divides by all B anchors; anchors without a mined pair count as zero.
 """
 
 from typing import Any
@@ -20,26 +23,30 @@ from torch.autograd.function import once_differentiable
 from pipeline.losses.log_one_plus_sum import log_one_plus_sum
 from pipeline.losses.pairs import PairLoss, Pairs
 
-_DUPLICATE = 1 - 1e-5  # a positive at this similarity is the same picture (released code)
-_CPU_ELEMENTS = 1 << 18  # similarities held at a time: what stays in a core's cache
-_GPU_ELEMENTS = 1 << 26  # or what fills a GPU
-_ROWS = 16  # anchors at a time at least: a large memory would be read anew for each handful
-_FAR = 1e4  # added to the similarity of a pair that is not in a set: no minimum or maximum finds it
+_DUPLICATE = 1 - 1e-5  # a positive with at least this similarity is the same picture (released code)
+_CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
+_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
+_ROWS = 16  # least number of anchors at a time, because each block reads the whole memory
+_FAR = 1e4  # added to or subtracted from a similarity, so that no minimum or maximum selects the pair
 
 
 class MultiSimilarity(PairLoss):
-    """alpha, beta: sharpness on positives and on negatives. threshold: lambda, a cosine. mining_margin: epsilon, a cosine; None takes all pairs."""
+    """alpha, beta: sharpness for positives and negatives. threshold: lambda, a cosine.
+
+    mining_margin: epsilon, a cosine; None uses all pairs.
+    """
 
     def __init__(self, alpha: float, beta: float, threshold: float, mining_margin: float | None) -> None:
         super().__init__()
-        self.alpha, self.beta, self.threshold, self.mining_margin = alpha, beta, threshold, mining_margin
+        self.alpha, self.beta = alpha, beta
+        self.threshold, self.mining_margin = threshold, mining_margin
 
     def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
         return _Blocked.apply(pairs.anchors, pairs.references, pairs, self)
 
 
 class _Blocked(torch.autograd.Function):
-    """Value and gradient in one sweep over blocks of anchors: a row's weights dloss/ds are known as soon as its sums are."""
+    """Value and gradient in one pass over blocks of anchors: the sums of a row give its weights dloss/ds."""
 
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, loss: MultiSimilarity) -> Tensor:
@@ -48,7 +55,8 @@ class _Blocked(torch.autograd.Function):
         reference_gradient = torch.zeros_like(references) if to_references else None
         total = anchors.new_zeros(())
         batch, size = len(anchors), len(references)
-        step = max(_ROWS, (_CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS) // max(size, 1))
+        elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
+        step = max(_ROWS, elements // max(size, 1))
         for start in range(0, batch if size else 0, step):
             rows = slice(start, start + step)
             value, weights = _rows(pairs, rows, loss, with_weights=to_anchors or to_references)
@@ -69,9 +77,9 @@ class _Blocked(torch.autograd.Function):
 
 
 def _rows(pairs: Pairs, rows: slice, loss: MultiSimilarity, with_weights: bool) -> tuple[Tensor, Tensor | None]:
-    """The sum of the anchors' losses over a block of rows, and dloss/ds of each pair in it.
+    """The sum of the losses of a block of anchors, and dloss/ds of each of its pairs.
 
-    Sets are masks of 0 and 1 in the dtype of the similarities: on a CPU a boolean mask costs ten times a multiplication.
+    Sets are masks of 0 and 1 in the dtype of the similarities, because boolean masks are slow on a CPU.
     """
     similarity = pairs.anchors[rows] @ pairs.references.T
     same = torch.eq(pairs.labels[rows, None], pairs.reference_labels, out=torch.empty_like(similarity))
@@ -82,8 +90,9 @@ def _rows(pairs: Pairs, rows: slice, loss: MultiSimilarity, with_weights: bool) 
     if loss.mining_margin is not None:
         hardest_positive = torch.add(similarity, 1 - positive, alpha=_FAR).amin(1, keepdim=True)
         hardest_negative = torch.add(similarity, same, alpha=-_FAR).amax(1, keepdim=True)
-        positive.mul_(torch.lt(similarity, hardest_negative + loss.mining_margin, out=torch.empty_like(similarity)))
-        negative.mul_(torch.gt(similarity, hardest_positive - loss.mining_margin, out=torch.empty_like(similarity)))
+        highest, lowest = hardest_negative + loss.mining_margin, hardest_positive - loss.mining_margin
+        positive.mul_(torch.lt(similarity, highest, out=torch.empty_like(similarity)))
+        negative.mul_(torch.gt(similarity, lowest, out=torch.empty_like(similarity)))
     positive_value, positive_weight = log_one_plus_sum(similarity, positive, -loss.alpha, loss.threshold)
     negative_value, negative_weight = log_one_plus_sum(similarity, negative, loss.beta, loss.threshold)
     value = positive_value.sum() / loss.alpha + negative_value.sum() / loss.beta

@@ -1,4 +1,4 @@
-"""The two sides of a pair loss: anchors of the batch against references, which are the batch itself or a memory."""
+"""The two sides of a pair loss: anchors of the batch, and references, which are the batch or a memory."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -11,7 +11,10 @@ from pipeline.losses.precision import full_precision, without_autocast
 
 
 class Pairs(NamedTuple):
-    """Anchors (B, D) against references (S, D); anchor i itself is reference `self_index[i]`, or none where `self_index` is None."""
+    """Anchors (B, D) and references (S, D).
+
+    Anchor i is reference `self_index[i]`; None: it is no reference.
+    """
 
     anchors: Float[Tensor, "B D"]
     labels: Int[Tensor, "B"]
@@ -21,7 +24,10 @@ class Pairs(NamedTuple):
 
 
 class PairLoss(nn.Module, ABC):
-    """A loss of a batch against itself or against references, in single precision at least. A subclass says what pairs cost."""
+    """A loss of the pairs of a batch with itself or with references, in float32 at least.
+
+    A subclass defines the cost of the pairs.
+    """
 
     def forward(
         self,
@@ -31,17 +37,18 @@ class PairLoss(nn.Module, ABC):
         reference_labels: Int[Tensor, "S"] | None = None,
         self_index: Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, ""]:
-        """The loss of unit vectors. Without references the batch is its own.
+        """The loss of unit vectors. Without references, the batch is used as references.
 
-        self_index: which reference an anchor is itself, so that it is never its own positive, whatever the rounding of its norm.
-        Raises ValueError when only one of references and their labels is given, or a self index without references.
+        self_index: the reference that is the anchor itself, which is excluded from its positives. Raises
+        ValueError for references without labels, labels without references, and a self index without
+        references.
         """
         with without_autocast(embeddings):
             return self.cost(_pairs_of(embeddings, labels, references, reference_labels, self_index))
 
     @abstractmethod
     def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
-        """The loss of the anchors against the references; 0 where no pair costs anything."""
+        """The loss of the pairs; 0 if no pair costs anything."""
 
 
 def _pairs_of(
@@ -51,27 +58,29 @@ def _pairs_of(
     reference_labels: Int[Tensor, "S"] | None,
     self_index: Int[Tensor, "B"] | None,
 ) -> Pairs:
-    """Both sides in one precision. Without references the batch is compared with itself, each anchor excluded against itself by index."""
+    """Both sides in the same precision. Without references, the batch is compared with itself."""
     anchors = full_precision(embeddings)
     if (references is None) != (reference_labels is None):
-        raise ValueError("references and reference_labels go together: got only one of them")
+        raise ValueError("references and reference_labels must be given together, got only one of them")
     if references is None or reference_labels is None:
         if self_index is not None:
-            raise ValueError("self_index points into references, but no references are given")
+            raise ValueError("self_index requires references, got none")
         return Pairs(anchors, labels, anchors, labels, torch.arange(len(labels), device=labels.device))
     return Pairs(anchors, labels, references.to(anchors.dtype), reference_labels, self_index)
 
 
 def relatives_of(pairs: Pairs, step: int) -> tuple[Int[Tensor, "R"], list[int]]:
-    """The references whose class is in the batch, ascending, and where each block of `step` references begins among them.
+    """The references of classes in the batch, ascending, and the start of each block among them.
 
-    Of a memory they are few, so that positives are looked for among them alone; of the batch itself they are all.
+    A block has `step` references.
+
+    Only these can be positives. In a memory they are few; in the batch itself they are all references.
     """
     size = len(pairs.references)
     if pairs.references is pairs.anchors:
         return torch.arange(size, device=pairs.labels.device), [*range(0, size, step), size]
-    known = pairs.labels.sort().values
-    found = torch.searchsorted(known, pairs.reference_labels).clamp_(max=len(known) - 1)
-    relatives = (known[found] == pairs.reference_labels).nonzero().squeeze(1)
+    labels = pairs.labels.sort().values
+    places = torch.searchsorted(labels, pairs.reference_labels).clamp_(max=len(labels) - 1)
+    relatives = (labels[places] == pairs.reference_labels).nonzero().squeeze(1)
     starts = torch.arange(0, size + step, step, device=relatives.device)
     return relatives, torch.searchsorted(relatives, starts).tolist()

@@ -1,6 +1,8 @@
-"""Losses run in single precision at least: sums over thousands of exponentials do not survive bfloat16.
+"""Losses are computed in float32 at least.
 
-pipeline/pooling/positions.py has the same conversion: losses and poolings do not import each other.
+bfloat16 is too coarse for sums over thousands of exponentials.
+
+pipeline/pooling/positions.py has the same conversion, because losses and poolings do not import each other.
 """
 
 import torch
@@ -9,10 +11,10 @@ from torch import Tensor
 
 
 def full_precision(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`values` in float32, or unchanged where they are float64 (so that gradients can be checked in double)."""
+    """`values` in float32, or unchanged if they are float64, in which tests check gradients."""
     return values if values.dtype == torch.float64 else values.float()
 
 
 def without_autocast(values: Tensor) -> torch.autocast:
-    """A context in which matrix products keep the precision of their operands, on the device of `values`."""
+    """A context without autocast, in which products have the precision of their operands."""
     return torch.autocast(values.device.type, enabled=False)

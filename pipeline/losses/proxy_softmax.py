@@ -1,8 +1,10 @@
-"""Softmax over proxies, the one function behind ProxyNCA++ and the normalised softmax, which differ in its scale and in how proxies begin.
+"""Softmax over proxies: the function of ProxyNCA++ and of the normalised softmax.
+
+Both differ only in the scale and in the initialization of the proxies.
 
     loss = 1/B sum_i -log( exp(scale cos(z_i, p_{y_i})) / sum_c exp(scale cos(z_i, p_c)) )
 
-Its gradient is known with the value: dloss/dcos_ic = scale / B (softmax_ic - [c = y_i]).
+The gradient is dloss/dcos_ic = scale / B (softmax_ic - [c = y_i]).
 """
 
 import math
@@ -15,16 +17,19 @@ from torch.autograd.function import once_differentiable
 
 from pipeline.losses.precision import full_precision, without_autocast
 
-_EPSILON = 1e-12  # the least length of a proxy
-_CPU_ELEMENTS = 1 << 20  # similarities held at a time: enough samples at once for the matrix products, still in the last cache
-_GPU_ELEMENTS = 1 << 26  # or what fills a GPU
+_EPSILON = 1e-12  # least length of a proxy
+_CPU_ELEMENTS = 1 << 20  # similarities in memory at a time: they fit the last-level cache, for many samples
+_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 _LOG_2 = math.log(2)
-_SAFE = 60.0  # an exponent whose power of two single precision holds, even summed over all classes
-_LOWEST = -40.0  # and one whose reciprocal can still multiply such a sum
+_SAFE = 60.0  # largest exponent whose power of two fits float32, also summed over all classes
+_LOWEST = -40.0  # lowest exponent whose reciprocal power can multiply such a sum
 
 
 class ProxySoftmax(nn.Module):
-    """The loss and its proxies (C, D), which a subclass initialises. scale: inverse temperature on cosines."""
+    """The loss and its proxies (C, D), which a subclass initialises.
+
+    scale: inverse temperature of the cosines.
+    """
 
     def __init__(self, classes: int, dim: int, scale: float) -> None:
         super().__init__()
@@ -32,14 +37,20 @@ class ProxySoftmax(nn.Module):
         self.proxies = nn.Parameter(torch.empty(classes, dim))
 
     def forward(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"]) -> Float[Tensor, ""]:
-        """The loss of unit vectors. A proxy's own length does not matter. A label outside the classes is a RuntimeError (on a CPU)."""
+        """The loss of unit vectors, independent of the lengths of the proxies.
+
+        Raises RuntimeError for a label outside the classes (on a CPU).
+        """
         with without_autocast(embeddings):
             samples = full_precision(embeddings)
             return _Blocked.apply(samples, self.proxies.to(samples.dtype), labels, self.scale)
 
 
 class _Blocked(torch.autograd.Function):
-    """Value and gradient in one sweep over blocks of samples: a sample's sum over the proxies gives its probabilities at once."""
+    """Value and gradient in one pass over blocks of samples.
+
+    The sum over the proxies gives the probabilities of a sample.
+    """
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, proxies: Tensor, labels: Tensor, scale: float) -> Tensor:
@@ -47,25 +58,29 @@ class _Blocked(torch.autograd.Function):
         to_embeddings, to_proxies = ctx.needs_input_grad[:2]
         inverse = torch.linalg.vector_norm(proxies, dim=1, keepdim=True).clamp_(min=_EPSILON).reciprocal_()
         unit = proxies * inverse
-        factor = scale / _LOG_2  # powers of two: torch's exp2 keeps its speed at tiny results, its exp does not
+        factor = scale / _LOG_2  # powers of two, because torch's exp is slow for tiny results and exp2 is not
         safe = abs(factor) <= _SAFE
         embedding_gradient = torch.empty_like(embeddings) if to_embeddings else None
         proxy_gradient = torch.zeros_like(proxies) if to_proxies else None
-        step = max(1, (_CPU_ELEMENTS if embeddings.device.type == "cpu" else _GPU_ELEMENTS) // max(classes, 1))
+        elements = _CPU_ELEMENTS if embeddings.device.type == "cpu" else _GPU_ELEMENTS
+        step = max(1, elements // max(classes, 1))
         buffer = embeddings.new_empty(min(step, batch) * classes)
         total = embeddings.new_zeros(())
         for start in range(0, batch, step):
             rows = slice(start, start + step)
             block = embeddings[rows]
-            powers = torch.mm(block * factor, unit.T, out=buffer[: len(block) * classes].view(len(block), classes))
+            out = buffer[: len(block) * classes].view(len(block), classes)
+            powers = torch.mm(block * factor, unit.T, out=out)
             if not safe:
                 powers.sub_(powers.amax(1, keepdim=True))
-            own = powers.gather(1, labels[rows, None])
+            target = powers.gather(1, labels[rows, None])
             sums = powers.exp2_().sum(1, keepdim=True)
-            # log(sums / 2^own) by one division, so that the small loss of a sample that is nearly certain is not lost in the rounding of its exponent
-            low = own.clamp(min=_LOWEST)
-            total += (sums * (-low).exp2_()).log2_().add_(low - own).clamp_(min=0).sum()
-            # softmax - [c = y] times `sums`, which divides the (B, D) side of the products instead
+            # log(sums / 2^target). The quotient is computed first: log2(sums) - target would lose the digits
+            # of a small loss.
+            low = target.clamp(min=_LOWEST)
+            total += (sums * (-low).exp2_()).log2_().add_(low - target).clamp_(min=0).sum()
+            # (softmax - [c = y]) sums. The division by `sums` is applied to the (B, D) matrices, which are
+            # smaller.
             powers.scatter_add_(1, labels[rows, None], -sums)
             weight = sums.reciprocal().mul_(scale / batch)
             if embedding_gradient is not None:
@@ -73,7 +88,7 @@ class _Blocked(torch.autograd.Function):
             if proxy_gradient is not None:
                 proxy_gradient.addmm_(powers.T, block * weight)
         if proxy_gradient is not None:
-            along = torch.linalg.vecdot(proxy_gradient, unit).unsqueeze_(1)  # the part of the gradient that would only lengthen the proxy
+            along = torch.linalg.vecdot(proxy_gradient, unit).unsqueeze_(1)  # component along the proxy
             proxy_gradient.addcmul_(unit, along, value=-1).mul_(inverse)
         ctx.save_for_backward(embedding_gradient, proxy_gradient)
         return total * (_LOG_2 / batch)

@@ -1,16 +1,19 @@
 """Triplet loss on Euclidean distances (Weinberger and Saul 2009; Schroff et al. 2015).
 
-    loss = mean over { (i, p, n) : t_ipn > 0 } of t_ipn        t_ipn = [ d_ip - d_in + margin ]_+        d = || z_i - z_j ||, not squared
+    loss = mean over { (i, p, n) : t_ipn > 0 } of t_ipn
+    t_ipn = [ d_ip - d_in + margin ]_+        d = || z_i - z_j ||, not squared
 
-Mining: "all" takes every triplet (GSP's code), "semihard" those whose negative lies beyond the positive, d_ip < d_in < d_ip + margin (the baseline
-of the Proxy-Anchor code). Both equal pytorch-metric-learning's TripletMarginLoss without and with its TripletMarginMiner.
+Mining: "all" uses every triplet (GSP's code); "semihard" uses those whose negative is farther than the
+positive, d_ip < d_in < d_ip + margin (the baseline of the Proxy-Anchor code). Both equal
+pytorch-metric-learning's TripletMarginLoss, without and with its TripletMarginMiner.
 
-No triplet is ever written down. With the P distances of an anchor's positives sorted, each negative finds by bisection the positives it makes a
-triplet with, which are consecutive. The loss is linear in the distances, with numbers of triplets as weights:
+Triplets are counted, not listed. With the P distances of the positives of an anchor sorted, the positives
+that form a triplet with a negative are consecutive, and bisection finds their ends. The loss is linear in the
+distances, with numbers of triplets as weights:
 
     sum of t = sum_p #(p) d_ip - sum_n #(n) d_in + margin #
 
-B x S log P steps and a few blocks of rows in memory, where the triplets are B x P x S.
+This takes B x S log P steps and a few blocks of rows in memory, for B x P x S triplets.
 """
 
 from typing import Any
@@ -23,9 +26,9 @@ from torch.autograd.function import once_differentiable
 from pipeline.losses.distances import euclidean, pull, squares
 from pipeline.losses.pairs import PairLoss, Pairs
 
-_CPU_ELEMENTS = 1 << 18  # distances held at a time: what stays in a core's cache
-_GPU_ELEMENTS = 1 << 25  # or what fills a GPU
-_ROWS = 16  # anchors at a time at least: a large memory would be read anew for each handful
+_CPU_ELEMENTS = 1 << 18  # distances in memory at a time, so that they stay in the cache of a core
+_GPU_ELEMENTS = 1 << 25  # enough to fill a GPU
+_ROWS = 16  # least number of anchors at a time, because each block reads the whole memory
 MININGS = ("all", "semihard")
 
 
@@ -35,9 +38,9 @@ class Triplet(PairLoss):
     def __init__(self, margin: float, mining: str) -> None:
         super().__init__()
         if mining not in MININGS:
-            raise ValueError(f"triplet mining is one of {', '.join(MININGS)}, got {mining!r}")
+            raise ValueError(f"mining must be one of {', '.join(MININGS)}, got {mining!r}")
         if mining == "semihard" and margin <= 0:
-            raise ValueError(f"semihard triplets lie within a positive margin, got {margin}")
+            raise ValueError(f"mining semihard requires a positive margin, got {margin}")
         self.margin, self.mining = margin, mining
 
     def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
@@ -45,7 +48,7 @@ class Triplet(PairLoss):
 
 
 class _Blocked(torch.autograd.Function):
-    """Value and gradient in one sweep over blocks of anchors; divided by the number of triplets at the end."""
+    """Value and gradient in one pass over blocks of anchors, divided by the number of triplets at the end."""
 
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float, semihard: bool) -> Tensor:
@@ -70,7 +73,8 @@ class _Blocked(torch.autograd.Function):
                 reference_gradient += pull(weights.T, references, anchors[rows])
         count.clamp_(min=1)
         divisor = count.to(anchors.dtype)
-        ctx.save_for_backward(*(None if gradient is None else gradient.div_(divisor) for gradient in (anchor_gradient, reference_gradient)))
+        gradients = (anchor_gradient, reference_gradient)
+        ctx.save_for_backward(*(None if gradient is None else gradient.div_(divisor) for gradient in gradients))
         return (total / count).to(anchors.dtype)
 
     @staticmethod
@@ -80,7 +84,11 @@ class _Blocked(torch.autograd.Function):
 
 
 def _triplets(pairs: Pairs, rows: slice, distance: Tensor, margin: float, semihard: bool) -> tuple[Tensor, Tensor]:
-    """(weights, triplets): how many triplets a pair is the positive of, less how many it is the negative of; how many an anchor has, in float64."""
+    """The weight of each pair, and the number of triplets of each anchor in float64.
+
+    The weight is the number of triplets with the pair as the positive, minus those with the pair as the
+    negative.
+    """
     same = pairs.labels[rows, None] == pairs.reference_labels
     negative = torch.logical_not(same).to(distance.dtype)
     positive = same if pairs.self_index is None else same.scatter_(1, pairs.self_index[rows, None], False)
@@ -90,18 +98,19 @@ def _triplets(pairs: Pairs, rows: slice, distance: Tensor, margin: float, semiha
     if most == 0:
         return torch.zeros_like(distance), positives.double()
     slot = torch.arange(len(anchor), device=anchor.device) - (positives.cumsum(0) - positives)[anchor]
-    ladder = distance.new_full((len(distance), most), torch.inf)  # an anchor's positives, nearest first; what is missing is infinitely far
-    ladder[anchor, slot] = distance[anchor, place]
-    ladder, order = ladder.sort(1)
-    # the positives of a negative's triplets are those from place `first` to before place `last`
-    first = torch.searchsorted(ladder, distance - margin, right=True)
-    last = torch.searchsorted(ladder, distance) if semihard else positives[:, None]
-    taken = torch.sub(last, first).to(distance.dtype).mul_(negative)
+    # The distances of the positives of each anchor, nearest first; padded with infinity.
+    nearest = distance.new_full((len(distance), most), torch.inf)
+    nearest[anchor, slot] = distance[anchor, place]
+    nearest, order = nearest.sort(1)
+    # A negative forms triplets with the positives from place `first` to before place `last`.
+    first = torch.searchsorted(nearest, distance - margin, right=True)
+    last = torch.searchsorted(nearest, distance) if semihard else positives[:, None]
+    of_negative = torch.sub(last, first).to(distance.dtype).mul_(negative)
     steps = distance.new_zeros(len(distance), most + 1).scatter_add_(1, first, negative)
     if semihard:
         steps.scatter_add_(1, last, -negative)
-    of_positive = torch.empty_like(ladder).scatter_(1, order, steps.cumsum(1)[:, :most])
-    triplets = taken.sum(1, dtype=torch.float64)
-    weights = taken.neg_()
+    of_positive = torch.empty_like(nearest).scatter_(1, order, steps.cumsum(1)[:, :most])
+    triplets = of_negative.sum(1, dtype=torch.float64)
+    weights = of_negative.neg_()
     weights[anchor, place] = of_positive[anchor, slot]
     return weights, triplets

@@ -1,9 +1,13 @@
-"""Contrastive loss of a query, its positive and its mined negatives (Radenovic et al. 2018; training for landmark retrieval on SFM120k).
+"""Contrastive loss of a query, its positive and its mined negatives.
 
-    loss = sum over tuples of [ 1/2 d(q, p)^2 + 1/2 sum_n [ margin - d(q, n) ]_+^2 ]        d(a, b) = || a - b + epsilon ||
+(Radenovic et al. 2018; training for landmark retrieval on SfM-120k.)
 
-Sums, not means: the released code adds up the tuples of a batch by gradient accumulation. epsilon is added to every component of the difference,
-so that two equal vectors are epsilon sqrt(D) apart and the distance has a gradient there.
+    loss = sum over tuples of [ 1/2 d(q, p)^2 + 1/2 sum_n [ margin - d(q, n) ]_+^2 ]
+    d(a, b) = || a - b + epsilon ||
+
+The tuples of a batch are summed, not averaged, as by the gradient accumulation of the released code. epsilon
+is added to every component of the difference, so that two equal vectors have the distance epsilon sqrt(D)
+with a defined gradient.
 """
 
 from jaxtyping import Float
@@ -19,8 +23,16 @@ class TupleContrastive(nn.Module):
         super().__init__()
         self.margin, self.epsilon = margin, epsilon
 
-    def forward(self, query: Float[Tensor, "*#T D"], positive: Float[Tensor, "*T D"], negatives: Float[Tensor, "*T N D"]) -> Float[Tensor, ""]:
-        """The loss of unit vectors, of one tuple (no T) or of T; a single query (D) serves all T. Without negatives (N = 0) positives alone count."""
+    def forward(
+        self,
+        query: Float[Tensor, "*#T D"],
+        positive: Float[Tensor, "*T D"],
+        negatives: Float[Tensor, "*T N D"],
+    ) -> Float[Tensor, ""]:
+        """The loss of unit vectors, for one tuple (no T) or for T tuples, which may share one query (D).
+
+        Without negatives (N = 0) only the positives count.
+        """
         with without_autocast(query):
             q, p, n = full_precision(query), full_precision(positive), full_precision(negatives)
             attraction = (q - p + self.epsilon).square().sum()

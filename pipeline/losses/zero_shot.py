@@ -1,15 +1,21 @@
-"""Zero-shot prediction loss: attributes of some classes must predict the embeddings of others (GSP sec. 4.2, eq. 4.4).
+"""Zero-shot prediction loss: attributes of some classes predict the embeddings of others.
 
-The classes of a batch fall into two halves. From each half h a linear map from attributes to class embeddings is fitted by ridge regression,
+(GSP sec. 4.2, eq. 4.4.)
 
-    A_h = Y_h (Z_h^T Z_h + ridge I)^{-1} Z_h^T        Z_h (M, b) attributes, Y_h (D, b) embeddings of the classes of the b samples of h
+The classes of a batch are split into two halves. On each half h a linear map from attributes to class
+embeddings is fitted by ridge regression,
 
-and judged on the other half, whose classes it has not seen: logits = scale V A_h z_i over all training classes V (C, D),
+    A_h = Y_h (Z_h^T Z_h + ridge I)^{-1} Z_h^T
+    Z_h (M, b) attributes, Y_h (D, b) embeddings of the classes of the b samples of h
+
+and evaluated on the other half, which has other classes: logits = scale V A_h z_i over all training classes V
+(C, D),
 
     loss = 1/B sum_i cross_entropy(logits_i, y_i)
 
-The released code splits by batch position, which separates classes only in its own batch layout; here labels decide. Its factor of 9.5 on the
-logits is not in the paper. Its loss, like this one, is the mean over samples, half of the sum of two means that eq. 4.4 writes.
+Deviation: the released code splits by batch position, which separates classes only for its batch layout; here
+the labels decide. The factor of 9.5 on the logits is from the released code, not from the paper. As there,
+the loss is the mean over samples, which is half of the sum of two means in eq. 4.4.
 """
 
 import torch
@@ -22,7 +28,7 @@ from pipeline.losses.precision import full_precision, without_autocast
 
 
 class ZeroShot(nn.Module):
-    """The loss and its class embeddings. classes: C, labels 0 to C - 1. attributes: M. dim: of a class embedding."""
+    """The loss and its class embeddings. classes: C, labels 0 to C - 1. attributes: M. dim: D."""
 
     def __init__(self, classes: int, attributes: int, ridge: float, scale: float, dim: int) -> None:
         super().__init__()
@@ -31,29 +37,35 @@ class ZeroShot(nn.Module):
         he_normal_(self.class_embeddings)
 
     def forward(self, attributes: Float[Tensor, "B M"], labels: Int[Tensor, "B"]) -> Float[Tensor, ""]:
-        """The loss of attribute vectors. 0, with zero gradients, for a batch of one class.
+        """The loss of attribute vectors; 0 with zero gradients for a batch of one class.
 
-        Raises ValueError when the attributes are not as many as announced.
+        Raises ValueError for another number of attributes than that of the loss.
         """
         if attributes.shape[1] != self.attributes:
-            raise ValueError(f"the loss was made for {self.attributes} attributes, got {attributes.shape[1]}")
+            raise ValueError(f"expected {self.attributes} attributes, got {attributes.shape[1]}")
         with without_autocast(attributes):
             z = full_precision(attributes)
             embeddings = self.class_embeddings.to(z.dtype)
             first, two_halves = halves(labels)
-            together = (first[:, None] == first).to(z.dtype)
+            same_half = (first[:, None] == first).to(z.dtype)
             gram = z @ z.T
-            # Both fits in one system: samples of different halves do not see each other on the left and only each other on the right.
+            # Both fits in one system: the left side contains products within a half, the right side products
+            # between the halves.
             ridge = self.ridge * torch.eye(len(z), dtype=z.dtype, device=z.device)
-            root = torch.linalg.cholesky_ex(gram * together + ridge).L  # positive definite; NaN stays NaN for the training loop to report
-            weights = torch.cholesky_solve(gram * (1 - together), root)  # column i: how samples of the other half make up sample i
+            # Positive definite. NaN remains NaN, which the training loop reports.
+            root = torch.linalg.cholesky_ex(gram * same_half + ridge).L
+            # Column i: the weights of the samples of the other half for sample i.
+            weights = torch.cholesky_solve(gram * (1 - same_half), root)
             predicted = weights.T @ embeddings[labels]
             loss = functional.cross_entropy(self.scale * predicted @ embeddings.T, labels)
             return torch.where(two_halves, loss, loss * 0)
 
 
 def halves(labels: Int[Tensor, "B"]) -> tuple[Bool[Tensor, "B"], Bool[Tensor, ""]]:
-    """Which samples belong to the first half of the batch's classes in order of appearance (half rounded down), and whether there are two classes."""
+    """Which samples belong to the first half of the classes, and whether there are two classes.
+
+    The order of the classes is that of their first samples; an odd number is rounded down.
+    """
     earliest = (labels[:, None] == labels).int().argmax(1)  # argmax returns the first of equal values
     opens = earliest == torch.arange(len(labels), device=labels.device)
     rank = opens.cumsum(0)[earliest] - 1

@@ -1,1 +1,1 @@
-"""Networks that turn images into feature maps: backbones of timm, batch normalisation over workers, second-order attention. Torch only."""
+"""Networks from images to feature maps, and blocks on feature maps. They import torch and timm only."""

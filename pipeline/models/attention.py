@@ -8,21 +8,21 @@ from pipeline.models.batch_norm import SynchronisedBatchNorm
 
 
 class SecondOrderAttention(nn.Module):
-    """x + v( softmax(zeta f(x)^T g(x)) h(x) ), the softmax over the positions attended to.
+    """x + v( softmax(zeta f(x)^T g(x)) h(x) ), with the softmax over the columns of the P x P matrix.
 
-    f, g: 1 x 1 convolution L -> L / reduction, batch norm, ReLU; h: 1 x 1 convolution L -> L / reduction; v: 1 x 1 convolution back to L, zero
-    at the start, so that the block begins as the identity.
+    f, g: 1 x 1 convolution L -> L / reduction, batch norm, ReLU; h: 1 x 1 convolution L -> L / reduction; v:
+    1 x 1 convolution back to L, initially zero, so that the block starts as the identity.
 
-    `scale` is zeta: None is 1 / sqrt(L / reduction) as in SOLAR's code; Multi-Head sets 1, which with hundreds of channels makes the softmax
-    nearly one-hot. Batch norm and ReLU are SOLAR's; Multi-Head's text does not mention them. The attention map is P x P per image.
-    Raises ValueError where `reduction` leaves no channel.
+    `scale` is zeta. None is 1 / sqrt(L / reduction), as in SOLAR's code; Multi-Head sets 1, which makes the
+    softmax nearly one-hot for hundreds of channels. Batch norm and ReLU are from SOLAR; the text of
+    Multi-Head does not mention them. Raises ValueError if `reduction` is larger than the number of channels.
     """
 
     def __init__(self, channels: int, reduction: int, scale: float | None = None) -> None:
         super().__init__()
         inner = channels // reduction
         if inner < 1:
-            raise ValueError(f"second-order attention: a reduction of {reduction} leaves none of {channels} channels.")
+            raise ValueError(f"second-order attention: the reduction {reduction} exceeds the {channels} channels")
         self.f, self.g = (_projection(channels, inner) for _ in range(2))
         self.h = _convolution(channels, inner)
         self.v = nn.Conv2d(inner, channels, 1)
@@ -34,8 +34,8 @@ class SecondOrderAttention(nn.Module):
     def forward(self, x: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L H W"]:
         f, g, h = (branch(x).flatten(2) for branch in (self.f, self.g, self.h))
         attention = torch.softmax(self.scale * (f.transpose(1, 2) @ g), dim=-1)
-        read = h @ attention.transpose(1, 2)
-        return x + self.v(read.unflatten(2, x.shape[2:]))
+        attended = h @ attention.transpose(1, 2)
+        return x + self.v(attended.unflatten(2, x.shape[2:]))
 
 
 def _convolution(channels: int, inner: int) -> nn.Conv2d:

@@ -1,15 +1,18 @@
-"""Batch normalisation whose statistics are those of the global batch, or frozen.
+"""Batch normalisation with the statistics of the global batch, or with frozen statistics.
 
-    mu = (1/n) sum_i x_i        sigma^2 = (1/n) sum_i (x_i - mu)^2        y = gamma xhat + beta,   xhat = (x - mu) / sqrt(sigma^2 + eps)
+    mu = (1/n) sum_i x_i        sigma^2 = (1/n) sum_i (x_i - mu)^2
+    y = gamma xhat + beta,      xhat = (x - mu) / sqrt(sigma^2 + eps)
 
-with i over all images of all workers and all positions, per channel. With g = dloss/dy the gradients are
+with i over all positions of all images of all workers, per channel. With g = dloss/dy the gradients are
 
-    dx = gamma / sqrt(sigma^2 + eps) [ g - (1/n) sum_i g_i - xhat (1/n) sum_i g_i xhat_i ]        dgamma = sum_i g_i xhat_i        dbeta = sum_i g_i
+    dx = gamma / sqrt(sigma^2 + eps) [ g - (1/n) sum_i g_i - xhat (1/n) sum_i g_i xhat_i ]
+    dgamma = sum_i g_i xhat_i        dbeta = sum_i g_i
 
-Convention of the gradients (`pipeline/training/gather.py`): each of W workers back-propagates the loss of the whole batch through its own
-rows, scaled by W, and parameter gradients are averaged over the workers afterwards. Everything here is linear in g, so the factor W passes through
-dx unchanged when the two sums in it run over all workers, and dgamma and dbeta must be the worker's own sums: the average turns
-(1/W) sum_r W sum_{i in r} g_i into the sum over all rows. torch.nn.SyncBatchNorm does the same under DDP but refuses CPU tensors.
+Convention of the gradients (`pipeline/training/gather.py`): each of W workers back-propagates the loss of the
+global batch through its rows, scaled by W, and parameter gradients are then averaged over the workers. All
+terms are linear in g. So dx has the factor W if its two sums are over all workers. dgamma and dbeta must be
+the sums of the worker: the average turns (1/W) sum_r W sum_{i in r} g_i into the sum over all rows.
+torch.nn.SyncBatchNorm does the same under DDP, but not for CPU tensors.
 """
 
 from typing import Any
@@ -28,17 +31,26 @@ def world_size() -> int:
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """Batch norm over the batch of all workers, for inputs of any rank >= 2; with one worker it is torch's own, to the byte.
+    """Batch norm over the batch of all workers, for inputs of any rank >= 2.
 
-    `drop` and `act` are what timm fuses behind a batch norm; parameters, buffers and their names stay those of the module it replaces.
-    The running statistics (unbiased variance, as torch keeps it) are computed from the same numbers in the same order on every worker, so they
-    are equal to the bit. Statistics are computed in float32 under mixed precision.
+    With one worker it is that of torch.
+
+    `drop` and `act` are layers that timm fuses with a batch norm. Parameters, buffers and their names are
+    those of the replaced module. The running statistics (with the unbiased variance, as in torch) are
+    computed from the same values in the same order on every worker, so they are bitwise equal. Under mixed
+    precision, statistics are computed in float32.
     """
 
     @classmethod
     def of(cls, norm: _BatchNorm) -> "SynchronisedBatchNorm":
-        """The synchronised form of `norm`: the same Parameter and buffer objects, the same constants."""
-        new = cls(norm.num_features, eps=norm.eps, momentum=norm.momentum, affine=norm.affine, track_running_stats=norm.track_running_stats)
+        """The synchronised form of `norm`, with the same Parameter and buffer objects and constants."""
+        new = cls(
+            norm.num_features,
+            eps=norm.eps,
+            momentum=norm.momentum,
+            affine=norm.affine,
+            track_running_stats=norm.track_running_stats,
+        )
         new._parameters = norm._parameters
         new._buffers = norm._buffers
         for name in ("drop", "act"):
@@ -47,7 +59,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         return new.train(norm.training)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Torch's own classes each take one rank; this one takes all."""
+        """Accepts every rank; each class of torch accepts one."""
 
     def forward(self, x: Float[Tensor, "B L *positions"]) -> Float[Tensor, "B L *positions"]:
         y = self._normalise(x) if self.training and world_size() > 1 else super().forward(x)
@@ -58,25 +70,27 @@ class SynchronisedBatchNorm(_BatchNorm):
     def _normalise(self, x: Tensor) -> Tensor:
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         y, mean, variance, count = _GlobalNormalisation.apply(wide, self.weight, self.bias, self.eps)
-        if self.track_running_stats and self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+        running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
+        if self.track_running_stats and running_mean is not None and running_var is not None and batches is not None:
             with torch.no_grad():
-                self.num_batches_tracked.add_(1)
-                momentum = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
-                self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
-                self.running_var.lerp_((variance * count / (count - 1)).to(self.running_var.dtype), momentum)
+                batches.add_(1)
+                momentum = self.momentum if self.momentum is not None else 1 / float(batches)
+                running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+                running_var.lerp_((variance * count / (count - 1)).to(running_var.dtype), momentum)
         return y.to(x.dtype)
 
 
 class _GlobalNormalisation(torch.autograd.Function):
-    """The three formulas at the head of this file. Returns y, mu, sigma^2 and n."""
+    """The formulas of the module docstring. Returns y, mu, sigma^2 and n."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         axes = [axis for axis in range(x.dim()) if axis != 1]
-        own = x.new_tensor([x.numel() / x.shape[1]])
+        local_count = x.new_tensor([x.numel() / x.shape[1]])
         variance, mean = torch.var_mean(x, axes, correction=0)
-        # One exchange: every worker's count, mean and variance, put together the same way everywhere (Chan's formula, no cancellation).
-        packed = torch.cat([own, mean, variance])
+        # One exchange of count, mean and variance, which all workers combine in the same order (Chan's
+        # formula, without cancellation).
+        packed = torch.cat([local_count, mean, variance])
         gathered = [torch.empty_like(packed) for _ in range(world_size())]
         dist.all_gather(gathered, packed)
         counts, means, variances = torch.stack(gathered).split([1, x.shape[1], x.shape[1]], dim=1)
@@ -99,17 +113,20 @@ class _GlobalNormalisation(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         normalised, scale, weight, count = ctx.saved_tensors
-        own = torch.stack([gradient.sum(ctx.axes), (gradient * normalised).sum(ctx.axes)])
-        total = own.clone()
+        local = torch.stack([gradient.sum(ctx.axes), (gradient * normalised).sum(ctx.axes)])
+        total = local.clone()
         dist.all_reduce(total)
         mean, correlation = (total / count).view(2, *ctx.shape)
         factor = (scale if weight is None else scale * weight).view(ctx.shape)
         dx = factor * (gradient - mean - normalised * correlation)
-        return dx, own[1] if weight is not None else None, own[0] if ctx.has_bias else None, None
+        return dx, local[1] if weight is not None else None, local[0] if ctx.has_bias else None, None
 
 
 def synchronise(module: nn.Module) -> nn.Module:
-    """Replaces every batch norm under `module` by its synchronised form and returns the module (another one if it is itself a batch norm)."""
+    """Replaces every batch norm in `module` by its synchronised form and returns the module.
+
+    If `module` is itself a batch norm, the result is another module.
+    """
     if isinstance(module, _BatchNorm):
         return module if isinstance(module, SynchronisedBatchNorm) else SynchronisedBatchNorm.of(module)
     for name, child in module.named_children():
@@ -120,10 +137,10 @@ def synchronise(module: nn.Module) -> nn.Module:
 
 
 def freeze(module: nn.Module) -> nn.Module:
-    """Puts every batch norm under `module` into eval mode and returns the module. To be called after each `train()`.
+    """Sets every batch norm in `module` to eval mode and returns the module. Call it after each `train()`.
 
-    Running statistics are used and never updated; scale and shift go on learning, as in the released code of Multi-Similarity and CBML (CRT's
-    framework). Proxy-Anchor's code fixes these two as well: see `fix`.
+    Running statistics are used and not updated. Scale and shift are still trained, as in the released code of
+    Multi-Similarity and CBML (CRT's framework). Proxy-Anchor's code fixes these too: see `fix`.
     """
     for child in module.modules():
         if isinstance(child, _BatchNorm):
@@ -132,9 +149,10 @@ def freeze(module: nn.Module) -> nn.Module:
 
 
 def fix(module: nn.Module) -> nn.Module:
-    """Takes scale and shift of every batch norm under `module` out of training and returns the module; with `freeze`, Proxy-Anchor's code.
+    """Excludes scale and shift of every batch norm in `module` from training and returns the module.
 
-    They stay parameters, without gradient, so that weights keep their names.
+    Together with `freeze` this is Proxy-Anchor's code. Both remain parameters without gradient, so that
+    weights keep their names.
     """
     for child in module.modules():
         if isinstance(child, _BatchNorm):

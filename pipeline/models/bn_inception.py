@@ -1,8 +1,10 @@
-"""BN-Inception (Ioffe and Szegedy, 2015) as the field uses it: the Caffe model whose weights are published as bn_inception-52deb4733.pth.
+"""BN-Inception (Ioffe and Szegedy, 2015): the Caffe model of the published weights.
 
-Its input has its own convention: channels in the order blue, green, red, values from 0 to 255, minus 104, 117, 128. A recipe gives it RGB with
-mean (128, 117, 104) / 255 and std 1 / 255; the order of the channels is turned here.
-A recipe that says nothing of its statistics gets these.
+Its file is bn_inception-52deb4733.pth.
+
+Its input has channels in the order blue, green, red with values from 0 to 255, minus 104, 117, 128. A recipe
+provides RGB with mean (128, 117, 104) / 255 and std 1 / 255, which are the default statistics; the order of
+the channels is reversed here.
 """
 
 from typing import Any
@@ -14,7 +16,8 @@ from torch.nn import functional
 
 from pipeline.models.staged import Published, Staged
 
-# Input, 1 x 1, 3 x 3 (reduced, out), double 3 x 3 (reduced, out), pooling and its projection. Blocks without projection halve the map.
+# Input, 1 x 1, 3 x 3 (reduced, out), double 3 x 3 (reduced, out), pooling and its projection. Blocks without
+# projection halve the map.
 _INCEPTION: dict[str, tuple[int, int, tuple[int, int], tuple[int, int], str, int]] = {
     "3a": (192, 64, (64, 64), (64, 96), "average", 32),
     "3b": (256, 64, (64, 96), (64, 96), "average", 64),
@@ -30,10 +33,13 @@ _INCEPTION: dict[str, tuple[int, int, tuple[int, int], tuple[int, int], str, int
 
 
 class BnInception(Staged):
-    """Maps of 64, 192, 320, 608 and 1024 channels at strides 2, 4, 8, 16 and 32; the last is 7 x 7 at 224 and at 227 px.
+    """Maps of 64, 192, 320, 608 and 1024 channels at strides 2, 4, 8, 16 and 32.
 
-    Parameter names are the published ones: every convolution (with a bias) and its batch norm (name + `_bn`) are direct children.
-    Raises ValueError for an input whose maps cannot be halved: the two halves of a reduction then differ in size.
+    The last is 7 x 7 at 224 and at 227 px.
+
+    Parameter names are the published ones: every convolution (with a bias) and its batch norm (name + `_bn`)
+    are direct children. Raises ValueError for an input whose maps cannot be halved, because the branches of a
+    block would then differ in size.
     """
 
     plan = (
@@ -44,7 +50,7 @@ class BnInception(Staged):
         ("inception_4e", "inception_5a", "inception_5b"),
     )
     channels = (64, 192, 320, 608, 1024)
-    default_cfg = {  # noqa: RUF012  read only
+    default_cfg = {  # noqa: RUF012
         "classifier": "last_linear",
         "mean": (128 / 255, 117 / 255, 104 / 255),
         "std": (1 / 255, 1 / 255, 1 / 255),
@@ -56,7 +62,14 @@ class BnInception(Staged):
         self._add("conv1_7x7_s2", 3, 64, 7, 2)
         self._add("conv2_3x3_reduce", 64, 64, 1)
         self._add("conv2_3x3", 64, 192, 3)
-        for block, (width, single, (reduced, out), (double_reduced, double), _, projection) in _INCEPTION.items():
+        for block, (
+            width,
+            single,
+            (reduced, out),
+            (double_reduced, double),
+            _,
+            projection,
+        ) in _INCEPTION.items():
             name, stride = f"inception_{block}", 1 if projection else 2
             if single:
                 self._add(f"{name}_1x1", width, single, 1)
@@ -83,17 +96,20 @@ class BnInception(Staged):
         double = self._convolve(f"{name}_double_3x3_2", double)
         if not projection:
             if x.shape[2] % 2 or x.shape[3] % 2:
-                raise ValueError(f"bn_inception cannot halve its {x.shape[2]} x {x.shape[3]} map: give it images of 224, 227 or 256 px.")
+                height, width = x.shape[2:]
+                raise ValueError(f"bn_inception cannot halve its {height} x {width} map: use images of 224, 227 or 256 px.")
             return torch.cat([triple, double, _halved(x)], 1)
         pooled = functional.avg_pool2d(x, 3, 1, 1) if pooling == "average" else functional.max_pool2d(x, 3, 1, 1)
-        return torch.cat([self._convolve(f"{name}_1x1", x), triple, double, self._convolve(f"{name}_pool_proj", pooled)], 1)
+        single, projected = self._convolve(f"{name}_1x1", x), self._convolve(f"{name}_pool_proj", pooled)
+        return torch.cat([single, triple, double, projected], 1)
 
     def _add(self, name: str, width: int, out: int, size: int, stride: int = 1) -> None:
         self.add_module(name, nn.Conv2d(width, out, size, stride, size // 2))
         self.add_module(f"{name}_bn", nn.BatchNorm2d(out))
 
     def _convolve(self, name: str, x: Tensor) -> Tensor:
-        return functional.relu(self._modules[f"{name}_bn"](self._modules[name](x)), inplace=True)  # type: ignore[misc]
+        convolution, norm = self.get_submodule(name), self.get_submodule(f"{name}_bn")
+        return functional.relu(norm(convolution(x)), inplace=True)
 
 
 def _halved(x: Tensor) -> Tensor:
@@ -101,5 +117,5 @@ def _halved(x: Tensor) -> Tensor:
 
 
 def checkpoint_filter_fn(state: dict[str, Tensor], network: BnInception) -> dict[str, Any]:
-    """The published file keeps everything of a batch norm as a row (1, L)."""
+    """Converts the published file, in which all values of a batch norm are rows (1, L)."""
     return {key: value[0] if "_bn." in key and value.ndim == 2 else value for key, value in state.items()}

@@ -1,4 +1,4 @@
-"""Published weights into a network: read without running code, renamed as the network's library does it, every key accounted for."""
+"""Loads published weights into a network, without executing code from the file, and checks every key."""
 
 import pickle
 import sys
@@ -16,36 +16,53 @@ from timm.models import load_state_dict  # noqa: E402  after the guard
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The state dict of a .safetensors or weights-only .pth file, out of what a training run wraps around it (`model`, `state_dict`, `module.`).
+    """The state dict of a .safetensors or weights-only .pth file.
 
-    Raises ValueError for a file that is neither.
+    Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
+
+    Raises ValueError for another file.
     """
     try:
         return load_state_dict(str(path), weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, AttributeError) as error:
+    except (
+        SafetensorError,
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        AttributeError,
+    ) as error:
         raise ValueError(
             f"The checkpoint {path} is neither a .safetensors file nor a weights-only .pth file: {type(error).__name__}: {error}"
         ) from error
 
 
 def fit(network: Any, name: str, state: dict[str, Tensor], source: str) -> None:
-    """Loads every weight of `state`, which came from `source`; whatever is left over or lacking, the classifier apart, is a ValueError."""
-    # The conversion of published files that stands beside a network: other key names, position embeddings of another image size.
+    """Loads every weight of `state`, which is from `source`.
+
+    Raises ValueError for missing and unexpected weights, except those of a classifier.
+    """
+    # The function in the module of a network that converts published files: names of keys, size of position
+    # embeddings.
     convert = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
     if convert is not None:
         state = convert(state, network)
     classifier = network.default_cfg.get("classifier") or ()
     prefixes = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
-    own = network.state_dict()
-    state = {key: value for key, value in state.items() if key in own or not key.startswith(prefixes)}
-    shapes = [f"{k} {tuple(state[k].shape)}, expected {tuple(own[k].shape)}" for k in state if k in own and state[k].shape != own[k].shape]
-    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in state if key not in own]
-    findings = [
-        f"{len(keys)} {what} ({'; '.join(keys[:6])}{'; ...' if len(keys) > 6 else ''})"
-        for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+    expected = network.state_dict()
+    state = {key: value for key, value in state.items() if key in expected or not key.startswith(prefixes)}
+    shapes = [
+        f"{key} {tuple(value.shape)}, expected {tuple(expected[key].shape)}"
+        for key, value in state.items()
+        if key in expected and value.shape != expected[key].shape
+    ]
+    missing = [key for key in expected if key not in state and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in state if key not in expected]
+    problems = [
+        f"{len(keys)} {problem} ({'; '.join(keys[:6])}{'; ...' if len(keys) > 6 else ''})"
+        for problem, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
         if keys
     ]
-    if findings:
-        raise ValueError(f"The {source} does not fit {name}: {', '.join(findings)}.")
+    if problems:
+        raise ValueError(f"The {source} does not fit {name}: {', '.join(problems)}.")
     network.load_state_dict(state, strict=False)

@@ -1,7 +1,10 @@
-"""GoogLeNet (Szegedy et al., 2015) as torchvision builds it: batch norm behind every convolution, no auxiliary classifiers.
+"""GoogLeNet (Szegedy et al., 2015) as in torchvision.
 
-torchvision's weights were ported from TensorFlow and expect pixels as (x - 0.5) / 0.5: what a recipe that says nothing of its statistics gives them.
-CBML, in whose framework CRT stands, feeds them pixels normalised by ImageNet's mean and standard deviation: `input.mean` and `input.std` of a recipe.
+It has batch norm after every convolution and no auxiliary classifiers.
+
+torchvision's weights were ported from TensorFlow and expect pixels (x - 0.5) / 0.5, which are the default
+statistics. CBML, the framework of CRT, normalises pixels by ImageNet's mean and standard deviation instead:
+`input.mean` and `input.std` of a recipe.
 """
 
 from typing import Any
@@ -15,7 +18,8 @@ ensure_torchvision()
 
 import torchvision  # noqa: E402  after the guard
 
-_URL = "https://download.pytorch.org/models/googlenet-1378be20.pth"  # torchvision.models.GoogLeNet_Weights.IMAGENET1K_V1
+# torchvision.models.GoogLeNet_Weights.IMAGENET1K_V1
+_URL = "https://download.pytorch.org/models/googlenet-1378be20.pth"
 
 
 def _fetch() -> dict[str, Any]:
@@ -23,9 +27,12 @@ def _fetch() -> dict[str, Any]:
 
 
 class GoogLeNet(Staged):
-    """Maps of 64, 192, 480, 832 and 1024 channels at strides 2, 4, 8, 16 and 32: the last before each pooling. Parameters keep torchvision's names.
+    """Maps of 64, 192, 480, 832 and 1024 channels at strides 2, 4, 8, 16 and 32.
 
-    torchvision's weights were trained with 3 x 3 convolutions where the paper has 5 x 5.
+    Each is the last map before a pooling.
+
+    Parameters have torchvision's names. As in its published weights, convolutions are 3 x 3 where the paper
+    has 5 x 5.
     """
 
     plan = (
@@ -36,11 +43,15 @@ class GoogLeNet(Staged):
         ("maxpool4", "inception5a", "inception5b"),
     )
     channels = (64, 192, 480, 832, 1024)
-    default_cfg = {"classifier": ("fc", "aux1", "aux2"), "mean": (0.5,) * 3, "std": (0.5,) * 3}  # noqa: RUF012  read only
+    default_cfg = {  # noqa: RUF012
+        "classifier": ("fc", "aux1", "aux2"),
+        "mean": (0.5,) * 3,
+        "std": (0.5,) * 3,
+    }
     published = Published("googlenet-1378be20.pth", _URL, _fetch)
 
     def __init__(self) -> None:
         super().__init__()
-        whole = torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=True)
+        network = torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=True)
         for name in (name for stage in self.plan for name in stage):
-            self.add_module(name, getattr(whole, name))
+            self.add_module(name, getattr(network, name))

@@ -1,10 +1,15 @@
-"""Mix Transformer, the encoder of SegFormer (Xie et al., 2021): MiT-B1 and MiT-B2, of which CRT trains both. Blocks by transformers.
+"""Mix Transformer, the encoder of SegFormer (Xie et al., 2021): MiT-B1 and MiT-B2.
 
-Four stages; each embeds overlapping patches and runs blocks of attention, whose keys and values come from a map made smaller by a strided
-convolution, and of a two-layer network with a depthwise convolution inside. A layer norm closes each stage.
+The blocks are those of transformers.
 
-Read are checkpoints under three namings: NVIDIA's (mit_b2.pth: `block1.0.attn.q`, keys and values in one matrix `kv`), that of the Hugging Face
-files nvidia/mit-b1 and -b2 (`segformer.encoder.block.0.0.attention.self.query`), and that of transformers 5, which the network itself has.
+CRT trains both. Each of the four stages embeds overlapping patches and runs blocks of attention, with keys
+and values from a map that a strided convolution reduces, and of a two-layer network with a depthwise
+convolution. A layer norm ends each stage.
+
+Checkpoints are read with three naming schemes: NVIDIA's (mit_b2.pth: `block1.0.attn.q`, keys and values in
+one matrix `kv`), that of the Hugging Face files nvidia/mit-b1 and -b2
+(`segformer.encoder.block.0.0.attention.self.query`), and that of transformers 5, which is that of the
+network.
 """
 
 import re
@@ -19,7 +24,7 @@ from pipeline.models.staged import Published, Staged
 from pipeline.models.torchvision_guard import ensure_torchvision
 
 DEPTHS = {"b1": (2, 2, 2, 2), "b2": (3, 4, 6, 3)}
-# What to replace by what, in this order. NVIDIA counts stages from 1; that is settled afterwards.
+# (pattern, replacement) in this order. NVIDIA's stages start at 1, which `checkpoint_filter_fn` corrects.
 _NVIDIA = (
     (r"patch_embed(\d)\.proj", r"stages.\1.patch_embeddings.proj"),
     (r"patch_embed(\d)\.norm", r"stages.\1.patch_embeddings.layer_norm"),
@@ -51,20 +56,21 @@ _HUGGING_FACE = (
 
 
 class MixTransformer(Staged):
-    """Maps of 64, 128, 320 and 512 channels at strides 4, 8, 16 and 32, each layer-normalised; the last is 8 x 8 at 227 px, 7 x 7 at 224.
+    """Layer-normalised maps of 64, 128, 320 and 512 channels at strides 4, 8, 16 and 32.
 
-    The epsilon of the layer norms in and behind blocks is 1e-6 as in NVIDIA's code; transformers leaves torch's 1e-5. Stochastic depth 0.1 (of the
-    last block, growing linearly) is the default of both. From scratch the weights start as transformers starts them.
+    The last is 8 x 8 at 227 px and 7 x 7 at 224 px. The epsilon of the layer norms in and after blocks is
+    1e-6, as in NVIDIA's code; transformers uses torch's 1e-5. Stochastic depth 0.1 (of the last block, linear
+    in depth) is the default of both. The initial weights are those of transformers.
     """
 
     plan = (("stages.0",), ("stages.1",), ("stages.2",), ("stages.3",))
     channels = (64, 128, 320, 512)
-    default_cfg = {"classifier": ("head", "classifier")}  # noqa: RUF012  read only
+    default_cfg = {"classifier": ("head", "classifier")}  # noqa: RUF012
 
     def __init__(self, size: str, drop_path_rate: float = 0.1) -> None:
         super().__init__()
-        ensure_torchvision()  # which transformers imports
-        # Seconds of import, which only this network needs.
+        ensure_torchvision()  # transformers imports torchvision
+        # Imported here, because it takes seconds and only this network needs it.
         from transformers.models.segformer.modeling_segformer import SegformerConfig, SegformerModel
 
         settings = SegformerConfig(depths=DEPTHS[size], hidden_sizes=self.channels, drop_path_rate=drop_path_rate)
@@ -75,25 +81,26 @@ class MixTransformer(Staged):
         self.published = Published("pytorch_model.bin", f"https://huggingface.co/nvidia/mit-{size}", lambda: _fetch(size))
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], Any]:
-        """A stage's patch embedding, then its blocks one by one; its closing norm with the last block."""
+        """The layers of a stage: its patch embedding, then each block; the final norm is in the last."""
 
         def layer(parameter: str) -> tuple[int, int]:
             _, stage, part, *rest = parameter.split(".")
             last = len(self.stages[int(stage)].blocks) - 1
-            return int(stage), {"patch_embeddings": -1, "blocks": int(rest[0]) if part == "blocks" else 0, "layer_norm": last}[part]
+            block = int(rest[0]) if part == "blocks" else 0
+            return int(stage), {"patch_embeddings": -1, "blocks": block, "layer_norm": last}[part]
 
         return layer
 
 
 def checkpoint_filter_fn(state: dict[str, Tensor], network: MixTransformer) -> dict[str, Tensor]:
-    """A published state dict under the network's own names."""
+    """A published state dict with the names of the network."""
     nvidia = any(key.startswith("patch_embed1.") for key in state)
     renamed = {}
     for key, value in state.items():
         for pattern, name in _NVIDIA if nvidia else _HUGGING_FACE:
             key = re.sub(pattern, name, key)
         if nvidia:
-            key = re.sub(r"^stages\.(\d)", lambda found: f"stages.{int(found[1]) - 1}", key)
+            key = re.sub(r"^stages\.(\d)", lambda match: f"stages.{int(match[1]) - 1}", key)
         if ".attention.kv." in key:
             for part, rows in zip(("k_proj", "v_proj"), value.chunk(2), strict=True):
                 renamed[key.replace("attention.kv", f"attention.{part}")] = rows

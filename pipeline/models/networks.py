@@ -1,4 +1,7 @@
-"""The networks that timm does not have, by the name that a recipe gives them. Each is imported when it is built."""
+"""The networks that timm lacks, by their name in a recipe.
+
+Each module is imported when its network is built.
+"""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -7,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class OwnNetwork:
-    """Class `name` of module `pipeline.models.<module>`, with the arguments that its name stands for."""
+    """Class `name` of `module`, with the arguments that belong to the name of the network."""
 
     module: str
     name: str

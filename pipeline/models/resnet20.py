@@ -1,11 +1,16 @@
-"""ResNet20 of the Cifar Collage study (GSP sec. 5.1, released code): a pre-activation bottleneck network (He et al., 2016) for small pictures.
+"""ResNet20 of the Cifar Collage study (GSP sec. 5.1, released code), for small images.
 
-    x <- shortcut(x) + conv1x1(relu(bn(conv3x3(relu(bn(conv1x1(relu(bn(x)))))))))        three stages of two blocks, widths 64, 128, 256
+It is a pre-activation bottleneck network (He et al., 2016):
 
-Stage 1 keeps the size of the input, stages 2 and 3 halve it: 64 x 64 pixels give 16 x 16 x 256. The last map has passed a final norm and ReLU.
-The released code builds its blocks in a file that is not public. Chosen here: a block's first convolution and its shortcut subsample, inner width
-half of the outer (a quarter in the very first block, which the released code states), no biases (every sum ends in a batch norm), weights from He's
-normal distribution; batch norm as Keras has it, eps 1e-3 and momentum 0.01 in torch's sense.
+    x <- shortcut(x) + conv1x1(relu(bn(conv3x3(relu(bn(conv1x1(relu(bn(x)))))))))
+    three stages of two blocks with widths 64, 128, 256
+
+Stage 1 keeps the size of the input, stages 2 and 3 halve it: 64 x 64 pixels give 16 x 16 x
+256. The last map is after a final norm and ReLU. The released code defines its blocks in a file that is not
+public. Our choices: the first convolution of a block and its shortcut subsample; the inner width is half of
+the outer (a quarter in the very first block, as the released code states); no biases, because every sum is
+followed by a batch norm; weights from He's normal distribution; batch norm as in Keras, with eps 1e-3 and
+momentum 0.01 in torch's convention.
 """
 
 from functools import partial
@@ -19,9 +24,20 @@ _norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
 
 
 class PreactivationBottleneck(nn.Module):
-    """The first block of a stage projects its shortcut; the first of all takes features that the stem has activated already."""
+    """A block.
 
-    def __init__(self, width: int, inner: int, out: int, stride: int = 1, project: bool = False, preactivate: bool = True) -> None:
+    The first of each stage has a projected shortcut; the very first has no activation before it.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        inner: int,
+        out: int,
+        stride: int = 1,
+        project: bool = False,
+        preactivate: bool = True,
+    ) -> None:
         super().__init__()
         self.shortcut = nn.Conv2d(width, out, 1, stride, bias=False) if project else nn.Identity()
         self.residual = nn.Sequential(
@@ -40,18 +56,19 @@ class PreactivationBottleneck(nn.Module):
 
 
 class PreactivationResNet20(Staged):
-    """Maps of 64, 128 and 256 channels at strides 1, 2 and 4. Nobody has published weights."""
+    """Maps of 64, 128 and 256 channels at strides 1, 2 and 4. There are no published weights."""
 
     plan = (("stem", "stage1.0", "stage1.1"), ("stage2.0", "stage2.1"), ("stage3.0", "stage3.1", "final"))
     channels = (64, 128, 256)
-    default_cfg = {"classifier": (), "mean": (0.5, 0.5, 0.5), "std": (1.0, 1.0, 1.0)}  # noqa: RUF012  read only
+    default_cfg = {"classifier": (), "mean": (0.5, 0.5, 0.5), "std": (1.0, 1.0, 1.0)}  # noqa: RUF012
 
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), _norm(16), nn.ReLU())
         width = 16
         for stage, out in enumerate(self.channels, start=1):
-            first = PreactivationBottleneck(width, 16 if stage == 1 else out // 2, out, 1 if stage == 1 else 2, True, stage > 1)
+            inner, stride = (16, 1) if stage == 1 else (out // 2, 2)
+            first = PreactivationBottleneck(width, inner, out, stride, True, stage > 1)
             self.add_module(f"stage{stage}", nn.Sequential(first, PreactivationBottleneck(out, out // 2, out)))
             width = out
         self.final = nn.Sequential(_norm(width), nn.ReLU())

@@ -1,6 +1,6 @@
-"""What the networks that timm does not have share: a chain of named blocks, cut into stages, each of which gives one feature map.
+"""Base class of the networks that timm lacks: a chain of named blocks in stages with one feature map each.
 
-They answer to the methods of timm's networks that `Backbone` calls, so that it need not know whose network it holds.
+It has the methods of timm's networks that `Backbone` calls, so that `Backbone` treats all networks alike.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Published:
-    """Pretrained weights: the file that holds them, the page that has it, and how a library fetches their state dict, where one offers that."""
+    """Pretrained weights: file name, page, and a function that fetches the state dict, if any."""
 
     file: str
     page: str
@@ -21,14 +21,15 @@ class Published:
 
 
 class Staged(nn.Module):
-    """A chain of blocks. `plan` names the blocks of each stage in order, `channels` the channels of each stage's map.
+    """A chain of blocks. `plan`: names of the blocks of each stage. `channels`: of the map of each stage.
 
-    A block is the submodule of that name, unless a network says otherwise in `block`. Its parameters are those whose names start with its own.
+    A block is the submodule of that name, unless a network overrides `block`. Its parameters are those whose
+    names start with its name.
     """
 
     plan: tuple[tuple[str, ...], ...]
     channels: tuple[int, ...]
-    default_cfg: dict[str, Any]  # timm's word: `classifier` names the modules of a checkpoint that a backbone leaves out
+    default_cfg: dict[str, Any]  # as in timm; `classifier`: modules of a checkpoint that a backbone omits
     published: Published | None = None
 
     @property
@@ -36,14 +37,17 @@ class Staged(nn.Module):
         return [{"num_chs": channels} for channels in self.channels]
 
     def prepare(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 3 H W"]:
-        """The network's own convention for its input."""
+        """Converts RGB images to the input convention of the network."""
         return images
 
     def block(self, name: str, x: Float[Tensor, "B L H W"]) -> Float[Tensor, "B M h w"]:
         return self.get_submodule(name)(x)
 
     def forward_intermediates(self, images: Float[Tensor, "B 3 H W"], indices: Sequence[int], norm: bool = True) -> tuple[Tensor, list[Tensor]]:
-        """The last map and the maps of the stages `indices`. `norm` is there for timm's sake: a final norm is a block like any other."""
+        """The last map and the maps of the stages `indices`.
+
+        `norm` has no effect: it is an argument of timm's networks, and here a final norm is a block.
+        """
         x, maps = self.prepare(images), []
         for stage, blocks in enumerate(self.plan):
             for name in blocks:
@@ -53,7 +57,7 @@ class Staged(nn.Module):
         return x, maps
 
     def prune_intermediate_layers(self, indices: Sequence[int], prune_norm: bool = False, prune_head: bool = True) -> None:
-        """Removes the blocks behind the last stage of `indices`."""
+        """Removes the blocks after the last stage of `indices`."""
         last = max(indices) + 1
         for name in (name for blocks in self.plan[last:] for name in blocks):
             for path, _ in list(self.named_modules()):
@@ -63,6 +67,10 @@ class Staged(nn.Module):
         self.plan, self.channels = self.plan[:last], self.channels[:last]
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], Any]:
-        """Which layer a parameter belongs to, counted from the stem: the index of its block."""
+        """A function from the name of a parameter to its layer: the index of its block."""
         blocks = [name for stage in self.plan for name in stage]
-        return lambda parameter: next(index for index, name in enumerate(blocks) if parameter.startswith(name))
+
+        def layer(parameter: str) -> int:
+            return next(index for index, name in enumerate(blocks) if parameter.startswith(name))
+
+        return layer

@@ -1,14 +1,16 @@
-"""The embedding of the synthetic study (GSP sec. 5.1; released code models/token_embedding.py): a table of tokens, and nothing else.
+"""The network of the synthetic study: a table of token vectors.
+
+(GSP sec. 5.1; released code models/token_embedding.py.)
 
     x_j = W[token_j],   every element of W within [-0.3, 0.3]
 
-so what a loss makes of a bag is the pooling's doing alone: no transform follows, and prototypes keep to the same interval (`dim: null` and
-`pooling.bound` in the recipe of GSP). A bag comes as an image whose pixels are numbers of tokens
-(pipeline/ingest/sources/tokens.py), made square by `input.fit: square`: all of its rows are equal, and the first is read. Its map has one position
-per token of the bag.
+So the pooling alone determines the embedding of a bag: there is no transform, and prototypes are bounded by
+the same interval (`dim: null` and `pooling.bound` in the recipe of GSP). A bag is an image whose pixels are
+numbers of tokens (pipeline/ingest/sources/tokens.py), made square by `input.fit: square`. All rows of the
+image are equal, and the first is read. The map has one position per token of the bag.
 
-As the released code: Glorot uniform weights (fan in: the tokens), and a constraint that puts weights back into the interval after a step. A clamp in
-the forward pass would let no weight at the bound learn.
+As in the released code, weights are Glorot-uniform (fan in: the tokens) and are clamped to the interval after
+each step. Clamping in the forward pass would zero the gradient at the bound.
 """
 
 import torch
@@ -18,11 +20,11 @@ from torch import Tensor, nn
 from pipeline.models.staged import Staged
 
 BOUND = 0.3
-LARGEST = 255  # value of a pixel; images arrive divided by it
+LARGEST = 255  # value of a pixel; the images are divided by it
 
 
 class TokenTable(nn.Module):
-    """Raises ValueError for a pixel that is no token of the table: for a picture."""
+    """The table W. Raises ValueError for a pixel that is not a token, as in photographs."""
 
     def __init__(self, tokens: int, dim: int) -> None:
         super().__init__()
@@ -33,15 +35,20 @@ class TokenTable(nn.Module):
             self.weight.clamp_(-BOUND, BOUND)
         tokens = (images[:, 0, :1] * LARGEST).round().long()
         if (largest := int(tokens.max())) >= len(self.weight) or int(tokens.min()) < 0:
-            raise ValueError(f"a pixel of {largest} is none of the table's {len(self.weight)} tokens: token_embedding reads the token corpus alone.")
+            raise ValueError(
+                f"a pixel has value {largest}, but the table has {len(self.weight)} tokens: token_embedding is only for the token corpus."
+            )
         return nn.functional.embedding(tokens, self.weight).permute(0, 3, 1, 2)
 
 
 class TokenEmbedding(Staged):
-    """`tokens` of the corpus, each a vector of `dim` (the study's figure shows two). One map, of one row. Nobody has published weights."""
+    """`tokens` vectors of `dim` dimensions (two in the figure of the study); one map of one row.
+
+    There are no published weights.
+    """
 
     plan = (("table",),)
-    default_cfg = {"classifier": (), "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}  # noqa: RUF012  read only; pixels are no colours
+    default_cfg = {"classifier": (), "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}  # noqa: RUF012
 
     def __init__(self, tokens: int = 68, dim: int = 2) -> None:
         super().__init__()

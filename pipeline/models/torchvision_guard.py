@@ -1,13 +1,14 @@
-"""Makes `import torchvision` work where its compiled operators do not fit the installed torch.
+"""Makes `import torchvision` work if its compiled operators do not fit the installed torch.
 
-torchvision's wheels are built against the CUDA build of torch. Under the CPU build the compiled library is skipped without a word, and
-then the import fails, because torchvision declares shape rules for two operators of that library that nobody has defined:
+torchvision's wheels are built against the CUDA build of torch. Under the CPU build its compiled library is
+silently skipped, and the import fails, because torchvision declares shape rules for two operators of that
+library:
 
     RuntimeError: operator torchvision::nms does not exist
 
-timm imports torchvision, so timm fails too. `ensure_torchvision` tries the plain import first and leaves a healthy installation alone; only
-on that error it declares the two missing schemas, without an implementation, and imports again. Whoever then calls box suppression
-still gets torch's error; nothing in this project does.
+timm imports torchvision, so timm fails too. `ensure_torchvision` first tries the plain import. Only after
+this error it declares the two schemas without an implementation and imports again. A call of these operators
+(box suppression) then still raises torch's error; this project does not call them.
 """
 
 import importlib
@@ -22,13 +23,15 @@ _SCHEMAS = {
 }
 _MISSING = "operator torchvision::"
 
-_library: torch.library.Library | None = None  # the schemas live as long as this object
+_library: torch.library.Library | None = None  # the schemas exist as long as this object
 
 
 def ensure_torchvision() -> str:
-    """Imports torchvision. Returns "native" when the plain import worked, "declared" when the missing operators had to be declared.
+    """Imports torchvision.
 
-    Raises what the import raises if it fails for any other reason.
+    Returns "native" after a plain import, "declared" after declaring the missing operators.
+
+    Raises the exception of the import if it fails for another reason.
     """
     global _library
     try:
@@ -39,7 +42,7 @@ def ensure_torchvision() -> str:
     else:
         return "native" if _library is None else "declared"
 
-    # A half-imported package would be handed out again by the next import.
+    # The next import would return the incomplete package.
     for name in [name for name in sys.modules if name == "torchvision" or name.startswith("torchvision.")]:
         del sys.modules[name]
     if _library is None:

@@ -1,1 +1,1 @@
-"""How a feature map becomes one vector: one pooling per file."""
+"""Poolings of a feature map into one vector, one per file, which starts with the formula."""

@@ -1,8 +1,11 @@
-"""Average pooling beside attributes that no transport gives: the rows "without GSP" of the GSP paper's table 1 (MetaGlobalPooling of its code).
+"""Average pooling with attributes by softmax instead of transport.
 
-    v = 1/P sum_j x_j      z = 1/P sum_j softmax( scale V xbar_j )      x = W f, L -> D,  xbar = x / max(1, ||x||),  V (M, D),  scale = 10
+(Rows "without GSP" in table 1 of the GSP paper; MetaGlobalPooling in its code.)
 
-Not the transport layer at mu = 1, whose pooled vector is the same and whose attributes are not.
+    v = 1/P sum_j x_j      z = 1/P sum_j softmax( scale V xbar_j )
+    x = W f, L -> D,  xbar = x / max(1, ||x||),  V (M, D),  scale = 10
+
+The transport layer at mu = 1 has the same pooled vector but other attributes.
 """
 
 import torch
@@ -26,7 +29,10 @@ class AttributeAverage(nn.Module):
         self.prototypes = nn.Parameter(nn.init.xavier_uniform_(torch.empty(prototypes, dim)))
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
-        """Pooled vectors, attributes that sum to 1, and the pooled vectors without gradient. In float32 at least."""
+        """Pooled vectors, attributes that sum to 1, and the pooled vectors without gradient.
+
+        All are in float32 at least.
+        """
         transformed = positions(self.transform(features))
         with torch.autocast(features.device.type, enabled=False):
             rows, _ = clip(transformed.transpose(1, 2))
@@ -35,4 +41,4 @@ class AttributeAverage(nn.Module):
             return pooled, attributes, pooled.detach()
 
     def observe(self, average: Float[Tensor, "B D"]) -> None:
-        """Nothing: V is learned from where it starts."""
+        """Does nothing: V is not initialised from features."""

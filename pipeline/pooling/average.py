@@ -7,12 +7,12 @@ from pipeline.pooling.positions import positions
 
 
 class Average(nn.Module):
-    """The mean over positions, taken in float32 at least."""
+    """The mean over positions, in float32 at least."""
 
     projects = False
 
     def __init__(self, channels: int) -> None:
-        """channels: what `out_channels` reports; the layer itself takes any."""
+        """channels: the value of `out_channels`. The layer accepts any number."""
         super().__init__()
         self.out_channels = channels
 

@@ -1,4 +1,7 @@
-"""Average plus maximum pooling: v = 1/P sum_p f_p + max_p f_p, channel by channel (Multi-Head sec. 3.2; Proxy-Anchor's code)."""
+"""Average plus maximum pooling, per channel: v = 1/P sum_p f_p + max_p f_p.
+
+(Multi-Head sec. 3.2; Proxy-Anchor's code.)
+"""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,12 +10,15 @@ from pipeline.pooling.positions import positions
 
 
 class AverageMax(nn.Module):
-    """The sum of the mean and of the maximum over positions, taken in float32 at least. Of equal maxima the first receives the gradient."""
+    """The sum of the mean and the maximum over positions, in float32 at least.
+
+    The first of equal maxima receives the gradient.
+    """
 
     projects = False
 
     def __init__(self, channels: int) -> None:
-        """channels: what `out_channels` reports; the layer itself takes any."""
+        """channels: the value of `out_channels`. The layer accepts any number."""
         super().__init__()
         self.out_channels = channels
 

@@ -1,7 +1,10 @@
-"""CBAM: attention over channels, then over positions, then the average (Woo et al. 2018; as pooling in the released GSP code).
+"""CBAM: attention over channels, then over positions, then the average.
 
-x = f * sigmoid( M(mean_p f) + M(max_p f) )                        M(u) = W_2 relu(W_1 u), L -> L / reduction -> L, no bias
-v = 1/P sum_p x_p sigmoid( conv3x3 [max_l x_lp ; mean_l x_lp] )     no bias, zero padding
+(Woo et al. 2018; a pooling in the released GSP code.)
+
+    x = f * sigmoid( M(mean_p f) + M(max_p f) ) v = 1/P sum_p x_p sigmoid( conv3x3 [max_l x_lp ; mean_l x_lp]
+    ) M(u) = W_2 relu(W_1 u), L -> L / reduction -> L, without bias; the convolution without bias, with zero
+    padding
 """
 
 import torch
@@ -12,10 +15,11 @@ from pipeline.pooling.positions import positions
 
 
 class Cbam(nn.Module):
-    """Average of doubly attended features. reduction: 1 in the released GSP configurations, 16 in CBAM and as default of the released layer.
+    """Average of features after both attentions.
 
-    The spatial convolution is 3 x 3 as in GSP's code; CBAM's is 7 x 7. Glorot initialisation, as there. Raises ValueError where `reduction` leaves no
-    channel.
+    reduction: 1 in the released GSP configurations; 16 in CBAM and in the default of the released layer. As
+    in GSP's code, the spatial convolution is 3 x 3 (CBAM: 7 x 7) and the initialization is Glorot's. Raises
+    ValueError if `reduction` is larger than the number of channels.
     """
 
     projects = False
@@ -24,7 +28,7 @@ class Cbam(nn.Module):
         super().__init__()
         inner = channels // reduction
         if inner < 1:
-            raise ValueError(f"CBAM: a reduction of {reduction} leaves none of {channels} channels")
+            raise ValueError(f"CBAM: the reduction {reduction} is larger than the number of channels, {channels}")
         self.out_channels = channels
         squeeze, expand = nn.Linear(channels, inner, bias=False), nn.Linear(inner, channels, bias=False)
         self.channel = nn.Sequential(squeeze, nn.ReLU(), expand)

@@ -1,8 +1,11 @@
-"""DeLF: an average weighted by how much a small network finds a position to matter (Noh et al. 2017; as pooling in the released GSP code).
+"""DeLF: the average with weights of positions from a small attention network.
+
+(Noh et al. 2017; a pooling in the released GSP code.)
 
     v = 1/P sum_p softplus( w . relu(W f_p + b) + c ) f_p        W (512, L)
 
-The weights are not normalised, as there: only direction counts for a normalised embedding.
+As in the released code, the weights are not normalised: the length of v does not change a normalised
+embedding.
 """
 
 import torch
@@ -15,7 +18,10 @@ from pipeline.pooling.transform import Transform
 
 
 class Delf(nn.Module):
-    """Attentive average. hidden: width of the attention network. Glorot initialisation, biases 0, as in the released code."""
+    """Average with attention. hidden: width of the attention network.
+
+    Glorot initialization with biases 0, as in the released code.
+    """
 
     projects = False
 

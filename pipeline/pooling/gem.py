@@ -1,7 +1,7 @@
-"""Generalized mean pooling: v_l = ( 1/P sum_p max(f_lp, eps)^p )^(1/p), channel by channel (Radenovic et al. 2018).
+"""Generalized mean pooling, per channel: v_l = ( 1/P sum_p max(f_lp, eps)^p )^(1/p) (Radenovic et al. 2018).
 
-p = 1 is the average, p -> infinity the maximum, of what the clamp leaves: tokens of a vision transformer are signed, and their negative part pools to
-eps. Published: p = 3 at the start, one p for all channels, eps = 1e-6.
+p = 1 is the average and p -> infinity the maximum of the clamped values. Tokens of a vision transformer are
+signed; their negative values become eps. Published: one p for all channels, initially 3, and eps = 1e-6.
 """
 
 import torch
@@ -14,7 +14,7 @@ EPSILON = 1e-6
 
 
 def generalized_mean(values: Float[Tensor, "B L P"], exponent: Float[Tensor, ""] | float) -> Float[Tensor, "B L"]:
-    """The generalized mean over positions, in logarithms: x^p over- and underflows float32 already at p = 20."""
+    """The generalized mean over positions, by logarithms, because x^p does not fit float32 at p = 20."""
     log_values = values.clamp(min=EPSILON).log()
     highest = log_values.detach().amax(2, keepdim=True)
     mean = (exponent * (log_values - highest)).exp().mean(2)
@@ -22,7 +22,10 @@ def generalized_mean(values: Float[Tensor, "B L P"], exponent: Float[Tensor, ""]
 
 
 class Gem(nn.Module):
-    """Generalized mean pooling with one exponent, learned or fixed. Raises ValueError for an exponent that is not positive."""
+    """Generalized mean pooling with one exponent, learned or fixed.
+
+    Raises ValueError for an exponent that is not positive.
+    """
 
     projects = False
     exponent: Tensor
@@ -39,6 +42,6 @@ class Gem(nn.Module):
             self.register_buffer("exponent", start)
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
-        """The pooled vectors, in float32 at least: pow and log under autocast would be too."""
+        """The pooled vectors, in float32 at least."""
         with torch.autocast(features.device.type, enabled=False):
             return generalized_mean(positions(features), single(self.exponent))

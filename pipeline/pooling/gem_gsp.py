@@ -1,8 +1,10 @@
-"""Generalized mean of the features that transport chooses, then the transform (GeMean + GSP of the GSP paper; released code).
+"""Generalized mean of features weighted by transport, then the transform.
 
-    v = W ( 1/P sum_j max(P p_j f_j, 1e-6)^p )^(1/p)        p_j: weights of `gsp.py` on W f
+(GeMean + GSP of the GSP paper; released code.)
 
-One exponent, 3 at the start, learned. P p_j is 1 where a position counts as much as in an average.
+    v = W ( 1/P sum_j max(P p_j f_j, 1e-6)^p )^(1/p)        p_j: weights of `gsp.py` for W f
+
+The exponent p is learned, initially 3. P p_j is 1 if the position has the weight of an average.
 """
 
 from typing import Any
@@ -17,7 +19,10 @@ from pipeline.pooling.projected_gsp import ProjectedGsp
 
 
 class GemGsp(ProjectedGsp):
-    """Arguments: those of ProjectedGsp, and `exponent`. Until the prototypes are initialised it is average pooling, as in the released code."""
+    """Arguments: those of ProjectedGsp, and `exponent`.
+
+    As in the released code, it is average pooling until the prototypes are initialised.
+    """
 
     def __init__(self, channels: int, dim: int, *transport: Any, exponent: float = 3.0, **named: Any) -> None:
         super().__init__(channels, dim, *transport, **named)
@@ -29,6 +34,6 @@ class GemGsp(ProjectedGsp):
         summed, attributes, weights = self.gsp.transport(transformed)
         with torch.autocast(features.device.type, enabled=False):
             weighted = positions(features) * (weights.shape[1] * weights).unsqueeze(1)
-            chosen = self.transform.vectors(self.gem(weighted.unsqueeze(3)))
-        pooled = torch.where(self.gsp.initialized.clone(), chosen, summed)
+            generalized = self.transform.vectors(self.gem(weighted.unsqueeze(3)))
+        pooled = torch.where(self.gsp.initialized.clone(), generalized, summed)
         return pooled, attributes, positions(transformed.detach()).mean(2)

@@ -1,8 +1,10 @@
-"""Generalized max pooling: the vector whose products with all features are as equal to 1 as ridge regression makes them (Murray & Perronnin 2014).
+"""Generalized max pooling: the vector whose products with all features are 1 by ridge regression.
 
-    v = argmin_x sum_j (f_j . x - 1)^2 + lambda ||x||^2 = F^T (F F^T + lambda I)^-1 1        F (P, L): the features in rows
+(Murray and Perronnin 2014.)
 
-So a frequent feature weighs no more than a rare one. lambda = 1 as in the released GSP code.
+    v = argmin_x sum_j (f_j . x - 1)^2 + lambda ||x||^2 = F^T (F F^T + lambda I)^-1 1,    F (P, L): features
+
+So frequent and rare features have equal weights. lambda = 1, as in the released GSP code.
 """
 
 import torch
@@ -13,7 +15,10 @@ from pipeline.pooling.positions import positions
 
 
 class GeneralizedMax(nn.Module):
-    """Ridge regression of 1 on the features of an image. Raises ValueError for a regularization that is not positive."""
+    """Ridge regression of 1 on the features of an image.
+
+    Raises ValueError for a regularization that is not positive.
+    """
 
     projects = False
 
@@ -24,7 +29,7 @@ class GeneralizedMax(nn.Module):
         self.out_channels, self.regularization = channels, regularization
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
-        """The pooled vectors, in float32 at least. Cholesky, where the released code inverts."""
+        """The pooled vectors, in float32 at least, by Cholesky factors (released code: by an inverse)."""
         with torch.autocast(features.device.type, enabled=False):
             flat = positions(features)
             gram = flat.transpose(1, 2) @ flat

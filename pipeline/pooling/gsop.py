@@ -1,12 +1,15 @@
-"""GSoP: attention from second moments, over channels and over positions (Gao et al. 2019; as pooling in the released GSP code).
+"""GSoP: attention over channels and over positions from second moments.
 
-    x = W f, L -> D
-    channels    y = relu(BN(conv1x1(relu(x)))), D -> A      C = 1/P^2 sum_p y_p y_p^T (A, A)      c = sigmoid(U rows(BN(C))) (D,)
-    positions   y = relu(BN(conv1x1(relu(x)))), D -> A      S_pq = 1/D^2 y_p . y_q    (P, P)      s = sigmoid(U' relu(rows'(BN(S)))) (P,)
-    v = 1/P sum_p max( c * x_p, s_p relu(x_p) )
+(Gao et al. 2019; a pooling in the released GSP code.)
 
-rows, rows': for every row of the matrix four linear forms of its own, with bias; U, U': linear with bias; BN of a matrix: each row over the batch and
-its columns. A = 128.
+    v = 1/P sum_p max( c * x_p, s_p relu(x_p) ),        x = W f, L -> D
+    channels    y = relu(BN(conv1x1(relu(x)))), D -> A
+                C = 1/P^2 sum_p y_p y_p^T (A, A),       c = sigmoid(U rows(BN(C))) (D,)
+    positions   y = relu(BN(conv1x1(relu(x)))), D -> A
+                S_pq = 1/D^2 y_p . y_q (P, P),          s = sigmoid(U' relu(rows'(BN(S)))) (P,)
+
+rows, rows': four linear forms with bias for every row of the matrix; U, U': linear with bias; BN of a matrix:
+each row over the batch and its columns. A = 128.
 """
 
 import torch
@@ -20,10 +23,11 @@ _FORMS = 4
 
 
 class Gsop(nn.Module):
-    """Second-order pooling attention. positions: P, the height times the width of the map: the spatial branch has weights for each.
+    """Second-order pooling attention. positions: P, height times width of the map.
 
-    Batch norms are torch's: with several workers they have to be synchronised like a backbone's. Keras' constants: momentum .99, eps 1e-3.
-    Raises ValueError in forward for a map of another size.
+    The spatial branch has weights for each position; `forward` raises ValueError for a map of another size.
+    The batch norms are torch's with the constants of Keras (momentum 0.99, eps 1e-3); several workers must
+    synchronise them like those of a backbone.
     """
 
     projects = True
@@ -41,13 +45,15 @@ class Gsop(nn.Module):
         """The pooled vectors, in float32 at least."""
         count = features.shape[2] * features.shape[3]
         if count != self.positions:
-            raise ValueError(f"GSoP was made for maps of {self.positions} positions, got {features.shape[2]} x {features.shape[3]}")
+            height, width = features.shape[2:]
+            raise ValueError(f"GSoP: expected a map of {self.positions} positions, got {height} x {width}")
         transformed = single(self.transform(features))
         with torch.autocast(features.device.type, enabled=False):
             by_channel = self.channel_features(transformed).flatten(2)
             channel = self.channel_attention(by_channel @ by_channel.transpose(1, 2) / count**2)
             by_position = self.spatial_features(transformed).flatten(2)
-            spatial = self.spatial_attention(by_position.transpose(1, 2) @ by_position / transformed.shape[1] ** 2)
+            moments = by_position.transpose(1, 2) @ by_position / transformed.shape[1] ** 2
+            spatial = self.spatial_attention(moments)
             spatial = spatial.view(-1, 1, *features.shape[2:])
             return torch.maximum(channel * transformed, spatial * transformed.relu()).mean((2, 3))
 
@@ -61,7 +67,10 @@ def _norm(size: int) -> nn.BatchNorm2d:
 
 
 class _Rows(nn.Module):
-    """Symmetric matrices (B, N, N) -> (B, 4 N, 1, 1): each row normalised over batch and columns, then four linear forms of it."""
+    """Symmetric matrices (B, N, N) -> (B, 4 N, 1, 1): four linear forms of each normalised row.
+
+    A row is normalised over the batch and its columns.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
-"""Generalized sum pooling: an average over the positions that look like one of the prototypes (GSP sec. 4.1).
+"""Generalized sum pooling: an average over the positions that are similar to a prototype (GSP sec. 4.1).
 
-    v = sum_j p_j f_j          p_j = a_j / (P mu)        a_j in (0, 1), mean_j a_j = mu: how much of position j is transported
-    z_i = 1/mu sum_j pi_ij     attributes: which prototypes the transported positions went to, summing to 1
+    v = sum_j p_j f_j,          p_j = a_j / (P mu)
+    z_i = 1/mu sum_j pi_ij      attributes: share of the transported mass at each prototype, summing to 1
+    a_j in (0, 1): share of position j that is transported, mean_j a_j = mu
 
-The plan pi is that of `transport.py`, between unit-ball-clipped features and prototypes; what is averaged are the features themselves.
-mu = 1 transports everything: exactly average pooling.
+The plan pi is that of `transport.py` between features and prototypes, both clipped to the unit ball. The
+features in the average are not clipped. mu = 1 transports everything, which is average pooling.
 """
 
 import torch
@@ -19,12 +20,14 @@ from pipeline.pooling.unit_ball import clip
 
 
 class Gsp(nn.Module):
-    """The pooling, its prototypes and what chooses their first values.
+    """The pooling, its prototypes and their initialization.
 
-    Until the prototypes are initialised the layer is average pooling, and the attributes, though defined, pass no gradient (in the released code
-    they are zero). `observe` initialises: after `warmup` training steps it collects `initialization_memory` pooled features and makes prototypes
-    of those that cover them best. Both depend on training steps alone, all state is in the state dict, and the Parameter stays the same object:
-    the released PyTorch code replaces it, so that an optimiser made earlier never moves it.
+    Until the prototypes are initialised the layer is average pooling, and the attributes are defined but have
+    no gradient (in the released code they are zero). `observe` initialises them: after `warmup` training
+    steps it collects `initialization_memory` pooled features, and the prototypes become the features that
+    cover these best. Both depend only on the training steps, and the state dict contains the whole state.
+    Deviation: the released PyTorch code replaces the Parameter, so that an existing optimiser never updates
+    the prototypes. Here it remains the same object.
     """
 
     memory: Tensor
@@ -45,20 +48,24 @@ class Gsp(nn.Module):
         gradient: str = "closed_form",
         bound: float | None = None,
     ) -> None:
-        """transport_ratio: mu in (0, 1]. epsilon: sharpness of the transport, larger is sharper. warmup: training steps.
+        """transport_ratio: mu in (0, 1]. epsilon: sharpness of the transport.
 
-        initialization_memory: pooled features, at least two per prototype. solver: "newton", exact, or "iteration", the paper's own: then
-        `iterations` steps, and `gradient` "closed_form" or "autograd" through the steps. bound: every element of a prototype is put back into
-        [-bound, bound] after a step, as the token study has it. Defaults: released configurations for pair losses on CUB and
-        Cars; 128 prototypes for SOP and In-Shop, epsilon 0.5 for proxy losses. Raises ValueError for values outside of these.
+        warmup: training steps before the initialization.
+
+        initialization_memory: pooled features, at least two per prototype. solver: "newton" (exact) or
+        "iteration" (the paper's) with `iterations` steps, and `gradient` "closed_form" or "autograd" through
+        the steps. bound: the elements of the prototypes are clamped to [-bound, bound] after each step, as in
+        the token study. Defaults are those of the released configurations for pair losses on CUB and Cars
+        (SOP and In-Shop: 128 prototypes; proxy losses: epsilon 0.5). Raises ValueError for other values.
         """
         super().__init__()
         if not 0 < transport_ratio <= 1:
-            raise ValueError(f"transport_ratio must lie in (0, 1], got {transport_ratio}")
+            raise ValueError(f"transport_ratio must be in (0, 1], got {transport_ratio}")
         if epsilon <= 0:
             raise ValueError(f"epsilon must be positive, got {epsilon}")
         if initialization_memory < 2 * prototypes:
-            raise ValueError(f"initialization_memory must hold two features for each of {prototypes} prototypes, got {initialization_memory}")
+            least = 2 * prototypes
+            raise ValueError(f"initialization_memory must be at least {least}, got {initialization_memory}")
         if solver not in ("newton", "iteration"):
             raise ValueError(f"solver must be newton or iteration, got {solver}")
         if gradient not in ("closed_form", "autograd"):
@@ -72,7 +79,7 @@ class Gsp(nn.Module):
         self.prototypes = nn.Parameter(torch.randn(prototypes, channels) * channels**-0.5)
         self.register_buffer("memory", torch.zeros(initialization_memory, channels))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("observed", torch.zeros((), dtype=torch.int64))  # training steps seen
+        self.register_buffer("observed", torch.zeros((), dtype=torch.int64))  # training steps
         self.register_buffer("initialized", torch.zeros((), dtype=torch.bool))
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"]]:
@@ -83,31 +90,44 @@ class Gsp(nn.Module):
     def transport(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"], Float[Tensor, "B P"]]:
         """Pooled vectors, attributes, and the weights p_j of the positions."""
         if self.bound is not None:
-            with torch.no_grad():  # of the weights, not of their values here: at the bound they go on learning
+            # Clamp the parameter itself; clamping in the forward pass would zero its gradient at the bound.
+            with torch.no_grad():
                 self.prototypes.clamp_(-self.bound, self.bound)
         with torch.autocast(features.device.type, enabled=False):
             flat = positions(features)
-            prototypes = self.prototypes.to(flat.dtype, copy=self.bound is not None)  # the backward of this batch may come after the next clamp
-            active = self.initialized.clone()  # backward keeps it, and `observe` flips the flag between forward and backward
+            # A copy, because the backward pass of this batch may come after the next clamp.
+            prototypes = self.prototypes.to(flat.dtype, copy=self.bound is not None)
+            active = self.initialized.clone()  # `observe` sets the flag between forward and backward pass
             if self.solver == "newton":
                 return TransportPooling.apply(flat, prototypes, active, self.transport_ratio, self.epsilon)
             closed_form = self.gradient == "closed_form"
-            return iteration_pooling(flat, prototypes, active, self.transport_ratio, self.epsilon, self.iterations, closed_form)
+            return iteration_pooling(
+                flat,
+                prototypes,
+                active,
+                self.transport_ratio,
+                self.epsilon,
+                self.iterations,
+                closed_form,
+            )
 
     @torch.no_grad()
     def observe(self, pooled_average: Float[Tensor, "B L"]) -> None:
-        """One training step: the average-pooled features of the global batch. Does nothing once the prototypes are initialised."""
+        """Counts a training step with the average-pooled features of the global batch.
+
+        Does nothing after the prototypes are initialised.
+        """
         if self.initialized:
             return
         self.observed += 1
         if self.observed <= self.warmup:
             return
         start, size, count = int(self.filled), len(self.memory), len(self.prototypes)
-        taken = clip(pooled_average[: size - start].to(self.memory.dtype))[0]
-        self.memory[start : start + len(taken)] = taken
-        self.filled += len(taken)
-        if start + len(taken) == size:
-            # the first M entries stand as chosen already, so that the prototypes spread around them (released code)
+        new = clip(pooled_average[: size - start].to(self.memory.dtype))[0]
+        self.memory[start : start + len(new)] = new
+        self.filled += len(new)
+        if start + len(new) == size:
+            # The first M entries are the initial set of the greedy choice (released code).
             rest = self.memory[count:]
             self.prototypes.copy_(rest[greedy_k_center(rest, self.memory[:count], count)])
             self.initialized.fill_(True)

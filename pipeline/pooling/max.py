@@ -1,4 +1,4 @@
-"""Maximum pooling, MAC: v = max_p f_p over the positions of a map, channel by channel (Tolias et al. 2016)."""
+"""Maximum pooling (MAC), per channel: v = max_p f_p over the positions of a map (Tolias et al. 2016)."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from pipeline.pooling.positions import positions
 
 
 class Max(nn.Module):
-    """The maximum over positions. Of equal maxima the first receives the gradient."""
+    """The maximum over positions. The first of equal maxima receives the gradient."""
 
     projects = False
 

@@ -1,8 +1,12 @@
-"""NetVLAD: residuals of features to centres, softly assigned, summed and of unit length per centre (Arandjelovic et al. 2016; released GSP code).
+"""NetVLAD: residuals of softly assigned features, summed per centre and normalised.
 
-    x = W f, L -> D / C       a_pk = softmax_k(w_k . x_p + b_k)       V_k = sum_p a_pk (x_p - c_k)       v = [V_1 / ||V_1||, ..., V_C / ||V_C||]
+(Arandjelovic et al. 2016; released GSP code.)
 
-C = 16 centres of dimension D / C each, so that the concatenation has D. NetVLAD's last normalisation is the embedding's own.
+    v = [V_1 / ||V_1||, ..., V_C / ||V_C||]       V_k = sum_p a_pk (x_p - c_k)
+    x = W f, L -> D / C                           a_pk = softmax_k(w_k . x_p + b_k)
+
+C = 16 centres of D / C dimensions each, so that the concatenation has D. The last normalisation of NetVLAD is
+that of the embedding.
 """
 
 import torch
@@ -15,10 +19,11 @@ from pipeline.pooling.transform import Transform
 
 
 class Netvlad(nn.Module):
-    """Vector of locally aggregated descriptors. Raises ValueError where `dim` is no multiple of `centers`.
+    """Vector of locally aggregated descriptors. Raises ValueError if `dim` is no multiple of `centers`.
 
-    A centre whose residuals cancel pools to 0 (norms below 1e-12 divide by that). All weights Glorot-uniform, biases 0, as in the released code;
-    its centres, of shape (1, 1, 1, C, D / C) there, have the same limits.
+    A centre whose residuals cancel pools to 0 (norms below 1e-12 are replaced by 1e-12). As in the released
+    code, all weights are Glorot-uniform and biases 0; its centres have the shape (1, 1, 1, C, D / C) and the
+    same limits.
     """
 
     projects = True
@@ -37,6 +42,7 @@ class Netvlad(nn.Module):
         transformed = self.transform(features)
         assigned = positions(self.assignment(transformed)).softmax(1)
         with torch.autocast(features.device.type, enabled=False):
-            # sum_p a_pk x_p - (sum_p a_pk) c_k: the residuals one by one would take P times the memory
-            residual = torch.bmm(assigned, positions(transformed).transpose(1, 2)) - assigned.sum(2, keepdim=True) * self.centers
+            # sum_p a_pk x_p - (sum_p a_pk) c_k needs 1 / P of the memory of single residuals.
+            sums = torch.bmm(assigned, positions(transformed).transpose(1, 2))
+            residual = sums - assigned.sum(2, keepdim=True) * self.centers
             return normalize(residual, dim=2).flatten(1)

@@ -1,10 +1,14 @@
-"""Optimal transport pooling: all features carried to prototypes in equal parts, one sum per prototype (Mialon et al. 2021; "OTP" in the GSP code).
+"""Optimal transport pooling: transport of all features to prototypes in equal parts, one sum per prototype.
 
-    x = W f, L -> D / M      c_ij = || w_i - x_j ||, both clipped to the unit ball      v = sqrt(M) [ sum_j pi_1j x_j, ..., sum_j pi_Mj x_j ]
+(Mialon et al. 2021; "OTP" in the GSP code.)
+
+    v = sqrt(M) [ sum_j pi_1j x_j, ..., sum_j pi_Mj x_j ],    x = W f, L -> D / M
     pi = argmin <c, pi> + 1/epsilon sum pi log pi   subject to   sum_j pi_ij = 1/M,  sum_i pi_ij = 1/P
+    c_ij = || w_i - x_j ||, both clipped to the unit ball
 
-Sinkhorn: 10 rounds of u_i = -log M - logsumexp_j(v_j - epsilon c_ij), v_j = -log P - logsumexp_i(u_i - epsilon c_ij), pi = exp(u + v - epsilon c),
-which autograd goes through. Published: M = 64, epsilon = 2.
+Sinkhorn: 10 rounds, with gradients by autograd, of
+    u_i = -log M - logsumexp_j(v_j - epsilon c_ij),   v_j = -log P - logsumexp_i(u_i - epsilon c_ij)
+and pi = exp(u + v - epsilon c). Published: M = 64, epsilon = 2.
 """
 
 import math
@@ -19,7 +23,10 @@ from pipeline.pooling.transform import Transform
 
 
 def sinkhorn(cost: Float[Tensor, "B M P"], epsilon: float, iterations: int) -> Float[Tensor, "B M P"]:
-    """The plan after `iterations` rounds, in logarithms; its columns sum to 1/P exactly, its rows to 1/M once converged."""
+    """The plan after `iterations` rounds, by logarithms.
+
+    Its columns sum to 1/P exactly, its rows to 1/M after convergence.
+    """
     kernel = -epsilon * cost
     count, size = cost.shape[1:]
     u = torch.zeros_like(cost[:, :, :1])
@@ -31,10 +38,12 @@ def sinkhorn(cost: Float[Tensor, "B M P"], epsilon: float, iterations: int) -> F
 
 
 class OptimalTransport(nn.Module):
-    """Balanced transport to M learned prototypes of dimension D / M. Raises ValueError where `dim` is no multiple of `prototypes`.
+    """Balanced transport to M learned prototypes of D / M dimensions.
 
-    The released code iterates on exp(u), exp(v) with 2.2e-16 added to each sum, and starts from prototypes chosen by greedy k-centre among 1,024
-    pooled features, being average pooling of D / M channels until then; here they start Glorot-uniform, which is what that code declares.
+    Deviations: the released code iterates on exp(u) and exp(v) and adds 2.2e-16 to each sum. It chooses the
+    prototypes by greedy k-centre from 1,024 pooled features, and is average pooling of D / M channels until
+    then. Here they start Glorot-uniform, as that code declares them. Raises ValueError if `dim` is no
+    multiple of `prototypes`.
     """
 
     projects = True
@@ -43,9 +52,9 @@ class OptimalTransport(nn.Module):
         """weight: epsilon, larger is sharper."""
         super().__init__()
         if dim % prototypes:
-            raise ValueError(f"optimal transport pooling: dim must be a multiple of its {prototypes} prototypes, got {dim}")
+            raise ValueError(f"optimal transport: dim must be a multiple of the {prototypes} prototypes, got {dim}")
         if weight <= 0 or iterations < 1:
-            raise ValueError(f"optimal transport pooling needs a positive weight and iterations, got {weight} and {iterations}")
+            raise ValueError(f"optimal transport: weight and iterations must be positive, got {weight} and {iterations}")
         self.out_channels, self.weight, self.iterations = dim, weight, iterations
         self.transform = Transform(channels, dim // prototypes)
         self.prototypes = nn.Parameter(nn.init.xavier_uniform_(torch.empty(prototypes, dim // prototypes)))
@@ -54,5 +63,6 @@ class OptimalTransport(nn.Module):
         """The pooled vectors, in float32 at least."""
         transformed = positions(self.transform(features)).transpose(1, 2)
         with torch.autocast(features.device.type, enabled=False):
-            plan = sinkhorn(distances(self.prototypes.to(transformed.dtype), transformed), self.weight, self.iterations)
+            cost = distances(self.prototypes.to(transformed.dtype), transformed)
+            plan = sinkhorn(cost, self.weight, self.iterations)
             return len(self.prototypes) ** 0.5 * torch.bmm(plan, transformed).flatten(1)

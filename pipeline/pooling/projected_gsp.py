@@ -1,7 +1,7 @@
-"""Generalized sum pooling with the transform that belongs to it: x = W f, L -> D, then `gsp.py` on x (GSP sec. 4; released code).
+"""Generalized sum pooling after a transform: x = W f, L -> D, then `gsp.py` on x (GSP sec. 4; released code).
 
-Costs, prototypes and what is summed all live in the D-dimensional space. Without `dim` they live in that of the features: no transform, D = L, as in
-the token study of the released code.
+Costs, prototypes and sums have D dimensions. Without `dim` there is no transform and D = L, as in the token
+study of the released code.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from pipeline.pooling.transform import Transform
 
 
 class ProjectedGsp(nn.Module):
-    """The pooling of the method GSP. Arguments after `dim`, and what raises ValueError: those of `Gsp`."""
+    """The pooling of the method GSP. Arguments after `dim` and exceptions are those of `Gsp`."""
 
     projects = True
 
@@ -26,11 +26,14 @@ class ProjectedGsp(nn.Module):
         self.gsp = Gsp(self.out_channels, *transport, **named)
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
-        """Pooled vectors, attributes, and the averages of the transformed features without gradient, which `observe` takes."""
+        """Pooled vectors, attributes, and the averages of the transformed features for `observe`.
+
+        The averages have no gradient.
+        """
         transformed = self.transform(features)
         pooled, attributes = self.gsp(transformed)
         return pooled, attributes, positions(transformed.detach()).mean(2)
 
     def observe(self, average: Float[Tensor, "B D"]) -> None:
-        """One training step: the averages of the global batch. The prototypes are chosen from them."""
+        """Counts a training step with the averages of the global batch, from which prototypes are chosen."""
         self.gsp.observe(average)

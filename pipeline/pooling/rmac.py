@@ -1,9 +1,12 @@
-"""R-MAC: the maxima of regions at several scales, each of unit length, summed (Tolias et al. 2016; Radenovic's released code).
+"""R-MAC: the sum of the normalised maxima of regions at several scales.
+
+(Tolias et al. 2016; Radenovic's released code.)
 
     v = sum_{r in regions} m_r / (||m_r|| + 1e-6)        m_r = max_{p in r} f_p
 
-At level l = 1 .. L regions are squares of side floor(2 min(H, W) / (l + 1)), l of them along the shorter side and l + m along the longer one, evenly
-spaced; m is chosen so that neighbours at level 1 overlap by about 40 %. As in the released code the whole map is one more region.
+At level l = 1 .. L the regions are squares of side floor(2 min(H, W) / (l + 1)), evenly spaced, l along the
+shorter side and l + m along the longer side; m is such that neighbours at level 1 overlap by about 40 %. As
+in the released code, the whole map is one more region.
 """
 
 import torch
@@ -13,37 +16,40 @@ from torch import Tensor, nn
 from pipeline.pooling.positions import positions, single
 
 _OVERLAP = 0.4
-_MOST = 6  # of additional regions along the longer side
+_MOST = 6  # additional regions along the longer side
 _EPSILON = 1e-6
 
 
 def regions(height: int, width: int, levels: int) -> list[tuple[int, int, int]]:
-    """(top, left, side) of the square regions, the whole map left out. A level whose side would be 0 has none."""
+    """(top, left, side) of the square regions without the whole map. A level with side 0 has none."""
     short, long = min(height, width), max(height, width)
 
     def miss(additional: int) -> float:
-        """How far the overlap of squares `short` wide, additional + 1 of them along `long`, is from what it should be."""
+        """The difference of the overlap of additional + 1 squares along the longer side from _OVERLAP."""
         return abs((short**2 - short * (long - short) / additional) / short**2 - _OVERLAP)
 
     extra = 0 if long == short else min(range(1, _MOST + 1), key=miss)
-    found = []
+    squares = []
     for level in range(1, levels + 1):
         side = 2 * short // (level + 1)
         if side == 0:
             continue
         tops = _starts(height, side, level + extra * (height > width))
         lefts = _starts(width, side, level + extra * (width > height))
-        found += [(top, left, side) for top in tops for left in lefts]
-    return found
+        squares += [(top, left, side) for top in tops for left in lefts]
+    return squares
 
 
 def _starts(length: int, side: int, count: int) -> list[int]:
-    """Where `count` pieces of length `side` begin that reach from one end to the other."""
+    """The starts of `count` pieces of length `side` from one end to the other."""
     return [0] if count == 1 else [(length - side) * i // (count - 1) for i in range(count)]
 
 
 class Rmac(nn.Module):
-    """Regional maxima, normalised and summed; the sum is not normalised again. Of equal maxima one receives the gradient."""
+    """Regional maxima, normalised and summed.
+
+    The sum is not normalised. One of equal maxima receives the gradient.
+    """
 
     projects = False
 
@@ -51,14 +57,15 @@ class Rmac(nn.Module):
         """levels: L. Raises ValueError below 1."""
         super().__init__()
         if levels < 1:
-            raise ValueError(f"R-MAC needs one level at least, got {levels}")
+            raise ValueError(f"R-MAC needs one level or more, got {levels}")
         self.out_channels, self.levels = channels, levels
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least."""
         features = single(features)
-        places = regions(features.shape[2], features.shape[3], self.levels)
-        maxima = [positions(features)] + [features[:, :, top : top + side, left : left + side].flatten(2) for top, left, side in places]
-        stacked = torch.stack([region.max(2).values for region in maxima], dim=2)
+        parts = [positions(features)]
+        for top, left, side in regions(features.shape[2], features.shape[3], self.levels):
+            parts.append(features[:, :, top : top + side, left : left + side].flatten(2))
+        stacked = torch.stack([part.max(2).values for part in parts], dim=2)
         length = torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
         return (stacked / (length + _EPSILON)).sum(2)

@@ -1,8 +1,11 @@
-"""Second-order attention pooling: the generalized mean of a self-attended map (SOLAR, Ng et al. 2020; "SOAP" in the released GSP code).
+"""Second-order attention pooling: the generalized mean of a map after self-attention.
+
+(SOLAR, Ng et al. 2020; "SOAP" in the released GSP code.)
 
     v = GeM( attention(f) )        attention: the residual block x + v( softmax(q^T k) h )
 
-The block is handed in: it is an architecture's part, not a pooling's. GSP's configuration: reduction 1, scale 1 / sqrt(L), exponent 3 learned.
+The block is an argument, because it belongs to the architecture. GSP's configuration: reduction 1, scale 1 /
+sqrt(L), exponent learned from 3.
 """
 
 from jaxtyping import Float

@@ -1,8 +1,11 @@
-"""Norm-weighted smoothing, the trainable selective match kernel (Tolias et al. 2020, HOW; "NAP" in the released GSP code).
+"""Norm-weighted smoothing, the trainable selective match kernel.
+
+(Tolias et al. 2020, HOW; "NAP" in the released GSP code.)
 
     v = 1/P sum_p ||f_p|| ( W fbar_p + b )        fbar_p: mean of the 3 x 3 neighbours of p inside the map
 
-||f_p|| weighs and passes no gradient, as in the released code. W, b: the transform to D, with a bias that counts ||f_p|| times.
+As in the released code, ||f_p|| is a weight without gradient. W, b: the transform to D; its bias is weighted
+too.
 """
 
 import torch
@@ -17,8 +20,9 @@ from pipeline.pooling.transform import Transform
 class Smoothing(nn.Module):
     """Average of smoothed, transformed features, weighted by the norm before smoothing.
 
-    The mean is taken before W: both are linear. The released code transforms every position, then takes the mean. `window`: odd side of the
-    neighbourhood; at the border only neighbours inside count (Keras' "same" average pooling). Raises ValueError for an even window.
+    The released code transforms every position and then averages. Both are linear, so here the average is
+    first. window: odd side of the neighbourhood; at the border only neighbours inside the map count ("same"
+    average pooling of Keras). Raises ValueError for an even window.
     """
 
     projects = True

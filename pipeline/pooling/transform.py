@@ -1,4 +1,4 @@
-"""The transform from a backbone's L channels to the D of an embedding: a 1 x 1 convolution without bias, Glorot-uniform (released GSP code)."""
+"""The transform from L channels to D dimensions: a 1 x 1 convolution, Glorot-uniform (released GSP code)."""
 
 from jaxtyping import Float
 from torch import Tensor, nn

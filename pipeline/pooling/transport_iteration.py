@@ -1,13 +1,18 @@
-"""The paper's own way to its transport plan: K fixed-point steps (GSP prop. 4.2) and the gradient in closed form (prop. 4.3).
+"""The paper's solution of the transport problem: K fixed-point steps (GSP prop. 4.2).
 
-    rho_j = 1/P [ 1 + t s_j ]^-1,  s_j = sum_i exp(-epsilon c_ij)        t = mu / sum_j s_j rho_j        from t = 1, K times
+The gradient is in closed form (prop. 4.3).
+
+    rho_j = 1/P [ 1 + t s_j ]^-1,  s_j = sum_i exp(-epsilon c_ij)      t = mu / sum_j s_j rho_j
+    from t = 1, K times
     pi_ij = t exp(-epsilon c_ij) rho_j
 
-    dL/dc = -epsilon pi * [ dL/dpi - P (q - eta / (mean_j a_j (1 - a_j)) rho) ]      q = rho * dL/drho + sum_i pi_i. * dL/dpi_i.
+    dL/dc = -epsilon pi * [ dL/dpi - P (q - eta / (mean_j a_j (1 - a_j)) rho) ]
+    q = rho * dL/drho + sum_i pi_i. * dL/dpi_i.
     eta = sum_j rho_j dL/drho_j - P sum_j q_j rho_j                                  a = 1 - P rho
 
-for the study of fig. 7; `transport.py` solves the same problem exactly. The printed text lacks the inverse in rho and has rho outside of the bracket.
-The steps run on tau = log t and l = log s, the same iterates, which exp(-epsilon c) would lose above epsilon of about 70 in single precision.
+This is for the study of fig. 7; `transport.py` solves the same problem exactly. The printed text lacks the
+inverse in rho, and rho is outside of the bracket. The steps use tau = log t and l = log s with the same
+iterates, because exp(-epsilon c) underflows in float32 for epsilon above about 70.
 """
 
 import math
@@ -23,7 +28,7 @@ from pipeline.pooling.distances import distances
 
 
 def iterate(cost: Float[Tensor, "B M P"], ratio: float, epsilon: float, iterations: int) -> tuple[Float[Tensor, "B M P"], Float[Tensor, "B P"]]:
-    """(pi, rho) after K steps. Autograd goes through all of them. The released code makes one step more than it is asked for."""
+    """(pi, rho) after K steps, with gradients by autograd. The released code makes K + 1 steps."""
     positions = cost.shape[2]
     kernel = -epsilon * cost
     log_mass = torch.logsumexp(kernel, 1)
@@ -36,9 +41,12 @@ def iterate(cost: Float[Tensor, "B M P"], ratio: float, epsilon: float, iteratio
 
 
 class ClosedForm(torch.autograd.Function):
-    """`iterate` with the gradient of proposition 4.3, which is that of the fixed point and costs the same for any K.
+    """`iterate` with the gradient of proposition 4.3.
 
-    mean_j a_j (1 - a_j) stands for the paper's 1 - mu - P rho . rho: equal at the fixed point, and no difference of nearly equal numbers.
+    It is the gradient of the fixed point, at a cost independent of K.
+
+    mean_j a_j (1 - a_j) replaces the paper's 1 - mu - P rho . rho. Both are equal at the fixed point, but the
+    latter is a difference of nearly equal numbers.
     """
 
     @staticmethod
@@ -55,8 +63,8 @@ class ClosedForm(torch.autograd.Function):
         positions = rho.shape[1]
         q = rho * by_rho + (pi * by_pi).sum(1)
         eta = (rho * by_rho).sum(1, keepdim=True) - positions * (q * rho).sum(1, keepdim=True)
-        taken = 1 - positions * rho
-        slope = (taken * (1 - taken)).mean(1, keepdim=True).clamp(min=torch.finfo(rho.dtype).tiny)
+        a = 1 - positions * rho
+        slope = (a * (1 - a)).mean(1, keepdim=True).clamp(min=torch.finfo(rho.dtype).tiny)
         bracket = q - eta / slope * rho
         return -ctx.epsilon * pi * (by_pi - positions * bracket.unsqueeze(1)), None, None, None
 
@@ -70,10 +78,10 @@ def iteration_pooling(
     iterations: int,
     closed_form: bool,
 ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"], Float[Tensor, "B P"]]:
-    """(pooled, attributes, weights), each as `transport.TransportPooling` gives them, from the plan after K steps.
+    """(pooled, attributes, weights) as in `transport.TransportPooling`, from the plan after K steps.
 
-    weights (1/P - rho_j) / mu sum to 1 only as far as the steps have converged; attributes always do. mu = 1 is the average: the steps approach it no
-    faster than 1 / K.
+    The weights (1/P - rho_j) / mu sum to 1 only after convergence, the attributes always. mu = 1 is computed
+    as the average, which the steps approach no faster than 1 / K.
     """
     cost = distances(prototypes, features.transpose(1, 2))
     positions = cost.shape[2]

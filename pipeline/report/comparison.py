@@ -1,6 +1,6 @@
 """The paired comparison of all methods of a data set on the same queries.
 
-Queries, intervals and tests are those of pipeline/evaluation/comparison.py, drawn as the evaluation's
+Queries, intervals and tests are those of pipeline/evaluation/statistics/comparison.py, drawn as the evaluation's
 protocol declares. All pairs and metrics of a data set are one family: Holm's method adjusts their p values
 together, and the number of sign flips grows with the family so that the smallest p value can be significant.
 
@@ -15,7 +15,10 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.evaluation.comparison import Average, Comparison, compare_pairs, holm, over_seeds, read_runs
+from pipeline.evaluation.statistics.comparison import Comparison, compare_pairs
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
 from pipeline.report.inputs import Inputs
 from pipeline.report.joint_intervals import column_of
 from pipeline.report.summary import HEADLINE

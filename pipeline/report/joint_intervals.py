@@ -4,7 +4,7 @@
     average* = sum_c w_c sum_{q in c} m_q / sum_c w_c n_c = 1/S sum_s average*_s
 
 w_c is the number of times that a resample contains class c, and n_c its number of queries. All seeds have the
-same resamples, those of the evaluation. The percentiles of average* (pipeline/evaluation/bootstrap.py) are
+same resamples, those of the evaluation. The percentiles of average* (pipeline/evaluation/statistics/bootstrap.py) are
 the interval of the printed mean. With one seed they equal the interval of the evaluation. The mean of the
 intervals of the seeds would be no interval of the mean.
 
@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from pipeline.evaluation.bootstrap import class_intervals
-from pipeline.evaluation.comparison import read_runs
-from pipeline.evaluation.tables import file_of
+from pipeline.evaluation.statistics.bootstrap import class_intervals
+from pipeline.evaluation.tables import file_of, read_runs
 from pipeline.report.inputs import RunResults
 from pipeline.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
 from pipeline.runtime.errors import UserError

@@ -36,7 +36,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Summary:
-    """One data set: values[method][network][metric], methods in the order of the run."""
+    """One data set: `values[method][network][metric]`, methods in the order of the run."""
 
     methods: tuple[str, ...]
     metrics: tuple[str, ...]

@@ -15,13 +15,18 @@ from pipeline.evaluation.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
 from tests.oracles import generalization as oracle
 from tests.oracles import retrieval as retrieval_oracle
+from tests.resolved import write_resolved
 
 
 def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     label = first + np.repeat(np.arange(6), 5)
     x = generator.normal(size=(6, 8))[label - first] + noise * generator.normal(size=(30, 8))
-    return np.arange(30) + 30 * first, label, (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return (
+        np.arange(30) + 30 * first,
+        label,
+        (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32),
+    )
 
 
 TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
@@ -31,7 +36,10 @@ TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
 def root(tmp_path: Path) -> Path:
     for seed, method in enumerate(("one", "two")):
         for place, (name, noise, first) in enumerate((("train", 0.2, 0), ("test", 0.8, 6), ("test-last", 0.9, 6), ("test-untrained", 3.0, 6))):
-            write(tmp_path / "data/embeddings/set" / method / "0" / f"{name}.arrow", *rows(noise, first, 10 * seed + place))
+            write(
+                tmp_path / "data/embeddings/set" / method / "0" / f"{name}.arrow",
+                *rows(noise, first, 10 * seed + place),
+            )
     return tmp_path
 
 
@@ -108,9 +116,9 @@ def test_gap_is_train_minus_test_by_definition() -> None:
 def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stages.analyze import run
 
-    (root / "params.yaml").write_text(
-        "run: {datasets: [set], methods: [one, two], seeds: [0]}\nanalyze: {histogram_bins: 20, pairs: 10000, transfer_splits: 5}\n", encoding="utf-8"
-    )
+    axes = {"datasets": ["set"], "methods": ["one", "two"], "seeds": [0]}
+    measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5}
+    write_resolved(root, "analyze", run=axes, analyze=measures)
     monkeypatch.chdir(root)
     run()
     files = [root / name for name in ("data/analysis/table.csv", "data/analysis/analysis.json", "data/metrics/analysis.json")]
@@ -156,7 +164,14 @@ def test_labels_of_a_landmark_set_decide_nothing(root: Path) -> None:
         row = run.row
         assert row["spectral_decay"] is not None
         assert row["images"] == 30
-        left_out = ("classes", "embedding_density", "positive_similarity", "similarity_overlap", "test_map_at_r", "map_at_r_gap")
+        left_out = (
+            "classes",
+            "embedding_density",
+            "positive_similarity",
+            "similarity_overlap",
+            "test_map_at_r",
+            "map_at_r_gap",
+        )
         assert [row[name] for name in left_out] == [None] * len(left_out)
         if row["network"] == "selected":
             assert row["train_embedding_density"] is not None

@@ -39,7 +39,9 @@ def test_released_code_where_every_class_has_two_images(sample: tuple[np.ndarray
     assert found.ratio == pytest.approx(released.density(embeddings, labels), rel=1e-12)
 
 
-def test_released_code_fills_classes_of_one_image_from_the_first_two_classes(sample: tuple[np.ndarray, np.ndarray]) -> None:
+def test_released_code_fills_classes_of_one_image_from_the_first_two_classes(
+    sample: tuple[np.ndarray, np.ndarray],
+) -> None:
     """Its mask is an index. What it gives depends on which classes come first; ours does not."""
     embeddings, labels = sample
     widths = {label: embedding_density(embeddings[labels == label], labels[labels == label]).intra for label in (2, 7, 11)}

@@ -38,7 +38,10 @@ def test_sampled_pairs_come_near_and_are_seeded() -> None:
     assert drawn.positive.of == exact.positive.pairs
     assert np.abs(drawn.positive.share - exact.positive.share).max() < 0.03
     assert np.abs(drawn.negative.share - exact.negative.share).max() < 0.03
-    again, other = similarities(embeddings, labels, 10, 4000, seed=1), similarities(embeddings, labels, 10, 4000, seed=2)
+    again, other = (
+        similarities(embeddings, labels, 10, 4000, seed=1),
+        similarities(embeddings, labels, 10, 4000, seed=2),
+    )
     assert np.array_equal(drawn.positive.share, again.positive.share)
     assert not np.array_equal(drawn.positive.share, other.positive.share)
 

@@ -1,4 +1,5 @@
-"""Zero-shot attribute transfer against its definition split by split, and what it says of attributes that carry something or nothing."""
+"""Zero-shot attribute transfer against its definition split by split, and what it says of attributes that
+carry something or nothing."""
 
 import dataclasses
 
@@ -7,14 +8,15 @@ import pytest
 
 from pipeline.analysis import transfer
 from pipeline.analysis.average_precision import TIE, average_precision
-from pipeline.analysis.transfer import attribute_transfer, chance_ap, fitted
+from pipeline.analysis.transfer import attribute_transfer, chance_ap, fit_ridge
 from tests.oracles import transfer as oracle
 
 COUNTS = {5: 4, 9: 7, 2: 1, 30: 5, 11: 6}
 
 
 def sample(noise: float = 0.5, seed: int = 0, names: tuple[int, ...] = tuple(COUNTS)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Attributes that mix the parts of an image, embeddings that are a linear map of what the class holds; rows in mixed order."""
+    """Attributes that mix the parts of an image, embeddings that are a linear map of what the class holds;
+    rows in mixed order."""
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.repeat(names, [COUNTS[name] for name in names]))
     truth = {name: generator.dirichlet(np.full(4, 0.6)) for name in names}
@@ -45,7 +47,8 @@ def test_definition_over_the_same_splits(classes: int) -> None:
 
 @pytest.mark.parametrize(("cells", "rows", "turn"), [(1, 3, 1), (60, 1000, 4), (1 << 21, 7, 8)])
 def test_blocks_and_threads_change_no_score(cells: int, rows: int, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One query at a time, three images at a time, one split at a time; classes of more images than attributes enter by a triangular factor."""
+    """One query at a time, three images at a time, one split at a time; classes of more images than
+    attributes enter by a triangular factor."""
     z, x, labels = sample()
     whole = attribute_transfer(z, x, labels, splits=9)
     for name, value in (("CELLS", cells), ("ROWS", rows), ("TURN", turn)):
@@ -58,7 +61,7 @@ def test_progress_of_long_work_alone(monkeypatch: pytest.MonkeyPatch, capsys: py
     z, x, labels = sample()
     attribute_transfer(z, x, labels, splits=9, title="transfer")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(transfer, "SHOWN", 10)
+    monkeypatch.setattr(transfer, "PROGRESS_FROM", 10)
     attribute_transfer(z, x, labels, splits=9, title="transfer")
     assert "transfer: 9/9 splits" in capsys.readouterr().err
 
@@ -69,14 +72,15 @@ def test_predictor_is_the_ridge_solution() -> None:
     targets, sums = np.repeat(v, counts, axis=0), np.stack([part.sum(0) for part in np.split(z, [3, 4])])
     expected = oracle.predictor(z.tolist(), targets.tolist(), 0.05)
     for factor in (z, np.linalg.qr(z, mode="r")):
-        np.testing.assert_allclose(v.T @ fitted(factor, sums, 0.05).T, expected, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(v.T @ fit_ridge(factor, sums, 0.05).T, expected, rtol=1e-9, atol=1e-11)
     closed = targets.T @ np.linalg.inv(z @ z.T + 0.05 * np.eye(9)) @ z  # as the paper writes it, with the Gram matrix of the images
     np.testing.assert_allclose(expected, closed, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_average_precision_with_ties(seed: int) -> None:
-    """Few distinct scores; the images sought among the best (the rest is left out of the order), or anywhere."""
+    """Few distinct scores; the images sought among the best (the rest is left out of the order), or
+    anywhere."""
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 4, size=40).astype(float)
     start, stop = sorted(generator.choice(41, 2, replace=False).tolist())
@@ -118,7 +122,7 @@ def test_order_rotation_and_names_play_no_part() -> None:
 
 def test_refusals() -> None:
     z, x, labels = sample()
-    with pytest.raises(ValueError, match=r"needs four classes.*found 3"):
+    with pytest.raises(ValueError, match=r"needs four classes, two for each half; got 3"):
         attribute_transfer(z, x, np.minimum(labels, 9))
     with pytest.raises(ValueError, match="ridge must be positive"):
         attribute_transfer(z, x, labels, ridge=0.0)

@@ -1,4 +1,5 @@
-"""A catalog: what is found is what is nearest, nothing is embedded twice, and what is wrong is said before anything changes."""
+"""A catalog: what is found is what is nearest, nothing is embedded twice, and what is wrong is said before
+anything changes."""
 
 import io
 import json
@@ -14,6 +15,7 @@ from PIL import Image
 from pipeline.catalog import Catalog, Embedder, build
 from pipeline.catalog import __main__ as command
 from pipeline.config.methods import parse_recipe
+from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
 from pipeline.methods.artifact import save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
@@ -51,7 +53,8 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Eleven pictures in folders of any depth, of which one is no JPEG; a text and what a desktop leaves behind."""
+    """Eleven pictures in folders of any depth, of which one is no JPEG; a text and what a desktop leaves
+    behind."""
     folder = tmp_path / "photos"
     for number in range(COUNT):
         path = folder / f"shelf {number % 3}" / ("deep" if number % 2 else "") / f"schön {number}.{'PNG' if number == 4 else 'jpg'}"
@@ -130,18 +133,18 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(making, "BLOCK", 4)
     whole = build(model, photos, tmp_path / "whole", processes=1)
-    keep = making._keep
+    keep = making._write_unfinished
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
         keep(path, digests, vectors)
         if sum(embedded) == COUNT + 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "_keep", killed)
+    monkeypatch.setattr(making, "_write_unfinished", killed)
     with pytest.raises(KeyboardInterrupt):
         build(model, photos, tmp_path / "broken", processes=1)
     assert not (tmp_path / "broken").exists()
-    monkeypatch.setattr(making, "_keep", keep)
+    monkeypatch.setattr(making, "_write_unfinished", keep)
     again = build(model, photos, tmp_path / "broken", processes=1)
     assert embedded == [4, 4, 3, 4, 4, 3]
     assert not (tmp_path / "broken.unfinished").exists()
@@ -164,7 +167,10 @@ def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, 
     before = build(model, photos, tmp_path / "catalog", processes=1)
     (photos / "cut.jpg").write_bytes(picture(7)[:-40])
     (photos / "text.png").write_text("no picture")
-    with pytest.raises(UserError, match=r"2 pictures cannot be read:\n.*cut\.jpg: .*\n.*text\.png: no image format(.|\n)*--skip-damaged"):
+    with pytest.raises(
+        UserError,
+        match=r"2 pictures cannot be read:\n.*cut\.jpg: .*\n.*text\.png: no image format(.|\n)*--skip",
+    ):
         build(model, photos, tmp_path / "catalog", processes=1)
     assert Catalog(tmp_path / "catalog").paths == before.paths
     catalog = build(model, photos, tmp_path / "catalog", skip_damaged=True, processes=1)
@@ -176,7 +182,7 @@ def test_images_in_formats_that_are_not_read_are_named_in_a_warning(photos: Path
     (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
     assert len(making.listed(photos, 1).paths) == COUNT
     errors = capsys.readouterr().err
-    assert "catalog: left alone: 1 .heic, 1 .txt\n" in errors
+    assert "catalog: skipped: 1 .heic, 1 .txt\n" in errors
     warning = "1 image has a format that is not read: shelf 0/phone.HEIC. Convert them to JPEG or PNG."
     assert f"catalog: warning: {warning}\n" in errors
 
@@ -187,7 +193,7 @@ def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: 
     with pytest.raises(UserError, match="exists and is no catalog"):
         build(model, photos, photos)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no picture"):
+    with pytest.raises(UserError, match="contains no picture"):
         build(model, tmp_path / "empty", tmp_path / "catalog")
     with pytest.raises(UserError, match=r"recipe\.json is missing"):
         build(photos, photos, tmp_path / "catalog")
@@ -197,8 +203,48 @@ def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: 
         catalog.find([tmp_path / "nowhere.jpg"])
     with pytest.raises(UserError, match=r"prices\.txt is no picture that can be read"):
         catalog.find([photos / "prices.txt"])
-    with pytest.raises(UserError, match="0 matches"):
+    with pytest.raises(UserError, match="k is 0, expected 1 or more"):
         catalog.find([photos / catalog.paths[0]], 0)
+
+
+@pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=kind_of)
+def test_a_catalog_has_the_index_of_its_build(model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]) -> None:
+    query = photos / "shelf 0/schön 0.jpg"
+    flat = build(model, photos, tmp_path / "flat", processes=1)
+    catalog = build(model, photos, tmp_path / "catalog", index=setting, processes=1)
+    assert catalog.find([query], COUNT) == flat.find([query], COUNT), "the index searches everywhere"
+    assert np.array_equal(catalog.vectors(), flat.vectors())
+    engine = faiss.read_index(str(tmp_path / "catalog/index.faiss"))
+    assert isinstance(engine, faiss.IndexIVFFlat if isinstance(setting, Ivf) else faiss.IndexHNSWFlat)
+    assert Catalog(tmp_path / "catalog").index.setting == setting
+    (photos / "one more.jpg").write_bytes(picture(77))
+    updated = build(model, photos, tmp_path / "catalog", processes=1)
+    assert updated.index.setting == setting, "an update keeps the kind"
+    assert embedded == [COUNT, COUNT, 1, 1, 1]
+    assert build(model, photos, tmp_path / "catalog", index=Flat(), processes=1).index.setting == Flat()
+
+
+def test_an_index_that_does_not_fit_is_refused(model: Path, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must contain the full vectors"):
+        build(model, photos, tmp_path / "catalog", index=IvfPq(refine=None), processes=1)
+    with pytest.raises(UserError, match="Codes need 256 rows or more"):
+        build(model, photos, tmp_path / "catalog", index=IvfPq(code_bytes=4), processes=1)
+    assert not (tmp_path / "catalog").exists()
+
+
+def test_a_catalog_that_does_not_name_its_index_is_flat(model: Path, photos: Path, tmp_path: Path) -> None:
+    build(model, photos, tmp_path / "catalog", processes=1)
+    path = tmp_path / "catalog/catalog.json"
+    about = json.loads(path.read_text())
+    assert about.pop("index") == {"kind": "flat"}
+    path.write_text(json.dumps(about))
+    assert len(Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"], 3)[0]) == 3
+    path.write_text(json.dumps(about | {"index": {"kind": "tree"}}))
+    with pytest.raises(UserError, match=r"catalog\.json is damaged: .* is not the setting of an index"):
+        Catalog(tmp_path / "catalog")
+    path.write_text(json.dumps(about | {"index": {"kind": "ivf"}}))
+    with pytest.raises(UserError, match=r"index\.faiss is damaged: expected a IndexIVFFlat"):
+        Catalog(tmp_path / "catalog")
 
 
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
@@ -255,7 +301,11 @@ def test_a_model_that_did_not_embed_the_catalog_is_refused(model: Path, photos: 
 
 
 def test_the_commands_and_the_page(
-    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def run(*words: object) -> str:
         monkeypatch.setattr(sys, "argv", ["catalog", *map(str, words)])
@@ -268,11 +318,13 @@ def test_the_commands_and_the_page(
     assert lines[0] == str(asked)
     assert lines[1].split(None, 2) == ["1", "1.000", str(asked)]
     assert len(lines) == 4
+    run("build", model, photos, tmp_path / "catalog", "--index", "hnsw")
+    assert Catalog(tmp_path / "catalog").index.setting == Hnsw()
     (photos / "shelf 1/deep/schön 1.jpg").unlink()
     run("find", tmp_path / "catalog", asked, "-k", COUNT, "--page", tmp_path / "found.html")
     html = (tmp_path / "found.html").read_text(encoding="utf-8")
     assert html.count("<img") == COUNT, "the question and all but one of the pictures"
-    assert html.count("not there any more") == 1
+    assert html.count("file is missing") == 1
     assert 'src="data:image/jpeg;base64,' in html
     assert "http" not in html
     assert json.loads((tmp_path / "catalog/catalog.json").read_text())["pictures"] == COUNT

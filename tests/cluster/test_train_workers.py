@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, WorkerGroupError
 from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
 from pipeline.cluster import lean_trainer, train_workers
 from pipeline.cluster.connection import Cluster
@@ -71,11 +71,11 @@ def test_a_missing_internal_attribute_gives_rays_trainer_and_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.delattr(TrainController, "worker_group_cls")
+    monkeypatch.delattr(ScalingPolicy, "_maybe_send_resource_request")
     assert train_workers.trainer_class(private=True) is TorchTrainer
     errors = capsys.readouterr().err
     assert errors.count("warning:") == 1
-    assert "worker_group_cls" in errors
+    assert "_maybe_send_resource_request" in errors
 
 
 @pytest.fixture

@@ -64,5 +64,11 @@ def write_shards(directory: Path, rows: int) -> None:
                 image = image.convert("L")
             exif = Image.Exif()
             exif[0x0112] = 6 if row % 5 == 0 else 1
-            writer.add(encode(image, quality=90, exif=exif).tobytes(), row // 6, "train", f"{names[row // 6]}/{row}.jpg", *image.size)
+            writer.add(
+                encode(image, quality=90, exif=exif).tobytes(),
+                row // 6,
+                "train",
+                f"{names[row // 6]}/{row}.jpg",
+                *image.size,
+            )
         writer.finish({"dataset": "pictures"})

@@ -55,7 +55,8 @@ FOLDS = {
 
 @pytest.mark.parametrize("name", FOLDS)
 def test_a_fold_holds_out_its_block_of_the_labels_in_order(name: str) -> None:
-    """Model k of 4 is validated on block 4 - k, whatever the labels are called, in whatever order the rows come, and whatever the seed."""
+    """Model k of 4 is validated on block 4 - k, whatever the labels are called, in whatever order the rows
+    come, and whatever the seed."""
     bounds = FOLDS[name]
     classes = bounds[-1]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes) + 7, 2))
@@ -73,7 +74,7 @@ def test_a_fold_holds_out_its_block_of_the_labels_in_order(name: str) -> None:
 
 def test_a_fold_that_cannot_be_judged_is_refused() -> None:
     labels = np.repeat(np.arange(5), 2)
-    with pytest.raises(UserError, match=r"5 train classes cannot be cut into 6 folds.\n  Lower ensemble.folds"):
+    with pytest.raises(UserError, match=r"5 train classes cannot be divided into 6 folds.\n  Lower ensemble.folds"):
         split_classes(np.arange(10), labels, 0.2, 0, Fold(model=1, folds=6))
     message = "Model 4 of 4 folds of 5 train classes leaves 4 to train on and holds out 1, of which 1 have two images or more"
     with pytest.raises(UserError, match=message):

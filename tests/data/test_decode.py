@@ -106,12 +106,26 @@ def test_xmp_orientation_counts_where_exif_has_none(picture: Picture, encoded: E
     plain = encoded(Image.fromarray(picture(50, 30)))
     xmp = b'http://ns.adobe.com/xap/1.0/\0<x:xmpmeta><rdf:Description tiff:Orientation="8"/></x:xmpmeta>'
     exif = b"Exif\0\0" + b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0"
-    for jpeg, shape in ((with_segment(plain, xmp), (50, 30, 3)), (with_segment(with_segment(plain, exif), xmp), (30, 50, 3))):
+    for jpeg, shape in (
+        (with_segment(plain, xmp), (50, 30, 3)),
+        (with_segment(with_segment(plain, exif), xmp), (30, 50, 3)),
+    ):
         assert decode(jpeg).shape == shape
         np.testing.assert_array_equal(decode(jpeg), by_pillow(jpeg))
 
 
-@pytest.mark.parametrize(("form", "mode"), [("PNG", "1"), ("PNG", "L"), ("PNG", "P"), ("GIF", "P"), ("BMP", "RGB"), ("TIFF", "CMYK"), ("PPM", "RGB")])
+@pytest.mark.parametrize(
+    ("form", "mode"),
+    [
+        ("PNG", "1"),
+        ("PNG", "L"),
+        ("PNG", "P"),
+        ("GIF", "P"),
+        ("BMP", "RGB"),
+        ("TIFF", "CMYK"),
+        ("PPM", "RGB"),
+    ],
+)
 def test_other_formats_equal_pillow(picture: Picture, encoded: Encoded, form: str, mode: str) -> None:
     stored = encoded(Image.fromarray(picture(33, 21)).convert(mode), form)
     np.testing.assert_array_equal(decode(stored), by_pillow(stored))
@@ -161,7 +175,16 @@ def test_pixels_without_a_defined_range_are_refused(encoded: Encoded) -> None:
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.99, 1.0])
 @pytest.mark.parametrize(
     ("form", "options"),
-    [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("GIF", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True}), ("PPM", {})],
+    [
+        ("JPEG", {}),
+        ("JPEG", {"progressive": True}),
+        ("PNG", {}),
+        ("GIF", {}),
+        ("BMP", {}),
+        ("TIFF", {}),
+        ("WEBP", {"lossless": True}),
+        ("PPM", {}),
+    ],
 )
 def test_truncated_files_are_refused(picture: Picture, encoded: Encoded, form: str, options: dict[str, object], share: float) -> None:
     stored = encoded(Image.fromarray(picture(90, 80)), form, **options)
@@ -186,7 +209,11 @@ def test_damaged_jpeg_data_is_refused(picture: Picture, encoded: Encoded) -> Non
 
 def test_harmless_irregularities_are_accepted(picture: Picture, encoded: Encoded) -> None:
     stored = encoded(Image.fromarray(picture(50, 30))).tobytes()
-    for variant in (stored + b"trailing", stored[:-2] + bytes(12) + stored[-2:], stored[:2] + b"\xff\xff" + stored[2:]):
+    for variant in (
+        stored + b"trailing",
+        stored[:-2] + bytes(12) + stored[-2:],
+        stored[:2] + b"\xff\xff" + stored[2:],
+    ):
         np.testing.assert_array_equal(decode(octets(variant)), decode(octets(stored)))
 
 
@@ -199,7 +226,7 @@ def test_harmless_irregularities_are_accepted(picture: Picture, encoded: Encoded
         (b"\xff\xd8\xff\xe0", "truncated"),
         (b"\xff\xd8\xff\xe0\0\x04ab????", "corrupt JPEG header at byte 8"),
         (b"\xff\xd8\xff\xc0\0\x0b\x08\0\0\0\x05\x01\x01\x11\0", "size of 5 x 0"),
-        (b"\xff\xd8\xff\xc0\0\x0b\x08\xff\xff\xff\xff\x01\x01\x11\0", "more than the"),
+        (b"\xff\xd8\xff\xc0\0\x0b\x08\xff\xff\xff\xff\x01\x01\x11\0", "exceed the limit of"),
     ],
 )
 def test_what_is_no_image_says_so(data: bytes, reason: str) -> None:
@@ -248,5 +275,5 @@ def test_every_image_is_opened_with_the_list_of_formats() -> None:
 
 def test_a_huge_image_of_another_format_is_refused_before_it_is_decoded(encoded: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PIXELS", 99)
-    with pytest.raises(ValueError, match="10 x 10 pixels are more"):
+    with pytest.raises(ValueError, match="10 x 10 pixels exceed"):
         decode(encoded(Image.new("L", (10, 10)), "PNG"))

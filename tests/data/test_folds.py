@@ -36,7 +36,7 @@ def test_folds_cover_every_class_once() -> None:
 
 def test_what_cannot_be_cut_is_refused() -> None:
     for classes, folds in ((3, 4), (10, 1), (0, 4)):
-        with pytest.raises(ValueError, match="cannot be cut"):
+        with pytest.raises(ValueError, match="cannot be divided"):
             fold_bounds(classes, folds)
     for model in (0, 5):
         with pytest.raises(ValueError, match="numbered 1 to 4"):

@@ -1,4 +1,5 @@
-"""Bicubic resizing: the kernel of Pillow within two grey levels, in training and testing, at all factors; what it does at hard edges."""
+"""Bicubic resizing: the kernel of Pillow within two grey levels, in training and testing, at all factors;
+what it does at hard edges."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +20,8 @@ PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 
 
 def pillow(picture: np.ndarray, width: int, height: int) -> np.ndarray:
-    """In two calls: rows before columns. In one, Pillow 13 takes the other order where that is cheaper; Pillow 12 never does."""
+    """In two calls: rows before columns. In one, Pillow 13 takes the other order where that is cheaper;
+    Pillow 12 never does."""
     rows = Image.fromarray(picture).resize((width, picture.shape[0]), Image.Resampling.BICUBIC)
     return np.asarray(rows.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
 
@@ -38,7 +40,8 @@ def psnr(difference: np.ndarray) -> float:
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:
-    """Stated bound: two grey levels, one for all but one pixel in ten thousand, PSNR above 60 dB, enlarging and shrinking up to 14 times."""
+    """Stated bound: two grey levels, one for all but one pixel in ten thousand, PSNR above 60 dB, enlarging
+    and shrinking up to 14 times."""
     input = Input(size=size, resize=None, interpolation="bicubic")
     source, out = picture(*shape), np.empty((3, size, size), np.uint8)
     for key in range(6):
@@ -77,7 +80,8 @@ def test_pixels_against_the_definition(interpolation: str, width: int, height: i
 
 
 def test_overshoot_is_clamped() -> None:
-    """Beside a hard edge the cubic filter leaves the range of the pixels; in bytes it must stay black or white, not wrap around."""
+    """Beside a hard edge the cubic filter leaves the range of the pixels; in bytes it must stay black or
+    white, not wrap around."""
     edge = np.zeros((16, 16, 3), np.uint8)
     edge[:, 8:] = 255
     enlarged = whole(edge, 64, "bicubic")

@@ -29,7 +29,15 @@ def write(directory: Path, rows: int = 700, shard_bytes: int = 2**20) -> Path:
         for row in range(rows):
             label = row * 3 // rows
             split = "train" if label < 2 else "test"
-            writer.add(payload(row), label, split, f"{names[label]}/{row:04d}.jpg", 10 + row % 5, 20 + row % 7, is_query=row % 2 == 0)
+            writer.add(
+                payload(row),
+                label,
+                split,
+                f"{names[label]}/{row:04d}.jpg",
+                10 + row % 5,
+                20 + row % 7,
+                is_query=row % 2 == 0,
+            )
         writer.finish({"dataset": "animals", "ingest": {"resize": None}})
     return directory
 
@@ -87,7 +95,10 @@ def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
     assert manifest["schema_version"] == 1
     assert manifest["dataset"] == "animals"
-    assert manifest["counts"] == {"train": {"images": 467, "classes": 2}, "test": {"images": 233, "classes": 1}}
+    assert manifest["counts"] == {
+        "train": {"images": 467, "classes": 2},
+        "test": {"images": 233, "classes": 1},
+    }
     assert manifest["shards"] == {"shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()}
 
 
@@ -146,14 +157,17 @@ def test_a_split_that_does_not_exist(written: Path) -> None:
 
 
 def test_an_image_larger_than_a_shard_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"big\.jpg takes 1\.0 MiB.*\n.*shard_mebibytes"), ShardWriter(tmp_path, ["a"], 2**20) as writer:
+    with (
+        pytest.raises(UserError, match=r"big\.jpg has 1\.0 MiB.*\n.*shard_mebibytes"),
+        ShardWriter(tmp_path, ["a"], 2**20) as writer,
+    ):
         writer.add(bytes(2**20), 0, "train", "big.jpg", 1, 1)
 
 
 def test_a_class_in_two_splits_is_refused(tmp_path: Path) -> None:
     with ShardWriter(tmp_path, ["a"], 2**20) as writer:
         writer.add(b"1", 0, "train", "1.jpg", 1, 1)
-        with pytest.raises(ValueError, match="class 0 is in split 'train', row says 'test'"):
+        with pytest.raises(ValueError, match="the row has split 'test', class 0 has split 'train'"):
             writer.add(b"2", 0, "test", "2.jpg", 1, 1)
 
 
@@ -166,8 +180,16 @@ class TestGroupsBoxesAndExtras:
             writer.add(b"0", 0, "train", "0.jpg", 9, 9, group="hymenoptera")
             writer.add(b"1", 1, "test", "1.jpg", 9, 9, box=(-0.5, 1.25, 10.0, 8.0))
             writer.add(b"2", 1, "test", "2.jpg", 9, 9, group="", box=None)
-            pq.write_table(pa.table({"query": [1], "easy": pa.array([[2]], pa.list_(pa.int64()))}), directory / "ground_truth.parquet")
-            writer.finish({"dataset": "queries", "extras": {"ground_truth.parquet": sha256_of(directory / "ground_truth.parquet")}})
+            pq.write_table(
+                pa.table({"query": [1], "easy": pa.array([[2]], pa.list_(pa.int64()))}),
+                directory / "ground_truth.parquet",
+            )
+            writer.finish(
+                {
+                    "dataset": "queries",
+                    "extras": {"ground_truth.parquet": sha256_of(directory / "ground_truth.parquet")},
+                }
+            )
         return directory
 
     def test_they_come_back(self, queries: Path) -> None:
@@ -226,13 +248,13 @@ class TestDamage:
         return write(tmp_path / "animals", rows=30)
 
     def test_no_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"(?s)holds no shards.*dvc repro ingest@nothing"):
+        with pytest.raises(UserError, match=r"(?s)contains no shards.*dvc repro ingest@nothing"):
             Shards(tmp_path / "nothing")
 
     def test_another_schema_version(self, shards: Path) -> None:
         manifest = json.loads((shards / "manifest.json").read_text())
         (shards / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 7}))
-        with pytest.raises(UserError, match=r"(?s)schema version 7, this code reads 1.*dvc repro -f ingest@animals"):
+        with pytest.raises(UserError, match=r"(?s)schema version 7, expected 1.*dvc repro -f ingest@animals"):
             Shards(shards)
 
     def test_a_missing_shard(self, shards: Path) -> None:
@@ -243,13 +265,16 @@ class TestDamage:
     def test_a_shortened_shard(self, shards: Path) -> None:
         path = shards / "shard-00000.arrow"
         path.write_bytes(path.read_bytes()[:-8])
-        with pytest.raises(UserError, match=r"(?s)shard-00000.arrow has [\d,]+ bytes, its manifest says [\d,]+.*ingest@animals"):
+        with pytest.raises(
+            UserError,
+            match=r"(?s)shard-00000.arrow has [\d,]+ bytes, the manifest lists [\d,]+.*ingest@animals",
+        ):
             Shards(shards)
 
     def test_a_shard_with_another_end(self, shards: Path) -> None:
         path = shards / "shard-00000.arrow"
         path.write_bytes(path.read_bytes()[:-6] + b"123456")
-        with pytest.raises(UserError, match="does not end as an Arrow file"):
+        with pytest.raises(UserError, match="lacks the end marker of an Arrow file"):
             Shards(shards)
 
     def test_one_changed_byte_is_found_by_its_hash(self, shards: Path) -> None:
@@ -259,7 +284,10 @@ class TestDamage:
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
         found = hashlib.sha256(content).hexdigest()
-        with pytest.raises(UserError, match=rf"(?s)shard-00000.arrow has sha256 {found}, its manifest says {expected}.*dvc repro -f ingest@animals"):
+        with pytest.raises(
+            UserError,
+            match=rf"(?s)shard-00000.arrow has sha256 {found}, the manifest lists {expected}.*dvc repro -f ingest@animals",
+        ):
             Shards(shards, verify=True)
 
     def test_a_changed_index_is_found_by_its_hash(self, shards: Path) -> None:

@@ -1,4 +1,5 @@
-"""Augmentation: all chance from the key, the field's distribution, and pixels within a grey level of Pillow's."""
+"""Augmentation: all chance from the key, the field's distribution, and pixels within a grey level of
+Pillow's."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +33,13 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
 def test_splitmix_gives_the_published_sequence() -> None:
     """First outputs of the reference C code for the state 1234567."""
     numbers = SplitMix64(1234567)
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    published = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert [numbers.uniform() for _ in range(5)] == [(value >> 11) / 2**53 for value in published]
 
 
@@ -48,7 +55,8 @@ def test_uniform_numbers_fill_their_range() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (90, 120), (64, 64)])
 def test_crop_distribution(width: int, height: int) -> None:
-    """Area share uniform and log-ratio uniform and independent where the box fits; boxes inside, positions reaching both borders."""
+    """Area share uniform and log-ratio uniform and independent where the box fits; boxes inside, positions
+    reaching both borders."""
     input = Input(size=64, resize=None, crop_scale=(0.1, 0.3))
     boxes = np.array([random_crop(width, height, SplitMix64(key), input) for key in range(3000)])
     left, top, box_width, box_height = boxes.T
@@ -69,7 +77,13 @@ def test_crop_distribution(width: int, height: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "box"), [(1000, 10, (493, 0, 13, 10)), (10, 1000, (0, 493, 10, 13)), (1, 1, (0, 0, 1, 1)), (300, 1, (149, 0, 1, 1))]
+    ("width", "height", "box"),
+    [
+        (1000, 10, (493, 0, 13, 10)),
+        (10, 1000, (0, 493, 10, 13)),
+        (1, 1, (0, 0, 1, 1)),
+        (300, 1, (149, 0, 1, 1)),
+    ],
 )
 def test_extreme_shapes_fall_back_to_the_centre(width: int, height: int, box: tuple[int, int, int, int]) -> None:
     assert random_crop(width, height, SplitMix64(3), Input(crop_scale=(0.9, 1.0))) == box
@@ -98,7 +112,8 @@ def test_augmentation_depends_on_the_key_alone(picture: Picture) -> None:
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:
-    """Stated bound: no pixel is off by more than one grey level, and the PSNR is above 60 dB, enlarging and shrinking up to 14 times."""
+    """Stated bound: no pixel is off by more than one grey level, and the PSNR is above 60 dB, enlarging and
+    shrinking up to 14 times."""
     input = Input(size=size, resize=None)
     source = picture(*shape)
     for key in range(6):

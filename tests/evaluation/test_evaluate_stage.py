@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,17 +13,22 @@ import pytest
 
 from pipeline.data.embeddings import read, write
 from pipeline.evaluation.clustering import nmi
-from pipeline.evaluation.evaluate import Extent, Sides, evaluate
+from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.metrics import Rows, quick_metrics
 from pipeline.evaluation.protocol import Protocol
-from pipeline.index.approximate import Hnsw, Ivf, IvfPq, load
+from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
 from stages.evaluate import run
 from tests.oracles import retrieval as oracle
+from tests.resolved import write_resolved
 
-PARAMS = "evaluate: {recall_at: [1, 2, 4], bootstrap: 100, confidence: 0.9, seed: 3}\n"
+SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "bootstrap": 100, "confidence": 0.9, "seed": 3}
 NAME = Path("parts/gsp/0")
+
+
+def configure(project: Path, **changes: Any) -> None:
+    write_resolved(project, "evaluate", "parts", "gsp", evaluate=SETTINGS | changes)
 
 
 def embed(labels: np.ndarray, noise: float, seed: int) -> np.ndarray:
@@ -35,10 +41,15 @@ def embed(labels: np.ndarray, noise: float, seed: int) -> np.ndarray:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with exported embeddings: 16 classes of 6 images and 3 of one image, ids from 1000."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(PARAMS)
+    configure(tmp_path)
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
     for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
-        write(tmp_path / "data/embeddings" / NAME / f"{name}.arrow", np.arange(1000, 1099), labels, embed(labels, noise, 1))
+        write(
+            tmp_path / "data/embeddings" / NAME / f"{name}.arrow",
+            np.arange(1000, 1099),
+            labels,
+            embed(labels, noise, 1),
+        )
     return tmp_path
 
 
@@ -66,11 +77,24 @@ def test_per_query_results(project: Path) -> None:
     run("parts", "gsp", 0)
     directory = project / "data/evaluation" / NAME
     assert sorted(path.name for path in directory.iterdir()) == [
-        "neighbours.parquet", "protocol.json", "queries-last.parquet", "queries-untrained.parquet", "queries.parquet",
-    ]  # fmt: skip
+        "neighbours.parquet",
+        "protocol.json",
+        "queries-last.parquet",
+        "queries-untrained.parquet",
+        "queries.parquet",
+    ]
     queries, neighbours = (pq.read_table(directory / f"{name}.parquet") for name in ("queries", "neighbours"))
     recalls = [f"recall_at_{k}" for k in (1, 2, 4)]
-    assert queries.column_names == ["row_id", "label", "relevant", *recalls, "r_precision", "ap_at_r", "ap", "first_positive"]
+    assert queries.column_names == [
+        "row_id",
+        "label",
+        "relevant",
+        *recalls,
+        "r_precision",
+        "ap_at_r",
+        "ap",
+        "first_positive",
+    ]
     assert queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == list(range(1000, 1099))
     assert all(queries[name].null_count == 3 for name in ("recall_at_1", "r_precision", "ap_at_r", "ap", "first_positive"))
     labels = queries["label"].to_pylist()
@@ -85,7 +109,7 @@ def test_per_query_results(project: Path) -> None:
 
 
 def test_every_network_leaves_the_results_of_single_queries_that_its_metrics_average(project: Path) -> None:
-    (project / "params.yaml").write_text(PARAMS.replace("}\n", ", reduce: {dim: 4, whiten: none}}\n"))
+    configure(project, reduce={"dim": 4, "whiten": "none"})
     labels = np.repeat(np.arange(30, 40), 5)
     write(project / "data/embeddings" / NAME / "train.arrow", np.arange(50), labels, embed(labels, 0.2, 2))
     run("parts", "gsp", 0)
@@ -114,7 +138,14 @@ def test_sides_of_the_data_set_are_kept(project: Path) -> None:
     labels = np.repeat(np.arange(8), 4)
     is_query = np.arange(32) % 4 == 0
     for name in ("test", "test-last", "test-untrained"):
-        write(project / "data/embeddings" / NAME / f"{name}.arrow", np.arange(32), labels, embed(labels, 0.1, 2), is_query, ~is_query)
+        write(
+            project / "data/embeddings" / NAME / f"{name}.arrow",
+            np.arange(32),
+            labels,
+            embed(labels, 0.1, 2),
+            is_query,
+            ~is_query,
+        )
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     assert (metrics["queries"], metrics["gallery"], metrics["recall_at_1"]) == (8, 24, 1.0)
@@ -126,7 +157,7 @@ def test_sides_of_the_data_set_are_kept(project: Path) -> None:
 def test_models_of_other_rows_are_refused(project: Path) -> None:
     labels = np.repeat(np.arange(16), 6)
     write(project / "data/embeddings" / NAME / "test-last.arrow", np.arange(96), labels, embed(labels, 0.1, 2))
-    with pytest.raises(UserError, match="last model was not shown the same rows"):
+    with pytest.raises(UserError, match="network last have other rows"):
         run("parts", "gsp", 0)
     assert not (project / "data/metrics").exists()
     assert not (project / "data/evaluation").exists()
@@ -161,7 +192,14 @@ def test_evaluation_imports_no_torch(project: Path) -> None:
         "assert 'faiss' in sys.modules; print([m for m in ('torch', 'ray', 'timm') if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=project, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=project,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
     assert "evaluate: selected: 96/96 queries" in done.stderr  # three have nothing to find
@@ -201,7 +239,10 @@ def test_what_is_measured_beside(project: Path) -> None:
 def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
     labels = np.repeat(np.arange(5), 6)
     rows = Rows(np.arange(30), labels, embed(labels, 0.4, 5))
-    both, parts = Sides(rows, rows), Sides(Rows(*(column[:20] for column in rows)), Rows(*(column[10:] for column in rows)))
+    both, parts = (
+        Sides(rows, rows),
+        Sides(Rows(*(column[:20] for column in rows)), Rows(*(column[10:] for column in rows))),
+    )
     protocol = Protocol("test", (1,), 10, 0.9, 0)
     wanted = Extent(full_ranking=False, nmi=True)
     order = np.r_[10:30, 0:10]  # the gallery, then what only asks
@@ -209,39 +250,37 @@ def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
     assert evaluate(both, {}, protocol, wanted)[0]["nmi"] == round(nmi(rows.embedding, labels, 0), 10)
 
 
-@pytest.mark.parametrize("setting", ["{kind: ivf, lists: 4, probes: 4}", "{kind: hnsw, search_width: 99}"])
-def test_an_approximate_index_is_measured_beside_exact_search_and_kept(project: Path, setting: str) -> None:
-    (project / "params.yaml").write_text(PARAMS.replace("}\n", f", approximate: {setting}, approximate_sample: 50}}\n"))
+@pytest.mark.parametrize("setting", [{"kind": "ivf", "lists": 4, "probes": 4}, {"kind": "hnsw", "search_width": 99}])
+def test_an_approximate_index_is_measured_beside_exact_search(project: Path, setting: dict[str, Any]) -> None:
+    configure(project, approximate=setting, approximate_sample=50)
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     for name in ("recall_at_1", "recall_at_4", "r_precision", "map_at_r"):
         assert metrics[f"approximate_{name}"] == pytest.approx(metrics[name], abs=1e-9), "an index that looks everywhere"
     assert metrics["approximate_search_recall_at_1"] == metrics["approximate_search_recall_at_10"] == 1.0
     assert metrics["approximate_protocol"] != metrics["protocol"]
-    rows = read(project / "data/embeddings" / NAME / "test.arrow")
-    kind = Ivf(lists=4, probes=4) if "ivf" in setting else Hnsw(search_width=99)
-    index = load(project / "data/evaluation" / NAME / "index", rows.embedding, rows.row_id, kind)
-    assert index.engine.ntotal == 99
     found, exact = (pq.read_table(project / "data/evaluation" / NAME / f"queries{end}.parquet") for end in ("-approximate", ""))
     assert found.drop_columns(["first_positive"]).equals(exact.drop_columns(["ap", "first_positive"]))
     assert metrics["approximate_map_at_r_low"] == pytest.approx(metrics["map_at_r_low"], abs=1e-9)
 
 
-@pytest.mark.parametrize("refine", ["null", "300"])
-def test_an_index_of_codes_is_measured_and_kept(project: Path, refine: str) -> None:
+@pytest.mark.parametrize("refine", [None, 300])
+def test_an_index_of_codes_is_measured(project: Path, refine: int | None) -> None:
     labels = np.repeat(np.arange(50), 6)
     for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
-        write(project / "data/embeddings" / NAME / f"{name}.arrow", np.arange(300), labels, embed(labels, noise, 1))
-    setting = f"{{kind: ivf_pq, lists: 4, probes: 4, code_bytes: 2, refine: {refine}}}"
-    (project / "params.yaml").write_text(PARAMS.replace("}\n", f", approximate: {setting}, approximate_sample: 300}}\n"))
+        write(
+            project / "data/embeddings" / NAME / f"{name}.arrow",
+            np.arange(300),
+            labels,
+            embed(labels, noise, 1),
+        )
+    setting = {"kind": "ivf_pq", "lists": 4, "probes": 4, "code_bytes": 2, "refine": refine}
+    configure(project, approximate=setting, approximate_sample=300)
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     assert metrics["approximate_protocol"] != metrics["protocol"]
-    assert (metrics["approximate_search_recall_at_10"] == 1) is (refine == "300")
-    assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == "300")
-    rows = read(project / "data/embeddings" / NAME / "test.arrow")
-    kind = IvfPq(lists=4, probes=4, code_bytes=2, refine=None if refine == "null" else 300)
-    assert load(project / "data/evaluation" / NAME / "index", rows.embedding, rows.row_id, kind).engine.ntotal == 300
+    assert (metrics["approximate_search_recall_at_10"] == 1) is (refine == 300)
+    assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == 300)
 
 
 def test_numbers_of_several_scales_have_a_protocol_of_their_own(project: Path) -> None:
@@ -262,7 +301,12 @@ def test_numbers_of_several_scales_have_a_protocol_of_their_own(project: Path) -
 
 def test_the_best_iterate_on_test_stands_apart(project: Path) -> None:
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
-    write(project / "data/embeddings" / NAME / "test-best.arrow", np.arange(1000, 1099), labels, embed(labels, 0.05, 1))
+    write(
+        project / "data/embeddings" / NAME / "test-best.arrow",
+        np.arange(1000, 1099),
+        labels,
+        embed(labels, 0.05, 1),
+    )
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     assert metrics["best_on_test_map_at_r"] > metrics["map_at_r"]

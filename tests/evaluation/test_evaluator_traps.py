@@ -1,4 +1,5 @@
-"""Embeddings and data sets on which evaluators in use report a wrong number: the true value here, and theirs re-enacted beside it.
+"""Embeddings and data sets on which evaluators in use report a wrong number: the true value here, and theirs
+re-enacted beside it.
 
 docs/metrics.md prints this table.
 """
@@ -30,14 +31,22 @@ def recall_at_1(queries: Rows, gallery: Rows, engine: Engine) -> float:
     return averages(per_query(queries, gallery, (1,), engine=engine))["recall_at_1"]
 
 
-# All embeddings equal -------------------------------------------------------------------------------------------------------------------
+# All embeddings equal
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_collapsed_network_is_chance_query_against_gallery(engine: Engine) -> None:
     """500 queries, 1,000 gallery rows, 100 classes: 0.010. Counting strictly better negatives gives 1.000."""
     point = unit(np.ones((1, 16)))
     labels, wanted = np.arange(1000) % 100, np.arange(500) % 100
-    assert recall_at_1(rows(np.repeat(point, 500, 0), wanted, np.arange(1000, 1500)), rows(np.repeat(point, 1000, 0), labels), engine) == 0.01
+    assert (
+        recall_at_1(
+            rows(np.repeat(point, 500, 0), wanted, np.arange(1000, 1500)),
+            rows(np.repeat(point, 1000, 0), labels),
+            engine,
+        )
+        == 0.01
+    )
     similarity = np.zeros((500, 1000))
     best_positive = np.where(wanted[:, None] == labels, similarity, -np.inf).max(axis=1)
     better = ((similarity > best_positive[:, None]) & (wanted[:, None] != labels)).sum(axis=1)
@@ -45,7 +54,8 @@ def test_a_collapsed_network_is_chance_query_against_gallery(engine: Engine) -> 
 
 
 def test_a_collapsed_network_is_chance_over_all_orders_of_ids(engine: Engine) -> None:
-    """Ties go by id, not by luck: the mean over all orders of the ids is the closed form (class size - 1) / (N - 1)."""
+    """Ties go by id, not by luck: the mean over all orders of the ids is the closed form (class size - 1) /
+    (N - 1)."""
     labels = np.array([7, 7, 7, 8, 8])
     embeddings = np.repeat(unit(np.ones((1, 3))), 5, axis=0)
     values = []
@@ -66,11 +76,13 @@ def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
         assert values["map_at_r"] < 0.01
 
 
-# Codes of few bits ----------------------------------------------------------------------------------------------------------------------
+# Codes of few bits
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_eight_bit_codes_are_chance(engine: Engine) -> None:
-    """2,000 random codes of 8 bits, 100 classes of 20: 0.010. Dropping the first neighbour as "the query" gives 0.1 and more."""
+    """2,000 random codes of 8 bits, 100 classes of 20: 0.010. Dropping the first neighbour as "the query"
+    gives 0.1 and more."""
     generator = np.random.default_rng(0)
     codes, labels = np.sign(generator.standard_normal((2000, 8))), np.arange(2000) % 100
     products = (codes @ codes.T).astype(np.int64)
@@ -84,12 +96,14 @@ def test_eight_bit_codes_are_chance(engine: Engine) -> None:
     assert abs(value - 19 / 1999) < 0.01
 
 
-# Padded sets ----------------------------------------------------------------------------------------------------------------------------
+# Padded sets
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_rows_that_a_sampler_repeated_are_refused(engine: Engine) -> None:
-    """2,001 classes of one image padded to a multiple of 4 by copies of the first three: the copies would be 6 free hits (0.30%). An id
-    occurs once, so the copies are noticed; without them no query has anything to find."""
+    """2,001 classes of one image padded to a multiple of 4 by copies of the first three: the copies would be
+    6 free hits (0.30%). An id occurs once, so the copies are noticed; without them no query has anything to
+    find."""
     embeddings, ids = unit(np.random.default_rng(0).standard_normal((2001, 8))), np.arange(2001)
     padded = np.concatenate([ids, ids[:3]])
     similarity = (embeddings[padded].astype(np.float64) @ embeddings[padded].T.astype(np.float64)).astype(np.float32)
@@ -102,12 +116,13 @@ def test_rows_that_a_sampler_repeated_are_refused(engine: Engine) -> None:
         averages(per_query(rows(embeddings, ids), rows(embeddings, ids), (1,), engine=engine))
 
 
-# Query and gallery sets -----------------------------------------------------------------------------------------------------------------
+# Query and gallery sets
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_query_and_gallery_have_one_id_space(engine: Engine) -> None:
-    """In-Shop's queries and gallery, both counted from 0: masking equal positions hides the one right answer of each query (0 instead of 1).
-    Ids of one space keep them apart."""
+    """In-Shop's queries and gallery, both counted from 0: masking equal positions hides the one right answer
+    of each query (0 instead of 1). Ids of one space keep them apart."""
     labels, embeddings = np.arange(30), np.eye(30, dtype=np.float32)
     masked = np.where(np.eye(30, dtype=bool), -np.inf, embeddings @ embeddings.T)
     assert (labels[masked.argmax(axis=1)] == labels).mean() == 0.0
@@ -116,11 +131,13 @@ def test_query_and_gallery_have_one_id_space(engine: Engine) -> None:
     assert averages(result) == {"recall_at_1": 1.0, "r_precision": 1.0, "map_at_r": 1.0}
 
 
-# Queries with nothing to find -----------------------------------------------------------------------------------------------------------
+# Queries with nothing to find
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_queries_without_positives_are_left_out_and_counted(engine: Engine) -> None:
-    """Half of the queries have no positive: 1.0 of those that have one, and 20 counted; 0.5 where they count as misses."""
+    """Half of the queries have no positive: 1.0 of those that have one, and 20 counted; 0.5 where they count
+    as misses."""
     labels = np.concatenate([np.repeat(np.arange(10), 2), np.arange(100, 120)])
     embeddings = unit(np.concatenate([np.eye(10)[np.repeat(np.arange(10), 2)], np.random.default_rng(0).standard_normal((20, 10))]))
     result = per_query(rows(embeddings, labels), rows(embeddings, labels), (1,), engine=engine)
@@ -131,7 +148,8 @@ def test_queries_without_positives_are_left_out_and_counted(engine: Engine) -> N
         quick_metrics(embeddings[20:], labels[20:])
 
 
-# One ranking, many "mAP"s ---------------------------------------------------------------------------------------------------------------
+# One ranking, many "mAP"s
+# ----------------------------------------------------------------------------------------------------
 
 HITS = [True, False, True, False, False]  # three relevant rows, two of them in the list
 
@@ -147,8 +165,9 @@ def test_hits_1_0_1_0_0_with_three_relevant() -> None:
 
 
 def test_what_others_call_map_on_the_same_hits() -> None:
-    """0.833 divided by the hits in the list (OML 4.0 map@5; torchmetrics, which is shown no third), 0.528 by trapezoids (revisited Oxford and
-    Paris, R = 3), 0.556 divided by R. Precision at 5 is 0.40, OML's 0.667 (divided by min(5, R))."""
+    """0.833 divided by the hits in the list (OML 4.0 map@5; torchmetrics, which is shown no third), 0.528 by
+    trapezoids (revisited Oxford and Paris, R = 3), 0.556 divided by R. Precision at 5 is 0.40, OML's 0.667
+    (divided by min(5, R))."""
     found = sum(HITS)
     assert oracle.average_precision(HITS) == pytest.approx((1 + 2 / 3) / found, abs=1e-15)
     assert oracle.average_precision(HITS) == pytest.approx(0.8333, abs=5e-5)

@@ -1,4 +1,5 @@
-"""The evaluate stage on a landmark set: each benchmark by its own ground truth among its own images, reduced embeddings beside whole ones."""
+"""The evaluate stage on a landmark set: each benchmark by its own ground truth among its own images, reduced
+embeddings beside whole ones."""
 
 import json
 from pathlib import Path
@@ -8,22 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 
 from pipeline.data.embeddings import read, write
-from pipeline.evaluation.evaluate import Sides, evaluate
+from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.reduction import apply, load
+from pipeline.evaluation.reduction import Reduction, apply
+from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from stages.evaluate import run
 from tests.oracles import reduction as reduction_oracle
 from tests.oracles import revisited as oracle
+from tests.resolved import write_resolved
 
 NAME = Path("landmarks/irt_r/0")
 LEVELS, PRECISION_AT, DIM = ("easy", "medium", "hard"), (1, 5, 10), 10
-PARAMS = "evaluate: {{recall_at: [1], bootstrap: 80, confidence: 0.9, seed: 3, reduce: {reduce}}}\n"
-# roxford: rows 100-139, its queries 110, 121, 133; rparis: 140-169, its queries 141, 150. One query has nothing easy, one nothing at all.
+SETTINGS: dict[str, Any] = {"recall_at": [1], "bootstrap": 80, "confidence": 0.9, "seed": 3}
+# roxford: rows 100-139, its queries 110, 121, 133; rparis: 140-169, its queries 141, 150. One query has
+# nothing easy, one nothing at all.
 TRUTH: list[dict[str, Any]] = [
     {"benchmark": "roxford5k", "query": 121, "easy": [100, 104, 135], "hard": [101, 139], "junk": [102, 120]},
     {"benchmark": "roxford5k", "query": 110, "easy": [], "hard": [130, 131, 132], "junk": []},
@@ -31,6 +36,11 @@ TRUTH: list[dict[str, Any]] = [
     {"benchmark": "rparis6k", "query": 150, "easy": [160], "hard": [140, 161], "junk": [159]},
     {"benchmark": "rparis6k", "query": 141, "easy": [142, 143], "hard": [169], "junk": [144, 145, 146]},
 ]
+
+
+def configure(project: Path, *cell: str, **changes: Any) -> None:
+    dataset, method = cell or NAME.parts[:2]
+    write_resolved(project, "evaluate", dataset, method, evaluate=SETTINGS | changes)
 
 
 def unit(count: int, seed: int) -> np.ndarray:
@@ -41,7 +51,7 @@ def unit(count: int, seed: int) -> np.ndarray:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(PARAMS.format(reduce="null"))
+    configure(tmp_path)
     folder = tmp_path / "data/embeddings" / NAME
     ids, asks = np.arange(100, 170), np.isin(np.arange(100, 170), [row["query"] for row in TRUTH])
     for seed, name in enumerate(("test", "test-last", "test-untrained")):
@@ -49,7 +59,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(folder / "train.arrow", np.arange(100), np.repeat(np.arange(10), 10), unit(100, 9))
     pq.write_table(pa.Table.from_pylist(TRUTH), folder / "ground_truth.parquet")
     pairs = np.random.default_rng(1).permutation(100)[:80].reshape(40, 2)
-    pq.write_table(pa.table({"split": ["train"] * 30 + ["validation"] * 10, "query": pairs[:, 0], "positive": pairs[:, 1]}), folder / "pairs.parquet")
+    pq.write_table(
+        pa.table({"split": ["train"] * 30 + ["validation"] * 10, "query": pairs[:, 0], "positive": pairs[:, 1]}),
+        folder / "pairs.parquet",
+    )
     return tmp_path
 
 
@@ -93,8 +106,12 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
     run("landmarks", "irt_r", 0)
     directory = project / "data/evaluation" / NAME
     assert sorted(path.name for path in directory.iterdir()) == [
-        "neighbours.parquet", "protocol.json", "queries-last.parquet", "queries-untrained.parquet", "queries.parquet",
-    ]  # fmt: skip
+        "neighbours.parquet",
+        "protocol.json",
+        "queries-last.parquet",
+        "queries-untrained.parquet",
+        "queries.parquet",
+    ]
     queries, neighbours = (pq.read_table(directory / f"{name}.parquet") for name in ("queries", "neighbours"))
     assert queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == [row["query"] for row in TRUTH]
     assert queries["benchmark"].to_pylist() == [row["benchmark"] for row in TRUTH]
@@ -111,10 +128,10 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
 def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) -> None:
     run("landmarks", "irt_r", 0)
     whole = metrics()
-    (project / "params.yaml").write_text(PARAMS.format(reduce=f"{{dim: 4, whiten: {whiten}}}"))
+    configure(project, reduce={"dim": 4, "whiten": whiten})
     run("landmarks", "irt_r", 0)
     found = metrics()
-    reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
+    reduction = Reduction(**load_file(project / "data/evaluation" / NAME / "reduction.safetensors"))
     reduced = apply(reduction, read(project / "data/embeddings" / NAME / "test.arrow").embedding)
     assert reduced.shape == (70, 4)
     for name, value in expected(reduced, "reduced_").items():
@@ -143,15 +160,15 @@ def test_category_sets_can_be_reduced_too(project: Path) -> None:
         (folder / f"{name}.parquet").unlink()
     for seed, name in enumerate(("test", "test-last", "test-untrained")):
         write(folder / f"{name}.arrow", np.arange(100, 170), np.arange(70) // 5, unit(70, seed))
-    (project / "params.yaml").write_text(PARAMS.format(reduce="{dim: 4}"))
+    configure(project, reduce={"dim": 4})
     run("landmarks", "irt_r", 0)
     rows = read(folder / "test.arrow")
-    reduction = load(project / "data/evaluation" / NAME / "reduction.safetensors")
+    reduction = Reduction(**load_file(project / "data/evaluation" / NAME / "reduction.safetensors"))
     smaller = Rows(rows.row_id, rows.label, apply(reduction, rows.embedding))
     alone, _ = evaluate(Sides(smaller, smaller), {}, Protocol("test", (1,), 80, 0.9, 3))
     for name in ("recall_at_1", "map_at_r", "r_precision", "map", "map_at_r_low"):
         assert metrics()[f"reduced_{name}"] == alone[name]
-    (project / "params.yaml").write_text(PARAMS.format(reduce="{dim: 4, whiten: pairs}"))
+    configure(project, reduce={"dim": 4, "whiten": "pairs"})
     with pytest.raises(UserError, match="has no table of matching images"):
         run("landmarks", "irt_r", 0)
 
@@ -166,9 +183,9 @@ def test_what_does_not_fit_is_refused() -> None:
     asks = np.isin(ids, [row["query"] for row in TRUTH])
     good = sides(ids, np.repeat([7, 8], [40, 30]), asks)
     table = pa.Table.from_pylist(TRUTH)
-    with pytest.raises(UserError, match="last model was not shown the same rows"):
+    with pytest.raises(UserError, match="network last have other rows"):
         evaluate_landmarks(good, {"last": sides(ids + 1, np.repeat([7, 8], [40, 30]), asks)}, table, protocol)
-    with pytest.raises(UserError, match="ground truth of roxford5k names query 99"):
+    with pytest.raises(UserError, match="lack query 99 of the ground truth of roxford5k"):
         evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"query": 99}]), protocol)
     with pytest.raises(UserError, match="queries of roxford5k have 2 labels"):
         evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0], TRUTH[3] | {"benchmark": "roxford5k"}]), protocol)
@@ -178,5 +195,9 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_the_protocol_has_a_hash_that_follows_its_words() -> None:
     one = LandmarkProtocol("test", 10, 0.9, 0)
-    others = [LandmarkProtocol("test", 11, 0.9, 0), LandmarkProtocol("test", 10, 0.9, 0, "reduced"), LandmarkProtocol("test", 10, 0.9, 0, easy="all")]
+    others = [
+        LandmarkProtocol("test", 11, 0.9, 0),
+        LandmarkProtocol("test", 10, 0.9, 0, "reduced"),
+        LandmarkProtocol("test", 10, 0.9, 0, easy="all"),
+    ]
     assert len({one.hash(), *(other.hash() for other in others)}) == 4

@@ -1,10 +1,11 @@
-"""Other libraries where they define the same thing, on rankings without ties: pytorch-metric-learning, torchmetrics, scikit-learn, FAISS."""
+"""Other libraries where they define the same thing, on rankings without ties: pytorch-metric-learning,
+torchmetrics, scikit-learn, FAISS."""
 
 import numpy as np
 import pytest
 
 from pipeline.evaluation.metrics import PerQuery, Rows, per_query, quick_metrics
-from pipeline.evaluation.search import exact_search
+from pipeline.index.exact import exact_search
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -35,7 +36,9 @@ def test_pytorch_metric_learning(dim: int) -> None:
 
     embeddings, labels = clusters(900, 120, dim, 0.5)
     calculator = AccuracyCalculator(
-        include=("precision_at_1", "r_precision", "mean_average_precision_at_r"), k="max_bin_count", device=torch.device("cpu")
+        include=("precision_at_1", "r_precision", "mean_average_precision_at_r"),
+        k="max_bin_count",
+        device=torch.device("cpu"),
     )
     theirs = calculator.get_accuracy(torch.from_numpy(embeddings), torch.from_numpy(labels), ref_includes_query=True)
     ours = quick_metrics(embeddings, labels)
@@ -59,13 +62,18 @@ def test_scikit_learn_average_precision() -> None:
 
 
 def test_torchmetrics_one_query_at_a_time() -> None:
-    """Average precision, R-precision and hit rate, of scores made positive: it takes whatever scores 0 or less for irrelevant."""
+    """Average precision, R-precision and hit rate, of scores made positive: it takes whatever scores 0 or
+    less for irrelevant."""
     import torch
 
     from pipeline.models.torchvision_guard import ensure_torchvision
 
     ensure_torchvision()  # which torchmetrics imports
-    from torchmetrics.functional.retrieval import retrieval_average_precision, retrieval_hit_rate, retrieval_r_precision
+    from torchmetrics.functional.retrieval import (
+        retrieval_average_precision,
+        retrieval_hit_rate,
+        retrieval_r_precision,
+    )
 
     embeddings, labels = clusters(200, 30, 24, 0.5)
     result = whole(embeddings, labels)
@@ -87,7 +95,10 @@ def test_faiss_contrib_takes_the_lists_up_to_draws() -> None:
     from faiss.contrib.evaluation import check_ref_knn_with_draws
 
     generator = np.random.default_rng(0)
-    gallery, queries = unit(np.sign(generator.standard_normal((400, 9)))), unit(np.sign(generator.standard_normal((50, 9))))
+    gallery, queries = (
+        unit(np.sign(generator.standard_normal((400, 9)))),
+        unit(np.sign(generator.standard_normal((50, 9)))),
+    )
     found, similarities = exact_search(queries, np.arange(1000, 1050), gallery, np.arange(400), 12)
     products = queries.astype(np.float64) @ gallery.T.astype(np.float64)
     reference = np.argsort(-products, axis=1, kind="stable")[:, :12]

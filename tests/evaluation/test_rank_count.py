@@ -1,4 +1,5 @@
-"""Counted ranks against the definition: ties, near ties, every way through a tile, any tile and block, bounded memory."""
+"""Counted ranks against the definition: ties, near ties, every way through a tile, any tile and block,
+bounded memory."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -73,7 +74,8 @@ def test_is_the_definition(name: str, classes: int) -> None:
 
 @pytest.mark.parametrize("name", galleries())
 def test_every_way_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Picked out, sorted, exact: each forced on every tile, in tiles of about 8 x 12, gives the definition."""
+    """Picked out, sorted, exact: each forced on every tile, in tiles of about 8 x 12, gives the
+    definition."""
     rows = table(galleries()[name], 9)
     expected = slow(rows, rows)
     monkeypatch.setattr(rank_count, "BLOCK", 8)
@@ -100,7 +102,11 @@ def test_what_makes_a_tile_exact() -> None:
     calls = []
     exact = rank_count._Block._exact
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_count._Block, "_exact", lambda self, columns, own: (calls.append(columns), exact(self, columns, own)))
+        patch.setattr(
+            rank_count._Block,
+            "_exact",
+            lambda self, columns, own: (calls.append(columns), exact(self, columns, own)),
+        )
         rows = table(gaussian(300, 16), 40)
         count(rows, rows)
         assert not calls
@@ -111,7 +117,8 @@ def test_what_makes_a_tile_exact() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_near_ties_are_decided_in_float64(seed: int) -> None:
-    """Rows a few units in the last place apart: products in float32 rank many of them wrongly, counting ranks none of them so."""
+    """Rows a few units in the last place apart: products in float32 rank many of them wrongly, counting ranks
+    none of them so."""
     generator = np.random.default_rng(seed)
     base = gaussian(4, 48, seed)[generator.integers(4, size=80)]
     rows = table((base * (1 + generator.integers(-3, 4, base.shape) * 2.0**-23)).astype(np.float32), 8, seed)
@@ -146,13 +153,14 @@ def test_threads_change_nothing_but_time(monkeypatch: pytest.MonkeyPatch) -> Non
         taken.append([(block.queries.tolist(), block.ranks.tolist()) for block in rank_blocks(*rows, *rows)])
     assert taken[0] == taken[1]
     assert len(taken[0]) > 8
-    monkeypatch.setattr(rank_count._Block, "_own", lambda self, columns: 1 / 0)
+    monkeypatch.setattr(rank_count._Block, "_members", lambda self, columns: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         count(rows, rows)
 
 
 def test_order_of_rows_and_turns_of_the_space_change_nothing() -> None:
-    """Exchanged and mirrored axes leave every product as it is; a turn in general leaves rankings without near ties."""
+    """Exchanged and mirrored axes leave every product as it is; a turn in general leaves rankings without
+    near ties."""
     generator = np.random.default_rng(3)
     embeddings, labels = gaussian(250, 10), generator.integers(0, 30, 250)
     rows = (embeddings, np.arange(250), labels)
@@ -216,7 +224,7 @@ def test_rows_that_cannot_be_ranked_are_named() -> None:
     rows = (gaussian(6, 4), np.arange(6), np.zeros(6, np.int64))
     with pytest.raises(UserError, match="Row id 3 occurs twice"):
         count(rows, (rows[0], np.array([0, 3, 2, 3, 4, 5]), rows[2]))
-    with pytest.raises(UserError, match="Row id 2 has one label as a query and another in the gallery"):
+    with pytest.raises(UserError, match="Row id 2 has different labels as a query and in the gallery"):
         count(rows, (*rows[:2], np.array([0, 0, 1, 0, 0, 0])))
     broken = rows[0].copy()
     broken[4, 1] = np.inf

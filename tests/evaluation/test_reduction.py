@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file
 from sklearn.decomposition import PCA
 
 from pipeline.evaluation import reduction
-from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, load, save
+from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
 from pipeline.runtime.errors import UserError
 from tests.oracles import reduction as oracle
 
@@ -57,7 +57,8 @@ def matching(rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_supervised_whitening_is_the_definition() -> None:
-    """Differences of pairs have covariance one, projections are uncorrelated and descend; this fixes P up to signs."""
+    """Differences of pairs have covariance one, projections are uncorrelated and descend; this fixes P up to
+    signs."""
     x, pairs = matching(400, 7)
     ours = fit_whitening(x, pairs, 7)
     within = ours.projection @ oracle.between_pairs(x, pairs) @ ours.projection.T
@@ -71,7 +72,8 @@ def test_supervised_whitening_is_the_definition() -> None:
 
 
 def test_supervised_whitening_suppresses_what_differs_within_pairs() -> None:
-    """A direction in which matching images differ wildly and objects do not: PCA keeps it, whitening drops it."""
+    """A direction in which matching images differ wildly and objects do not: PCA keeps it, whitening drops
+    it."""
     generator = np.random.default_rng(0)
     objects = generator.standard_normal((100, 6)) * [0, 1, 1, 1, 1, 1]
     x = (np.repeat(objects, 4, axis=0) + generator.standard_normal((400, 6)) * [6, 0.1, 0.1, 0.1, 0.1, 0.1]).astype(np.float32)
@@ -114,7 +116,7 @@ def test_more_dimensions_than_there_are_is_refused() -> None:
     few = embeddings(5, 12)
     assert apply(fit_pca(few, 4), embeddings(9, 12, 1)).shape == (9, 4)
     for dim in (5, 12, 13):
-        with pytest.raises(UserError, match=f"{dim} dimensions was asked for; the training embeddings vary in 4 of their 12"):
+        with pytest.raises(UserError, match=f"vary in 4 of their 12 dimensions, so they cannot be reduced to {dim}"):
             fit_pca(few, dim)
     with pytest.raises(UserError, match="vary in 0 of their 12"):
         fit_pca(np.repeat(few[:1], 50, axis=0), 1)
@@ -133,9 +135,9 @@ def test_too_few_pairs_is_refused() -> None:
 
 def test_an_embedding_at_the_mean_has_no_direction() -> None:
     fit = Reduction(np.array([0.25, 0.5, 0.75]), np.eye(3)[:2])
-    with pytest.raises(UserError, match="row 1 is reduced to zero"):
+    with pytest.raises(UserError, match="row 1 equals the mean"):
         apply(fit, np.array([[1, 0, 0], [0.25, 0.5, 0.75]], np.float32))
-    with pytest.raises(ValueError, match="learned on 3 dimensions, the embeddings have 4"):
+    with pytest.raises(ValueError, match="3 input dimensions, the embeddings 4"):
         apply(fit, np.ones((1, 4), np.float32))
 
 
@@ -144,17 +146,9 @@ def test_files(tmp_path: Path) -> None:
     path = tmp_path / "pca.safetensors"
     save(path, fit)
     first = path.read_bytes()
-    back = load(path)
-    assert np.array_equal(back.mean, fit.mean)
-    assert np.array_equal(back.projection, fit.projection)
-    save(path, back)
+    arrays = load_file(path)
+    assert arrays.keys() == {"mean", "projection"}
+    assert np.array_equal(arrays["mean"], fit.mean)
+    assert np.array_equal(arrays["projection"], fit.projection)
+    save(path, Reduction(**arrays))
     assert path.read_bytes() == first
-    path.write_bytes(first[:-9])
-    with pytest.raises(UserError, match="cannot be read"):
-        load(path)
-    with pytest.raises(UserError, match=r"none\.safetensors cannot be read"):
-        load(tmp_path / "none.safetensors")
-    for arrays in ({"mean": fit.mean}, {**fit._asdict(), "mean": fit.mean[:-1]}, {**fit._asdict(), "mean": fit.mean * np.nan}):
-        save_file(arrays, path)
-        with pytest.raises(UserError, match="is no reduction"):
-            load(path)

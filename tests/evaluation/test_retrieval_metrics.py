@@ -1,9 +1,20 @@
-"""Metrics against the definition in pure Python, closed forms, and invariances. Traps and other libraries have files of their own."""
+"""Metrics against the definition in pure Python, closed forms, and invariances. Traps and other libraries
+have files of their own."""
 
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import Engine, PerQuery, Rows, averages, class_means, per_query, quick_metrics, ranks_of, score
+from pipeline.evaluation.metrics import (
+    Engine,
+    PerQuery,
+    Rows,
+    averages,
+    class_means,
+    per_query,
+    quick_metrics,
+    ranks_of,
+    score,
+)
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 
@@ -19,7 +30,11 @@ def rows(embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = No
 
 
 def evaluate(
-    embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = None, recall_at: tuple[int, ...] = RECALL_AT, engine: Engine = "counting"
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray | None = None,
+    recall_at: tuple[int, ...] = RECALL_AT,
+    engine: Engine = "counting",
 ) -> PerQuery:
     table = rows(embeddings, labels, ids)
     return per_query(table, table, recall_at, full_ranking=engine == "counting", engine=engine)
@@ -37,7 +52,11 @@ def test_is_the_definition(seed: int, engine: Engine) -> None:
     count = int(generator.integers(5, 41))
     labels = generator.integers(0, max(2, count // int(generator.integers(2, 6))), count)
     labels[0] = labels[1]
-    vectors = [generator.standard_normal((count, 5)), np.sign(generator.standard_normal((count, 4))), generator.standard_normal((count, 6))][seed % 3]
+    vectors = [
+        generator.standard_normal((count, 5)),
+        np.sign(generator.standard_normal((count, 4))),
+        generator.standard_normal((count, 6)),
+    ][seed % 3]
     if seed % 2:
         vectors = vectors[generator.integers(0, count, count)]
     ids = generator.permutation(10 * count)[:count].astype(np.int64)
@@ -146,8 +165,11 @@ def test_class_means_weigh_classes_alike(seed: int) -> None:
 
 
 def test_no_query_and_no_gallery_are_refused() -> None:
-    some, none = rows(np.eye(3, dtype=np.float32), np.zeros(3)), rows(np.zeros((0, 3), np.float32), np.zeros(0))
-    with pytest.raises(UserError, match="gallery holds no image"):
+    some, none = (
+        rows(np.eye(3, dtype=np.float32), np.zeros(3)),
+        rows(np.zeros((0, 3), np.float32), np.zeros(0)),
+    )
+    with pytest.raises(UserError, match="gallery is empty"):
         per_query(some, none, (1,))
     with pytest.raises(UserError, match="None of the 0 queries"):
         averages(per_query(none, some, (1,)))
@@ -163,7 +185,12 @@ def test_a_row_on_both_sides_is_not_its_own_answer() -> None:
 
 def test_more_neighbours_asked_for_than_there_are() -> None:
     labels = np.array([0, 0, 1, 1])
-    result = per_query(rows(np.eye(4, dtype=np.float32), labels), rows(np.eye(4, dtype=np.float32), labels), (1, 1000), keep=10)
+    result = per_query(
+        rows(np.eye(4, dtype=np.float32), labels),
+        rows(np.eye(4, dtype=np.float32), labels),
+        (1, 1000),
+        keep=10,
+    )
     assert result.recall[:, 1].tolist() == [1, 1, 1, 1]
     assert (result.neighbours[:, :3] >= 0).all()
     assert (result.neighbours[:, 3:] == -1).all()
@@ -190,7 +217,10 @@ def test_order_of_rows_changes_nothing() -> None:
     labels = generator.integers(0, 40, 400)
     embeddings = unit(np.sign(generator.standard_normal((400, 9))))
     ids, shuffled = np.arange(400), generator.permutation(400)
-    one, other = averages(evaluate(embeddings, labels, ids)), averages(evaluate(embeddings[shuffled], labels[shuffled], ids[shuffled]))
+    one, other = (
+        averages(evaluate(embeddings, labels, ids)),
+        averages(evaluate(embeddings[shuffled], labels[shuffled], ids[shuffled])),
+    )
     assert one.keys() == other.keys()
     assert all(abs(one[name] - other[name]) < 1e-14 for name in one)
 

@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation.revisited import LEVELS, Truth, averages, precision, revisited, sought_ranks, trapezoidal_ap
-from pipeline.evaluation.search import exact_search
+from pipeline.evaluation.revisited import (
+    LEVELS,
+    Truth,
+    averages,
+    precision,
+    relevant_ranks,
+    revisited,
+    trapezoidal_ap,
+)
+from pipeline.index.exact import exact_search
 from pipeline.runtime.errors import UserError
 from tests.oracles import revisited as oracle
 
@@ -66,7 +74,7 @@ def test_junk_never_changes_the_ap_of_the_gallery_without_it() -> None:
         junk = np.arange(100, 100 + generator.integers(1, 30))
         places = np.sort(generator.integers(0, 41, size=len(junk)))
         littered = np.insert(clean, places, generator.permutation(junk))
-        assert np.array_equal(sought_ranks(littered, sought, junk), sought_ranks(clean, sought, NOTHING))
+        assert np.array_equal(relevant_ranks(littered, sought, junk), relevant_ranks(clean, sought, NOTHING))
         one = revisited([littered], [Truth(sought, NOTHING, junk)])["easy"]
         other = revisited([clean], [Truth(sought, NOTHING, NOTHING)])["easy"]
         assert one.ap[0] == other.ap[0]
@@ -74,7 +82,8 @@ def test_junk_never_changes_the_ap_of_the_gallery_without_it() -> None:
 
 
 def test_a_level_removes_what_the_other_seeks() -> None:
-    """Easy first, then hard, then wrong: perfect everywhere. Hard first: still perfect, for easy takes it out."""
+    """Easy first, then hard, then wrong: perfect everywhere. Hard first: still perfect, for easy takes it
+    out."""
     easy, hard = np.array([1, 2]), np.array([3])
     for ranking in ([1, 2, 3, 4, 5], [3, 1, 2, 4, 5], [1, 3, 2, 4, 5]):
         scores = revisited([np.array(ranking)], [Truth(easy, hard, NOTHING)])
@@ -86,7 +95,8 @@ def test_a_level_removes_what_the_other_seeks() -> None:
 
 
 def test_68_of_70_queries_make_the_ceiling_of_published_tables() -> None:
-    """Two queries of Oxford have nothing easy: the mean is over 68, and two wrong first images read 66/68 = 97.06."""
+    """Two queries of Oxford have nothing easy: the mean is over 68, and two wrong first images read 66/68 =
+    97.06."""
     ranked = [np.array([5, 1]) if query < 2 else np.array([1, 5]) for query in range(70)]
     truth = [Truth(NOTHING if query >= 68 else np.array([1]), np.array([1]) if query >= 68 else NOTHING, NOTHING) for query in range(70)]
     flat = averages({"easy": revisited(ranked, truth)["easy"]})
@@ -96,8 +106,16 @@ def test_68_of_70_queries_make_the_ceiling_of_published_tables() -> None:
 
 def test_gallery_order_changes_nothing() -> None:
     generator = np.random.default_rng(4)
-    gallery, ids, shuffled = generator.standard_normal((50, 6), np.float32), np.arange(50), generator.permutation(50)
-    queries, query_ids, truth = generator.standard_normal((4, 6), np.float32), np.arange(100, 104), truths(4, ids, 5)
+    gallery, ids, shuffled = (
+        generator.standard_normal((50, 6), np.float32),
+        np.arange(50),
+        generator.permutation(50),
+    )
+    queries, query_ids, truth = (
+        generator.standard_normal((4, 6), np.float32),
+        np.arange(100, 104),
+        truths(4, ids, 5),
+    )
     found = (exact_search(queries, query_ids, rows, names, 50)[0] for rows, names in ((gallery, ids), (gallery[shuffled], ids[shuffled])))
     one, other = (revisited(list(each), truth) for each in found)
     for level in LEVELS:
@@ -108,9 +126,9 @@ def test_what_is_wrong_with_the_ground_truth_is_named() -> None:
     ranking = [np.arange(5)]
     with pytest.raises(UserError, match="query 0: id 7 is not in the ranked gallery"):
         revisited(ranking, [Truth(np.array([1]), np.array([7]), NOTHING)])
-    with pytest.raises(UserError, match="id 1 stands more than once"):
+    with pytest.raises(UserError, match="id 1 occurs twice"):
         revisited(ranking, [Truth(np.array([1]), NOTHING, np.array([1]))])
     with pytest.raises(ValueError, match="zip"):
         revisited(ranking, [Truth(np.array([1]), NOTHING, NOTHING)] * 2)
-    with pytest.raises(UserError, match="None of the 1 queries has an image to find at level hard"):
+    with pytest.raises(UserError, match="None of the 1 queries has a relevant image at level hard"):
         averages(revisited(ranking, [Truth(np.array([1]), NOTHING, NOTHING)]))

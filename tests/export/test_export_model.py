@@ -26,6 +26,7 @@ from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from stages.export import run
+from tests.resolved import write_resolved
 
 CPU = torch.device("cpu")
 TRAIN, TEST = 12, 11
@@ -58,7 +59,9 @@ def save_model(model: Path, settings: Recipe) -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Twelve train images, eleven test images of which every third is no query, and a model whose last weights are others than the chosen ones."""
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text("export: {workers: 1, batch_size: 4}\n")
+    Path("params.yaml").write_text("export: {workers: 1}\n")
+    for method in ("baseline", "gsp"):
+        write_resolved(tmp_path, "export", "tiny", method, batch_size=4, scales=[1.0])
     shards = Path("data/shards/tiny")
     shards.mkdir(parents=True)
     generator = np.random.default_rng(0)

@@ -137,7 +137,7 @@ def exported(project: tuple[Path, Path], name: str, **settings: Any) -> dict[str
 
 def test_every_file_is_of_these_scales_in_whatever_order_they_come(project: tuple[Path, Path]) -> None:
     plain = exported(project, "plain")
-    assert exported(project, "one", scales=[1]) == plain
+    assert exported(project, "one", scales=(1,)) == plain
     orders = [exported(project, f"{number}", scales=order) for number, order in enumerate(itertools.permutations(SCALES))]
     assert all(order == orders[0] for order in orders)
     for file in FILES:
@@ -187,7 +187,7 @@ def test_a_model_that_cannot_take_these_scales_is_refused(settings: Recipe, scal
 
 def test_a_refused_export_leaves_nothing(project: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match=r"export\.scales"):
-        exported(project, "refused", scales=[1.0, 0.1])
+        exported(project, "refused", scales=(1.0, 0.1))
     assert not (project[0].parent / "refused").exists()
 
 
@@ -201,8 +201,8 @@ def test_a_transformer_that_interpolates_takes_what_its_patches_divide() -> None
 
 
 def test_settings_that_say_nothing_are_refused() -> None:
-    assert ExportSettings().scales == ExportSettings(scales=[1]).scales == (1.0,)
-    assert ExportSettings(scales=[0.5, 1, 0.7071]).scales == (1.0, 0.7071, 0.5)
-    for wrong in ([], [1.0, 1], [0.5, -0.5], [0.0], [float("inf")], [float("nan")], 1.0):
+    assert ExportSettings().scales == ExportSettings(scales=(1,)).scales == (1.0,)
+    assert ExportSettings(scales=(0.5, 1, 0.7071)).scales == (1.0, 0.7071, 0.5)
+    for wrong in ((), (1.0, 1), (0.5, -0.5), (0.0,), (float("inf"),), (float("nan"),), 1.0):
         with pytest.raises(ValidationError, match="scales"):
             ExportSettings(scales=wrong)

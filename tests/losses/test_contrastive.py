@@ -1,4 +1,5 @@
-"""The contrastive loss against pytorch-metric-learning, and on duplicates; its definition is in test_pair_losses.py."""
+"""The contrastive loss against pytorch-metric-learning, and on duplicates; its definition is in
+test_pair_losses.py."""
 
 import torch
 from pytorch_metric_learning.distances import CosineSimilarity

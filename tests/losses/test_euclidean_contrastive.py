@@ -1,4 +1,5 @@
-"""The Euclidean contrastive loss against pytorch-metric-learning, and on duplicates; its definition is in test_pair_losses.py."""
+"""The Euclidean contrastive loss against pytorch-metric-learning, and on duplicates; its definition is in
+test_pair_losses.py."""
 
 import pytest
 import torch

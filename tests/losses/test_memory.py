@@ -66,7 +66,7 @@ def test_low_precision_is_stored_in_the_memorys_own() -> None:
 
 def test_a_batch_that_does_not_fit_is_refused() -> None:
     memory = CrossBatchMemory(3, 2)
-    with pytest.raises(ValueError, match="memory of 3 places cannot hold a batch of 4"):
+    with pytest.raises(ValueError, match="a batch of 4 does not fit a cross-batch memory of 3 places"):
         memory.enqueue(*rows(0, 4))
     assert len(memory.valid()[0]) == 0
     with pytest.raises(ValueError, match="at least one place"):

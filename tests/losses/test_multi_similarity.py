@@ -1,4 +1,5 @@
-"""Multi-similarity against pytorch-metric-learning, on duplicates and at steep slopes; its definition is in test_pair_losses.py."""
+"""Multi-similarity against pytorch-metric-learning, on duplicates and at steep slopes; its definition is in
+test_pair_losses.py."""
 
 import pytest
 import torch
@@ -11,7 +12,12 @@ from tests.losses.batches import batch
 from tests.oracles import losses as oracle
 
 PUBLISHED = {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": 0.1}
-STEEP = {"alpha": 300.0, "beta": 500.0, "threshold": -0.3, "mining_margin": 0.05}  # e^400 would overflow any precision
+STEEP = {
+    "alpha": 300.0,
+    "beta": 500.0,
+    "threshold": -0.3,
+    "mining_margin": 0.05,
+}  # e^400 would overflow any precision
 
 
 @pytest.mark.parametrize("size", [40, 180])

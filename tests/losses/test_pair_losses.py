@@ -1,6 +1,8 @@
-"""Every pair loss against its definition: within a batch, against a memory in blocks, and where a set of pairs is empty.
+"""Every pair loss against its definition: within a batch, against a memory in blocks, and where a set of
+pairs is empty.
 
-What holds whatever the formula (gradcheck, order, rotation, precision) is in tests/methods/test_every_part.py.
+What holds whatever the formula (gradcheck, order, rotation, precision) is in
+tests/methods/test_every_part.py.
 """
 
 from collections.abc import Callable
@@ -26,16 +28,31 @@ MULTI_SIMILARITY = [
     {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": None},
     {"alpha": 14.35, "beta": 75.83, "threshold": 0.66, "mining_margin": 0.1},
     {"alpha": 2.0, "beta": 50.0, "threshold": 1.0, "mining_margin": None},
-    {"alpha": 300.0, "beta": 500.0, "threshold": -0.3, "mining_margin": 0.05},  # e^400 would overflow any precision
+    {
+        "alpha": 300.0,
+        "beta": 500.0,
+        "threshold": -0.3,
+        "mining_margin": 0.05,
+    },  # e^400 would overflow any precision
 ]
 FAMILIES: list[tuple[ModuleType, type[PairLoss], Oracle, list[dict[str, Any]]]] = [
     (contrastive, contrastive.Contrastive, losses.contrastive, COSINE),
-    (euclidean_contrastive, euclidean_contrastive.EuclideanContrastive, euclidean_losses.contrastive, EUCLIDEAN),
+    (
+        euclidean_contrastive,
+        euclidean_contrastive.EuclideanContrastive,
+        euclidean_losses.contrastive,
+        EUCLIDEAN,
+    ),
     (triplet, triplet.Triplet, euclidean_losses.triplet, TRIPLET),
     (multi_similarity, multi_similarity.MultiSimilarity, losses.multi_similarity, MULTI_SIMILARITY),
 ]
 CASES = [
-    pytest.param(module, build(**setting), partial(oracle, **setting), id=f"{build.__name__}-{'-'.join(map(str, setting.values()))}")
+    pytest.param(
+        module,
+        build(**setting),
+        partial(oracle, **setting),
+        id=f"{build.__name__}-{'-'.join(map(str, setting.values()))}",
+    )
     for module, build, oracle, settings in FAMILIES
     for setting in settings
 ]
@@ -75,7 +92,12 @@ def test_value_and_gradient_are_those_of_the_definition(
 @pytest.mark.parametrize("elements", [1 << 18, 40, 1])
 @pytest.mark.parametrize("with_self", [True, False])
 def test_a_memory_in_blocks_of_any_size(
-    module: ModuleType, loss: PairLoss, oracle: Oracle, elements: int, with_self: bool, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType,
+    loss: PairLoss,
+    oracle: Oracle,
+    elements: int,
+    with_self: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_blocks(monkeypatch, module, elements)
     embeddings, labels = batch(6, 3)
@@ -139,7 +161,7 @@ def largest_against_a_memory(loss: PairLoss) -> int:
 def test_references_and_labels_go_together() -> None:
     embeddings, labels = batch(4, 2)
     loss = contrastive.Contrastive(0.5)
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="must be given together"):
         loss(embeddings, labels, references=embeddings)
     with pytest.raises(ValueError, match="self_index"):
         loss(embeddings, labels, self_index=labels)

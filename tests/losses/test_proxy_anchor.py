@@ -36,7 +36,8 @@ def test_value_and_gradients_are_those_of_the_definition(
 
 
 def test_the_negative_part_is_divided_by_all_proxies() -> None:
-    """Proxies of absent classes count in the divisor: at right angles to everything each adds log(1 + B exp(alpha delta)) / C."""
+    """Proxies of absent classes count in the divisor: at right angles to everything each adds log(1 + B
+    exp(alpha delta)) / C."""
     embeddings = torch.eye(3, dtype=torch.float64)[:2]
     loss = ProxyAnchor(4, 3, 2.0, 0.25).double()
     with torch.no_grad():

@@ -63,7 +63,8 @@ def test_gradcheck() -> None:
 @pytest.mark.parametrize("classes", [20, 3000])
 @pytest.mark.parametrize("peer", ["NormalizedSoftmaxLoss", "ProxyNCALoss"])
 def test_pytorch_metric_learning_agrees(classes: int, peer: str) -> None:
-    """Its ProxyNCALoss has the sample's own proxy in the sum, as ProxyNCA++; softmax_scale 9 on squared distances is 18 on cosines."""
+    """Its ProxyNCALoss has the sample's own proxy in the sum, as ProxyNCA++; softmax_scale 9 on squared
+    distances is 18 on cosines."""
     torch.manual_seed(1)
     points, labels = torch.randn(60, 32), torch.randint(0, classes, (12,)).repeat_interleave(5)
     mine, other = points.clone().requires_grad_(), points.clone().requires_grad_()
@@ -72,7 +73,10 @@ def test_pytorch_metric_learning_agrees(classes: int, peer: str) -> None:
         theirs = ProxyNCALoss(classes, 32, softmax_scale=9)
         theirs.proxies.data = ours.proxies.detach().clone()
     else:
-        ours, theirs = NormalizedSoftmax(classes, 32, 0.05), NormalizedSoftmaxLoss(classes, 32, temperature=0.05)
+        ours, theirs = (
+            NormalizedSoftmax(classes, 32, 0.05),
+            NormalizedSoftmaxLoss(classes, 32, temperature=0.05),
+        )
         theirs.W.data = ours.proxies.detach().T.clone()
     value, expected = ours(normalize(mine, dim=1), labels), theirs(other, labels)
     value.backward()
@@ -131,7 +135,11 @@ def test_half_precision_and_autocast_compute_in_single(temperature: float) -> No
 
 def test_proxies_begin_as_released() -> None:
     torch.manual_seed(0)
-    released, gsp, uniform = ProxyNca(500, 64, 18.0, "normal_over_8"), ProxyNca(500, 64, 9.09, "he_normal"), NormalizedSoftmax(500, 64, 0.05)
+    released, gsp, uniform = (
+        ProxyNca(500, 64, 18.0, "normal_over_8"),
+        ProxyNca(500, 64, 9.09, "he_normal"),
+        NormalizedSoftmax(500, 64, 0.05),
+    )
     assert released.proxies.std().item() == pytest.approx(1 / 8, rel=0.02)
     assert gsp.proxies.std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.02)
     assert uniform.proxies.abs().max().item() == pytest.approx(1 / 8, rel=0.01)

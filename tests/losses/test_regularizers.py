@@ -1,4 +1,5 @@
-"""KoLeo, diversity of prototypes, consistency of similarities: definitions, gradients, and where there is no pair."""
+"""KoLeo, diversity of prototypes, consistency of similarities: definitions, gradients, and where there is no
+pair."""
 
 from collections.abc import Callable
 
@@ -99,9 +100,11 @@ def test_consistency_of_the_same_geometry_is_zero() -> None:
 
 def test_consistency_gradcheck() -> None:
     first, second = unit(5, 3, 8), unit(5, 4, 9)
-    off_diagonal = similarity_consistency  # self similarities are 1 on both sides up to rounding, a kink of |.|: normalise inside
+    # self similarities are 1 on both sides up to rounding, a kink of |.|: normalise inside
+    off_diagonal = similarity_consistency
     assert torch.autograd.gradcheck(
-        lambda a, b: off_diagonal(normalize(a, dim=1), normalize(b, dim=1)), (first.requires_grad_(), second.requires_grad_())
+        lambda a, b: off_diagonal(normalize(a, dim=1), normalize(b, dim=1)),
+        (first.requires_grad_(), second.requires_grad_()),
     )
 
 

@@ -1,4 +1,5 @@
-"""The triplet loss against pytorch-metric-learning, in memory and on duplicates; its definition is in test_pair_losses.py."""
+"""The triplet loss against pytorch-metric-learning, in memory and on duplicates; its definition is in
+test_pair_losses.py."""
 
 import pytest
 import torch
@@ -27,7 +28,10 @@ def test_pytorch_metric_learning_agrees(mining: str) -> None:
 
 def test_semihard_leaves_out_the_hard_triplet() -> None:
     """Anchor, positive at 1, negatives at 0.9 (hard), 1.1 (semihard) and 1.3 (easy) of a margin of 0.2."""
-    anchor, references = torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[1.0], [0.9], [1.1], [1.3]], dtype=torch.float64)
+    anchor, references = (
+        torch.zeros(1, 1, dtype=torch.float64),
+        torch.tensor([[1.0], [0.9], [1.1], [1.3]], dtype=torch.float64),
+    )
     labels, reference_labels = torch.tensor([0]), torch.tensor([0, 1, 1, 1])
     every, semihard = (Triplet(0.2, mining)(anchor, labels, references, reference_labels).item() for mining in MININGS)
     assert every == pytest.approx((0.3 + 0.1) / 2)

@@ -1,4 +1,5 @@
-"""The contrastive loss of a query's tuple against its definition, one tuple, several, and at distance zero."""
+"""The contrastive loss of a query's tuple against its definition, one tuple, several, and at distance
+zero."""
 
 import math
 
@@ -57,7 +58,10 @@ def test_rotation_changes_nothing_but_epsilon() -> None:
 
 def test_no_negatives() -> None:
     query, positive, negatives = tuples(5)
-    torch.testing.assert_close(TupleContrastive(0.85, epsilon=0.0)(query, positive, negatives[:, :0]), (query - positive).square().sum() / 2)
+    torch.testing.assert_close(
+        TupleContrastive(0.85, epsilon=0.0)(query, positive, negatives[:, :0]),
+        (query - positive).square().sum() / 2,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -82,7 +82,13 @@ def test_equal_attributes_are_solvable() -> None:
     attributes = torch.full((8, 4), 0.25, requires_grad=True)  # a Gram matrix of rank one
     value = loss(attributes, labels)
     value.backward()
-    expected = oracle.zero_shot(attributes.detach().double(), labels.tolist(), loss.class_embeddings.detach().double(), ridge=0.05, scale=9.5)
+    expected = oracle.zero_shot(
+        attributes.detach().double(),
+        labels.tolist(),
+        loss.class_embeddings.detach().double(),
+        ridge=0.05,
+        scale=9.5,
+    )
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
     assert attributes.grad is not None
     assert attributes.grad.isfinite().all()
@@ -112,5 +118,5 @@ def test_half_precision_and_autocast_compute_in_single() -> None:
 
 
 def test_another_number_of_attributes_is_refused() -> None:
-    with pytest.raises(ValueError, match="made for 4 attributes, got 5"):
+    with pytest.raises(ValueError, match="expected 4 attributes, got 5"):
         loss_of()(attributes_of(4, 5), torch.tensor([0, 0, 1, 1]))

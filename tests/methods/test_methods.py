@@ -202,12 +202,12 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_alone() -> 
     [
         ("baseline", {"backbone": {"name": "resnet5"}}, "timm has no network 'resnet5'"),
         ("baseline", {"backbone": {"stages": [9]}}, "has 5 feature maps"),
-        ("baseline", {"backbone": {"checkpoint": "nowhere.pth"}}, "nowhere.pth of test_resnet is not there"),
+        ("baseline", {"backbone": {"checkpoint": "nowhere.pth"}}, "nowhere.pth of test_resnet is missing"),
         ("baseline", {"pooling": {"name": "cls"}}, "this network has none"),
         ("irt", {"backbone": {"name": "test_resnet", "arguments": {}}}, "this network has none"),
         ("baseline", {"pooling": {"name": "max_gsp"}, "dim": None}, "pooling `max_gsp` contains the transform to the embedding: set `dim`"),
         ("crt", {"backbone": {"name": "test_vit3", "arguments": {"img_size": 64, "patch_size": 8}}}, "takes images of 64 x 64, input.size is 32"),
-        ("multihead", {"attention_reduction": [4, 500]}, "leaves none of 96 channels"),
+        ("multihead", {"attention_reduction": [4, 500]}, "500 exceeds the 96 channels"),
     ],
 )
 def test_parts_that_do_not_fit_are_an_error_of_the_recipe(method: str, blocks: dict, message: str) -> None:

@@ -82,5 +82,5 @@ def test_mixed_precision_stays_close(scale: float | None) -> None:
 
 
 def test_a_reduction_that_leaves_no_channel_is_refused() -> None:
-    with pytest.raises(ValueError, match="a reduction of 4 leaves none of 3 channels"):
+    with pytest.raises(ValueError, match="the reduction 4 exceeds the 3 channels"):
         SecondOrderAttention(3, 4)

@@ -44,7 +44,12 @@ def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[
 
 @pytest.mark.parametrize(
     ("name", "channels"),
-    [("mobilenetv2_100", 1280), ("efficientnet_b0", 1280), ("mobilenetv3_large_100", 960), ("mobilenetv3_small_050", 288)],
+    [
+        ("mobilenetv2_100", 1280),
+        ("efficientnet_b0", 1280),
+        ("mobilenetv3_large_100", 960),
+        ("mobilenetv3_small_050", 288),
+    ],
 )
 def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(name: str, channels: int) -> None:
     source = trained(name)
@@ -52,7 +57,8 @@ def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_thos
     network = Backbone(name, stages=tuple(range(count))).eval()
     kept = network.network.load_state_dict(source.state_dict(), strict=False)
     assert kept.missing_keys == []
-    images = torch.randn(2, 3, 64, 64)
+    source.to(memory_format=torch.channels_last)  # the layout of a Backbone, for equal bits
+    images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         *blocks, last = network(images).maps
         expected = source.forward_intermediates(images, indices=list(range(count)), intermediates_only=True)
@@ -90,16 +96,11 @@ def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(
     assert weights
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     images = torch.randn(3, 3, 64, 64, dtype=torch.float64)
-    last = [len(reference.network.feature_info) - 1]
-
-    def maps(each: Backbone) -> torch.Tensor:
-        """The reference reads contiguous images too: one operand with channels last is enough for that layout."""
-        if each is network:
-            return network(images).maps[0]
-        return reference.network.forward_intermediates(images, indices=last, norm=True)[1][0]
-
+    # One operand with channels last is enough for that layout: the reference reads contiguous images too.
+    forward = reference.network.forward_intermediates
+    reference.network.forward_intermediates = lambda images, **named: forward(images.contiguous(), **named)
     for each in (network, reference):
-        values = maps(each)
+        values = each(images).maps[0]
         (values * torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)).sum().backward()
     found, expected = ({key: p.grad for key, p in each.named_parameters()} for each in (network, reference))
     rounding = 1e-12 * max(float(gradient.abs().max()) for gradient in expected.values())  # of gradients that are zero
@@ -108,7 +109,7 @@ def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(
         assert error <= 1e-9 * float(gradient.abs().max()) + rounding, key
     network.eval()
     reference.eval()
-    torch.testing.assert_close(maps(network), maps(reference), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(network(images).maps[0], reference(images).maps[0], rtol=1e-9, atol=1e-12)
 
 
 def test_tokens_have_passed_the_final_norm() -> None:
@@ -194,7 +195,7 @@ def test_layers_go_from_the_stem_to_the_last_block(name: str, count: int | None,
 def test_a_network_whose_layers_nobody_names_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Backbone("test_resnet")
     monkeypatch.delattr(type(network.network), "group_matcher")
-    with pytest.raises(ValueError, match="timm does not say what the layers of test_resnet are"):
+    with pytest.raises(ValueError, match="timm does not define the layers of test_resnet"):
         network.layers()
 
 
@@ -208,9 +209,15 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
         save_file(state, path)
     elif "half" in kind:
         classifier = source.default_cfg["classifier"]
-        save_file({k: v.half() if v.is_floating_point() else v for k, v in state.items() if not k.startswith(f"{classifier}.")}, path)
+        save_file(
+            {k: v.half() if v.is_floating_point() else v for k, v in state.items() if not k.startswith(f"{classifier}.")},
+            path,
+        )
     else:
-        torch.save(state if kind == "pth" else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3}, path)
+        torch.save(
+            state if kind == "pth" else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3},
+            path,
+        )
     loaded = Backbone(name, pretrained=True, checkpoint=path).eval()
     size = 64 if name != "test_vit" else 160
     images = torch.randn(2, 3, size, size)
@@ -224,19 +231,34 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
 
 def test_a_checkpoint_of_another_image_size_has_its_positions_resampled(tmp_path: Path) -> None:
     source = trained("test_vit")
-    save_file({key: value.contiguous() for key, value in source.state_dict().items()}, tmp_path / "weights.safetensors")
+    save_file(
+        {key: value.contiguous() for key, value in source.state_dict().items()},
+        tmp_path / "weights.safetensors",
+    )
     loaded = Backbone("test_vit", checkpoint=tmp_path / "weights.safetensors", arguments={"img_size": 64})
     assert loaded.network.pos_embed.shape[1] == 1 + 16
 
 
-def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tokens_kept(tmp_path: Path) -> None:
+def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tokens_kept(
+    tmp_path: Path,
+) -> None:
     source = trained("deit_tiny_distilled_patch16_224", img_size=64, depth=1)
     torch.save({"model": source.state_dict()}, tmp_path / "weights.pth")
-    loaded = Backbone("deit_tiny_distilled_patch16_224", checkpoint=tmp_path / "weights.pth", arguments={"img_size": 96, "depth": 1})
+    loaded = Backbone(
+        "deit_tiny_distilled_patch16_224",
+        checkpoint=tmp_path / "weights.pth",
+        arguments={"img_size": 96, "depth": 1},
+    )
     found, given = loaded.network.pos_embed.detach(), source.pos_embed.detach()
     assert found.shape[1] == 2 + 36
     assert torch.equal(found[:, :2], given[:, :2])
-    grid = functional.interpolate(given[:, 2:].transpose(1, 2).unflatten(2, (4, 4)), (6, 6), mode="bicubic", antialias=True, align_corners=False)
+    grid = functional.interpolate(
+        given[:, 2:].transpose(1, 2).unflatten(2, (4, 4)),
+        (6, 6),
+        mode="bicubic",
+        antialias=True,
+        align_corners=False,
+    )
     torch.testing.assert_close(found[:, 2:], grid.flatten(2).transpose(1, 2))
     assert loaded.input_size == (96, 96)
 
@@ -273,14 +295,22 @@ def test_a_checkpoint_of_another_network_names_what_does_not_fit(tmp_path: Path)
     save_file(state, tmp_path / "weights.safetensors")
     with pytest.raises(ValueError, match=r"weights\.safetensors does not fit test_resnet") as caught:
         Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
-    for part in ("1 missing (conv1.0.weight)", "1 unexpected (mistaken)", "1 of another shape (layer1.0.conv1.weight (1,), expected"):
+    for part in (
+        "1 missing (conv1.0.weight)",
+        "1 unexpected (mistaken)",
+        "1 of another shape (layer1.0.conv1.weight (1,), expected",
+    ):
         assert part in str(caught.value)
 
 
 def test_a_missing_checkpoint_and_one_that_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none\.pth of test_resnet is not there"):
+    with pytest.raises(FileNotFoundError, match=r"none\.pth of test_resnet is missing"):
         Backbone("test_resnet", checkpoint=tmp_path / "none.pth")
-    for name, content in (("text.safetensors", b"not tensors"), ("text.pth", b"not tensors"), ("empty.pth", b"")):
+    for name, content in (
+        ("text.safetensors", b"not tensors"),
+        ("text.pth", b"not tensors"),
+        ("empty.pth", b""),
+    ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} is neither"):
             Backbone("test_resnet", checkpoint=tmp_path / name)
@@ -302,11 +332,14 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capsys: pyt
     ("arguments", "message"),
     [
         ({"name": "resnet5"}, "timm has no network 'resnet5'. Did you mean resnet5"),
-        ({"name": "test_resnet", "stages": (5,)}, "has 5 feature maps, numbered 0 to 4"),
+        ({"name": "test_resnet", "stages": (5,)}, "has 5 feature maps, 0 to 4"),
         ({"name": "test_resnet", "stages": ()}, "has 5 feature maps"),
-        ({"name": "test_resnet", "arguments": {"colour": 1}}, "timm cannot build test_resnet with {'colour': 1}: TypeError"),
+        (
+            {"name": "test_resnet", "arguments": {"colour": 1}},
+            "timm cannot build test_resnet with {'colour': 1}: TypeError",
+        ),
         ({"name": "test_resnet", "arguments": {"output_stride": 5}}, "timm cannot build test_resnet"),
-        ({"name": "test_resnet", "arguments": {"num_classes": 5}}, "are set by this project"),
+        ({"name": "test_resnet", "arguments": {"num_classes": 5}}, "which this project sets"),
         ({"name": "resnet18.none"}, "Invalid pretrained tag"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Batch norm over workers: torch's own with one worker, the statistics and gradients of the whole batch with several, frozen where asked."""
+"""Batch norm over workers: torch's own with one worker, the statistics and gradients of the whole batch with
+several, frozen where asked."""
 
 import multiprocessing
 from pathlib import Path
@@ -37,7 +38,8 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    """Images whose statistics differ between the slices, and a weight per output that makes every row's gradient another one."""
+    """Images whose statistics differ between the slices, and a weight per output that makes every row's
+    gradient another one."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(sum(ROWS), 2, 2, 2, generator=generator, dtype=torch.float64)
     images[ROWS[0] :] = images[ROWS[0] :] * 3 + 5
@@ -64,7 +66,11 @@ def test_one_worker_is_torch_itself_to_the_byte() -> None:
 def test_replacing_keeps_parameters_names_and_the_fused_activation() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 1), timm.layers.BatchNormAct2d(4), nn.Sequential(nn.BatchNorm2d(4, eps=0.1)))
     x = torch.randn(2, 3, 4, 4)
-    expected, parameters, names = module.eval()(x), set(map(id, module.parameters())), list(module.state_dict())
+    expected, parameters, names = (
+        module.eval()(x),
+        set(map(id, module.parameters())),
+        list(module.state_dict()),
+    )
     replaced = synchronise(module)
     assert isinstance(replaced[1], SynchronisedBatchNorm)
     assert isinstance(replaced[2][0], SynchronisedBatchNorm)
@@ -99,14 +105,22 @@ def _work(rank: int, directory: str) -> None:
         own = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
         layers, slice_of_images = network(), images[own].requires_grad_()
         y = layers(slice_of_images)
-        # What the gather before a loss hands back to each worker: its own rows of the gradient, times the number of workers.
+        # What the gather before a loss hands back to each worker: its own rows of the gradient, times the
+        # number of workers.
         y.backward(2 * weights[own])
-        found = {"y": y.detach(), "images": slice_of_images.grad, **{name: p.grad for name, p in layers.named_parameters()}}
+        found = {
+            "y": y.detach(),
+            "images": slice_of_images.grad,
+            **{name: p.grad for name, p in layers.named_parameters()},
+        }
         single = SynchronisedBatchNorm(2, affine=False).to(torch.bfloat16)
         found["half"] = single(images[own].bfloat16()).float()
         layers.eval()
         found["eval"] = layers(images[:1]).detach()
-        torch.save(found | {f"state {name}": value for name, value in layers.state_dict().items()}, Path(directory) / f"{rank}.pt")
+        torch.save(
+            found | {f"state {name}": value for name, value in layers.state_dict().items()},
+            Path(directory) / f"{rank}.pt",
+        )
     finally:
         dist.destroy_process_group()
 

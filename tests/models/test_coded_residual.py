@@ -51,7 +51,11 @@ def parts(head: CodedResidualTransform) -> list[np.ndarray]:
     """Its weights as the oracle takes them, a shared network once per prototype."""
     count, networks = len(head.prototypes), len(head.first_weight)
     first, bias, second = head.first_weight, head.first_bias.view(networks, -1), head.second_weight
-    tensors = [head.prototypes, *(t.expand(count, *t.shape[1:]) for t in (first, bias, second)), head.second_bias]
+    tensors = [
+        head.prototypes,
+        *(t.expand(count, *t.shape[1:]) for t in (first, bias, second)),
+        head.second_bias,
+    ]
     return [tensor.detach().numpy() for tensor in tensors]
 
 
@@ -120,7 +124,8 @@ def test_the_first_branch_alone_is_what_it_is_among_both(shared: bool) -> None:
 
 
 def test_parameters_of_the_heads_of_the_paper() -> None:
-    """64 prototypes of 512 channels, hidden width 512: 21 million for D = 128, 50 for D = 1024, as the fact sheet has it; shared, the sum less 17."""
+    """64 prototypes of 512 channels, hidden width 512: 21 million for D = 128, 50 for D = 1024, as the fact
+    sheet has it; shared, the sum less 17."""
 
     def count(dims: tuple[int, ...], **sharing: bool) -> int:
         with torch.device("meta"):
@@ -128,7 +133,10 @@ def test_parameters_of_the_heads_of_the_paper() -> None:
         return sum(parameter.numel() for parameter in head.parameters())
 
     network = 512 * 512 + 512
-    assert (count((128,)), count((1024,))) == (64 * (512 + network + 512 * 128) + 128, 64 * (512 + network + 512 * 1024) + 1024)
+    assert (count((128,)), count((1024,))) == (
+        64 * (512 + network + 512 * 128) + 128,
+        64 * (512 + network + 512 * 1024) + 1024,
+    )
     assert (round(count((128,)) / 1e6), round(count((1024,)) / 1e6)) == (21, 50)
     assert count((128, 1024)) == count((128,)) + count((1024,))
     assert count((128, 1024), shared=True) == count((128,)) + count((1024,)) - 64 * (512 + network)
@@ -138,10 +146,10 @@ def test_parameters_of_the_heads_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("prototypes", "dims", "hidden", "message"),
     [
-        ((49, 64), (128, 1024), (128, 128), "share their weights need the same prototypes"),
-        ((64, 64), (128, 1024), (128, 256), "share their weights need the same prototypes and hidden width"),
-        ((64,), (128, 1024), (128, 128), "must name the same branches"),
-        ((), (), (), "must name the same branches"),
+        ((49, 64), (128, 1024), (128, 128), "need equal prototypes"),
+        ((64, 64), (128, 1024), (128, 256), "need equal prototypes and hidden widths"),
+        ((64,), (128, 1024), (128, 128), "differ in length"),
+        ((), (), (), "differ in length"),
     ],
 )
 def test_branches_that_cannot_be_are_refused(prototypes: tuple, dims: tuple, hidden: tuple, message: str) -> None:
@@ -169,14 +177,24 @@ def test_the_differences_of_features_and_prototypes_never_exist(sharing: dict[st
     features = draw(batch, channels, 6, 6).float().requires_grad_()
     with Largest() as largest:
         torch.autograd.backward(head(features), [torch.ones(batch, 8), torch.ones(batch, 16)])
-    kept = [batch * prototypes * channels, batch * prototypes * positions, features.numel(), *(parameter.numel() for parameter in head.parameters())]
+    kept = [
+        batch * prototypes * channels,
+        batch * prototypes * positions,
+        features.numel(),
+        *(parameter.numel() for parameter in head.parameters()),
+    ]
     assert 0 < largest.elements <= max(kept) < batch * prototypes * positions * channels / 9
 
 
 def test_each_network_starts_like_a_linear_layer_of_its_own_fan_in() -> None:
     torch.manual_seed(0)
     head = CodedResidualTransform(channels=64, prototypes=8, dim=32, hidden=16)
-    for weight, fan_in in ((head.prototypes, 64), (head.first_weight, 64), (head.first_bias, 64), (head.second_weight, 16)):
+    for weight, fan_in in (
+        (head.prototypes, 64),
+        (head.first_weight, 64),
+        (head.first_bias, 64),
+        (head.second_weight, 16),
+    ):
         bound = fan_in**-0.5
         assert 0.9 * bound < float(weight.detach().abs().max()) <= bound
     assert float(head.second_bias.detach().abs().max()) <= 16**-0.5
@@ -184,7 +202,10 @@ def test_each_network_starts_like_a_linear_layer_of_its_own_fan_in() -> None:
 
 def test_biases_have_one_dimension_so_that_weight_decay_leaves_them_alone() -> None:
     head = CodedResidualTransform(channels=4, prototypes=3, dim=2, hidden=2)
-    assert {name for name, parameter in head.named_parameters() if parameter.ndim == 1} == {"first_bias", "second_bias"}
+    assert {name for name, parameter in head.named_parameters() if parameter.ndim == 1} == {
+        "first_bias",
+        "second_bias",
+    }
 
 
 @pytest.mark.parametrize("sharing", [{}, {"shared": True}, {"shared_network": True}])

@@ -24,7 +24,10 @@ def test_shape_of_the_paper() -> None:
 
 
 def test_gradients() -> None:
-    fine, coarse = torch.randn(2, 2, 4, 2, dtype=torch.float64, requires_grad=True), torch.randn(2, 1, 2, 1, dtype=torch.float64, requires_grad=True)
+    fine, coarse = (
+        torch.randn(2, 2, 4, 2, dtype=torch.float64, requires_grad=True),
+        torch.randn(2, 1, 2, 1, dtype=torch.float64, requires_grad=True),
+    )
     assert torch.autograd.gradcheck(Focus(2, 1), (fine, coarse))
 
 
@@ -34,5 +37,5 @@ def test_half_precision_is_kept_as_it_is() -> None:
 
 
 def test_maps_that_are_no_neighbours_are_refused() -> None:
-    with pytest.raises(ValueError, match="a fine map of 16 x 16 beside a coarse one of 8 x 8, got 15 x 15"):
+    with pytest.raises(ValueError, match="a fine map of 16 x 16 for a coarse map of 8 x 8, got 15 x 15"):
         Focus(4, 8)(torch.zeros(1, 4, 15, 15), torch.zeros(1, 8, 8, 8))

@@ -1,4 +1,5 @@
-"""The networks that timm does not have: what they compute, the maps they give, where their weights come from."""
+"""The networks that timm does not have: what they compute, the maps they give, where their weights come
+from."""
 
 from pathlib import Path
 from urllib.error import URLError
@@ -65,14 +66,20 @@ def test_bn_inception_is_its_definition(tmp_path: Path) -> None:
     state = drawn(published.bn_inception())
     torch.save(state, tmp_path / "weights.pth")
     network = Backbone("bn_inception", checkpoint=tmp_path / "weights.pth", stages=(0, 1, 2, 3, 4), batch_norm="frozen").double()
-    network.network.load_state_dict({key: value.reshape(value.shape[-1:]) if "_bn." in key else value for key, value in state.items()}, strict=False)
+    network.network.load_state_dict(
+        {key: value.reshape(value.shape[-1:]) if "_bn." in key else value for key, value in state.items()},
+        strict=False,
+    )
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     for found, expected in zip(network(images).maps, networks.bn_inception(state, images), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_bn_inception_refuses_a_map_that_it_cannot_halve() -> None:
-    with torch.device("meta"), pytest.raises(ValueError, match="cannot halve its 15 x 15 map: give it images of 224, 227 or 256 px"):
+    with (
+        torch.device("meta"),
+        pytest.raises(ValueError, match="cannot halve its 15 x 15 map: use images of 224, 227 or 256 px"),
+    ):
         Backbone("bn_inception")(torch.zeros(1, 3, 240, 240))
 
 
@@ -97,7 +104,8 @@ def test_weights_saved_from_a_network_load_into_it(tmp_path: Path) -> None:
 
 
 def test_googlenet_is_that_of_torchvision() -> None:
-    """Whose own switch makes of ImageNet-normalised pixels what its weights expect: pixels under the statistics that the backbone names."""
+    """Whose own switch makes of ImageNet-normalised pixels what its weights expect: pixels under the
+    statistics that the backbone names."""
     torch.manual_seed(0)
     whole = googlenet.torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=False, transform_input=True).eval()
     backbone = Backbone("googlenet").eval()
@@ -131,11 +139,20 @@ def test_resnet20_has_twenty_layers_and_activates_its_last_map() -> None:
 
 
 def test_layers_go_from_the_stem_to_the_last_block() -> None:
-    expected = {"googlenet": 3 + 9, "bn_inception": 3 + 10, "mit_b1": 4 + 8, "mit_b2": 4 + 16, "resnet20_preact": 1 + 6 + 1}
+    expected = {
+        "googlenet": 3 + 9,
+        "bn_inception": 3 + 10,
+        "mit_b1": 4 + 8,
+        "mit_b2": 4 + 16,
+        "resnet20_preact": 1 + 6 + 1,
+    }
     for name, count in expected.items():
         with torch.device("meta"):
             network = Backbone(name)
-        layers, names = network.layers(), {id(parameter): key for key, parameter in network.network.named_parameters()}
+        layers, names = (
+            network.layers(),
+            {id(parameter): key for key, parameter in network.network.named_parameters()},
+        )
         assert len(layers) == count
         assert sorted(names[id(p)] for layer in layers for p in layer) == sorted(names.values())
         first, last = ({names[id(p)] for p in layers[index]} for index in (0, -1))
@@ -150,10 +167,22 @@ def test_layers_go_from_the_stem_to_the_last_block() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bn_inception", r"get bn_inception-52deb4733\.pth from http://data\.lip6\.fr/.* and name it as `checkpoint`"),
-        ("resnet20_preact", r"Nobody has published weights of resnet20_preact: train it from scratch with `pretrained: false`"),
-        ("googlenet", r"googlenet could not be fetched \(URLError\): googlenet-1378be20\.pth of https://download\.pytorch\.org.*`checkpoint`"),
-        ("mit_b2", r"mit_b2 could not be fetched \(ConnectionError\): pytorch_model\.bin of https://huggingface\.co/nvidia/mit-b2.*`checkpoint`"),
+        (
+            "bn_inception",
+            r"download bn_inception-52deb4733\.pth from http://data\.lip6\.fr/.* and set it as `checkpoint`",
+        ),
+        (
+            "resnet20_preact",
+            r"resnet20_preact has no published weights: train it from scratch with `pretrained: false`",
+        ),
+        (
+            "googlenet",
+            r"googlenet could not be fetched \(URLError\): googlenet-1378be20\.pth of https://download\.pytorch\.org.*`checkpoint`",
+        ),
+        (
+            "mit_b2",
+            r"mit_b2 could not be fetched \(ConnectionError\): pytorch_model\.bin of https://huggingface\.co/nvidia/mit-b2.*`checkpoint`",
+        ),
     ],
 )
 def test_weights_that_cannot_be_had_are_named(monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
@@ -171,17 +200,26 @@ def test_weights_that_cannot_be_had_are_named(monkeypatch: pytest.MonkeyPatch, n
 
 def test_weights_that_a_library_fetches_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     state = {key: value.float() for key, value in drawn(published.mit_nvidia(DEPTHS["b1"])).items()}
-    torch.save({name: state[source][rows] for name, (source, rows) in published.mit_hugging_face(DEPTHS["b1"]).items()}, tmp_path / "fetched.bin")
+    torch.save(
+        {name: state[source][rows] for name, (source, rows) in published.mit_hugging_face(DEPTHS["b1"]).items()},
+        tmp_path / "fetched.bin",
+    )
     asked: list[tuple] = []
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *file: asked.append(file) or str(tmp_path / "fetched.bin"))
     network = Backbone("mit_b1", pretrained=True)
     assert asked == [("nvidia/mit-b1", "pytorch_model.bin")]
-    assert torch.equal(network.network.get_parameter("stages.0.patch_embeddings.proj.weight"), state["patch_embed1.proj.weight"])
+    assert torch.equal(
+        network.network.get_parameter("stages.0.patch_embeddings.proj.weight"),
+        state["patch_embed1.proj.weight"],
+    )
 
     whole = googlenet.torchvision.models.googlenet(weights=None, aux_logits=True, init_weights=False).state_dict()
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", lambda url, **_: whole)
     network = Backbone("googlenet", pretrained=True)
-    assert torch.equal(network.network.get_parameter("inception5b.branch1.conv.weight"), whole["inception5b.branch1.conv.weight"])
+    assert torch.equal(
+        network.network.get_parameter("inception5b.branch1.conv.weight"),
+        whole["inception5b.branch1.conv.weight"],
+    )
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("bn_inception", {"img_size": 224}), ("mit_b1", {"drop_path": 0.1})])

@@ -1,4 +1,5 @@
-"""Published checkpoints of every backbone of the papers: each tensor by its name and shape reaches its place; sizes and costs are the published."""
+"""Published checkpoints of every backbone of the papers: each tensor by its name and shape reaches its place;
+sizes and costs are the published."""
 
 from pathlib import Path
 
@@ -37,9 +38,17 @@ def assert_every_weight_arrived(network: Backbone, state: dict[str, Tensor]) -> 
 @pytest.mark.parametrize(
     ("name", "shapes", "wrapped"),
     [
-        ("resnet50.tv_in1k", torchvision_shapes("resnet50"), None),  # resnet50-19c8e357.pth, resnet50-0676ba61.pth
+        (
+            "resnet50.tv_in1k",
+            torchvision_shapes("resnet50"),
+            None,
+        ),  # resnet50-19c8e357.pth, resnet50-0676ba61.pth
         ("resnet101.tv_in1k", torchvision_shapes("resnet101"), None),
-        ("googlenet", torchvision_shapes("googlenet", aux_logits=True, init_weights=False), None),  # googlenet-1378be20.pth, with aux1 and aux2
+        (
+            "googlenet",
+            torchvision_shapes("googlenet", aux_logits=True, init_weights=False),
+            None,
+        ),  # googlenet-1378be20.pth, with aux1 and aux2
         ("deit_small_patch16_224", published.deit(384, distilled=False), "model"),
         ("deit_base_patch16_224", published.deit(768, distilled=False), "model"),
         ("deit_small_distilled_patch16_224", published.deit(384, distilled=True), "model"),
@@ -54,7 +63,10 @@ def test_weights_of_a_published_file_reach_their_places(tmp_path: Path, name: st
 
 @pytest.mark.parametrize("name", ["googlenet", "bn_inception", "mit_b1"])
 def test_a_published_file_that_lacks_a_weight_is_refused(tmp_path: Path, name: str) -> None:
-    shapes = {"googlenet": torchvision_shapes("googlenet", init_weights=False), "bn_inception": published.bn_inception()}
+    shapes = {
+        "googlenet": torchvision_shapes("googlenet", init_weights=False),
+        "bn_inception": published.bn_inception(),
+    }
     state = numbered(shapes.get(name) or published.mit_nvidia(DEPTHS["b1"]))
     lost = next(key for key in state if "inception_4a_1x1.w" in key or "inception4a.branch1.conv" in key or "block2.0.attn.q.w" in key)
     del state[lost]
@@ -82,7 +94,8 @@ def test_both_published_namings_of_the_mix_transformer(tmp_path: Path, size: str
     assert torch.equal(value, nvidia["block2.0.attn.kv.weight"][128:])
 
 
-# Parameters with the classifier, and 10^9 multiply-accumulates of one 224 x 224 image, to the digits that are published.
+# Parameters with the classifier, and 10^9 multiply-accumulates of one 224 x 224 image, to the digits that are
+# published.
 PUBLISHED = [
     # torchvision: `num_params` and `_ops` of ResNet50_Weights, ResNet101_Weights and GoogLeNet_Weights
     ("resnet50.tv_in1k", 2048 * 1000 + 1000, 25.557032, 4.089),
@@ -93,10 +106,11 @@ PUBLISHED = [
     ("deit_small_distilled_patch16_224", 2 * (384 * 1000 + 1000), 22.4, 4.6),
     ("deit_base_patch16_224", 768 * 1000 + 1000, 86.6, 17.6),
     ("deit_base_distilled_patch16_224", 2 * (768 * 1000 + 1000), 87.3, 17.7),
-    # no table prints BN-Inception alone: parameters are those of the published file, 2.0 is 4.091 / 2 GFLOPs of Open Model Zoo's se-inception
-    # (BN-Inception with squeeze-and-excitation, 11.922 M), rounded
+    # no table prints BN-Inception alone: parameters are those of the published file, 2.0 is 4.091 / 2 GFLOPs
+    # of Open Model Zoo's se-inception (BN-Inception with squeeze-and-excitation, 11.922 M), rounded
     ("bn_inception", 1024 * 1000 + 1000, 11.295240, 2.0),
-    # SegFormer table 1a has 13.1 (of 13.15, cut off) and 24.2 for the encoders; with the ImageNet classifier the published files hold 13.7 and 24.7
+    # SegFormer table 1a has 13.1 (of 13.15, cut off) and 24.2 for the encoders; with the ImageNet classifier
+    # the published files hold 13.7 and 24.7
     ("mit_b1", 512 * 1000 + 1000, 13.7, None),
     ("mit_b2", 512 * 1000 + 1000, 24.7, None),
 ]
@@ -113,7 +127,8 @@ def test_sizes_and_costs_are_the_published_ones(name: str, classifier: int, mill
 
 @pytest.mark.parametrize(("name", "width", "giga"), [("mit_b1", 256, 15.9), ("mit_b2", 768, 62.4)])
 def test_cost_of_a_mix_transformer_in_its_segmenter(name: str, width: int, giga: float) -> None:
-    """SegFormer table 1a, 512 x 512 px, ADE20K: encoder plus decoder, whose layers are four projections, their fusion and 150 classes."""
+    """SegFormer table 1a, 512 x 512 px, ADE20K: encoder plus decoder, whose layers are four projections,
+    their fusion and 150 classes."""
     positions = [128 * 128, 64 * 64, 32 * 32, 16 * 16]
     decoder = sum(count * channels * width for count, channels in zip(positions, (64, 128, 320, 512), strict=True))
     decoder += positions[0] * (4 * width * width + 150 * width)

@@ -1,4 +1,5 @@
-"""The table of the token corpus: what it looks up, its bound, and the way of a bag from the shard to the map."""
+"""The table of the token corpus: what it looks up, its bound, and the way of a bag from the shard to the
+map."""
 
 from pathlib import Path
 
@@ -33,7 +34,12 @@ def test_a_map_is_the_rows_of_the_table_in_the_order_of_the_bag() -> None:
     for row in range(2):
         for place in range(256):
             assert torch.equal(features.maps[0][row, :, 0, place], table[tokens[row, place]])
-    assert (network.channels, network.cls_channels, network.mean, network.std) == ((3,), None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    assert (network.channels, network.cls_channels, network.mean, network.std) == (
+        (3,),
+        None,
+        (0.0, 0.0, 0.0),
+        (1.0, 1.0, 1.0),
+    )
 
 
 def test_a_weight_at_the_bound_goes_on_learning() -> None:
@@ -58,7 +64,7 @@ def test_it_starts_within_glorots_interval() -> None:
 
 
 def test_a_picture_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"a pixel of 200 is none of the table's 68 tokens"):
+    with pytest.raises(ValueError, match=r"a pixel has value 200, but the table has 68 tokens"):
         Backbone("token_embedding")(torch.full((1, 3, 4, 4), 200 / 255))
 
 
@@ -79,11 +85,15 @@ def test_the_recipe_lets_no_token_be_lost_between_shard_and_map(tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["gsp", "gsp_contrastive", "gsp_triplet", "gsp_xbm", "gsp_proxy_nca", "gsp_proxy_anchor"])
 def test_nothing_but_prototypes_stands_behind_the_table_and_both_keep_to_its_bound(name: str) -> None:
-    """As in the released code: no transform, no zero-shot head; after steps that are far too long, the table and the prototypes lie within 0.3."""
+    """As in the released code: no transform, no zero-shot head; after steps that are far too long, the table
+    and the prototypes lie within 0.3."""
     recipe = resolve(PARAMS, "tokens", name)
     method = initial_method(recipe, 16, 64, 0).train()
     weights = dict(method.named_parameters())
-    assert {part for part in weights if not part.startswith("loss.")} == {"backbone.network.table.weight", "head.pooling.gsp.prototypes"}
+    assert {part for part in weights if not part.startswith("loss.")} == {
+        "backbone.network.table.weight",
+        "head.pooling.gsp.prototypes",
+    }
     method.get_submodule("head.pooling.gsp").get_buffer("initialized").fill_(True)
     optimizer = torch.optim.SGD(weights.values(), lr=100.0)
     generator = torch.Generator().manual_seed(0)

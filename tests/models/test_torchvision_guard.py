@@ -1,4 +1,5 @@
-"""The guard around torchvision: a healthy installation is left alone, a missing operator is declared, any other failure stays one."""
+"""The guard around torchvision: a healthy installation is left alone, a missing operator is declared, any
+other failure stays one."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from pipeline.models.backbone import timm
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Replaces the import of torchvision by one that raises the given errors in turn, then succeeds; returns the record of its calls."""
+    """Replaces the import of torchvision by one that raises the given errors in turn, then succeeds; returns
+    the record of its calls."""
 
     def install(*errors: Exception) -> list[str]:
         calls: list[str] = []

@@ -1,4 +1,5 @@
-"""Poolings of one map to one vector: values against the written-out definitions, gradients, and the maps at the edge of what they take."""
+"""Poolings of one map to one vector: values against the written-out definitions, gradients, and the maps at
+the edge of what they take."""
 
 import math
 from collections.abc import Callable
@@ -200,7 +201,10 @@ def test_one_position(name: str) -> None:
 @everyone
 @pytest.mark.parametrize("constant", [0.0, 0.7, -0.7])
 def test_constant_map_gives_finite_values_and_gradients(name: str, constant: float) -> None:
-    pooling, features = build(name), torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True)
+    pooling, features = (
+        build(name),
+        torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True),
+    )
     value = pooling(features)
     value.square().sum().backward()
     assert value.isfinite().all()
@@ -226,7 +230,10 @@ def test_order_of_positions_matters_where_neighbours_count(name: str) -> None:
     assert not torch.allclose(pooling(moved), pooling(features))
 
 
-@pytest.mark.parametrize("name", [name for name in POOLINGS if name not in {"weldon", "rmac", "generalized_max", "netvlad", *IN_SPACE}])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in POOLINGS if name not in {"weldon", "rmac", "generalized_max", "netvlad", *IN_SPACE}],
+)
 def test_a_map_beside_itself_pools_to_the_same(name: str) -> None:
     """Duplicate positions. CroW is divided by the norm of all activities: sqrt(sqrt(2)) less."""
     pooling, features = build(name), maps()
@@ -236,7 +243,10 @@ def test_a_map_beside_itself_pools_to_the_same(name: str) -> None:
 
 def test_duplicates_weigh_no_more_in_generalized_max() -> None:
     features = maps(height=1, width=2)
-    once, often = GeneralizedMax(CHANNELS, 1e-9), torch.cat([features[..., :1]] * 5 + [features[..., 1:]], dim=3)
+    once, often = (
+        GeneralizedMax(CHANNELS, 1e-9),
+        torch.cat([features[..., :1]] * 5 + [features[..., 1:]], dim=3),
+    )
     torch.testing.assert_close(once(often), once(features), rtol=1e-6, atol=1e-6)
 
 
@@ -283,7 +293,16 @@ def test_exponent_is_learned_or_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "count"), [(7, 7, 1 + 4 + 9), (14, 14, 14), (1, 1, 1), (2, 2, 14), (7, 10, 2 + 6 + 12), (10, 7, 20), (4, 30, 7 + 16 + 27)]
+    ("height", "width", "count"),
+    [
+        (7, 7, 1 + 4 + 9),
+        (14, 14, 14),
+        (1, 1, 1),
+        (2, 2, 14),
+        (7, 10, 2 + 6 + 12),
+        (10, 7, 20),
+        (4, 30, 7 + 16 + 27),
+    ],
 )
 def test_rmac_regions_lie_in_the_map_and_reach_its_ends(height: int, width: int, count: int) -> None:
     found = regions(height, width, 3)
@@ -299,7 +318,14 @@ def test_sinkhorn_is_entropic_transport(epsilon: float) -> None:
     cost = torch.rand(2, 4, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     plan = sinkhorn(cost, epsilon, 500)
     for image in range(2):
-        expected = ot.sinkhorn(np.full(4, 1 / 4), np.full(9, 1 / 9), cost[image].numpy(), 1 / epsilon, stopThr=1e-14, numItermax=10000)
+        expected = ot.sinkhorn(
+            np.full(4, 1 / 4),
+            np.full(9, 1 / 9),
+            cost[image].numpy(),
+            1 / epsilon,
+            stopThr=1e-14,
+            numItermax=10000,
+        )
         np.testing.assert_allclose(plan[image], expected, rtol=0, atol=1e-9)
 
 
@@ -326,11 +352,11 @@ def test_a_prototype_on_a_feature_has_a_finite_gradient() -> None:
         (lambda: Gem(3, 0.0), "exponent"),
         (lambda: Rmac(3, 0), "level"),
         (lambda: GeneralizedMax(3, 0.0), "regularization"),
-        (lambda: Cbam(8, 16), "leaves none of 8"),
+        (lambda: Cbam(8, 16), "larger than the number of channels, 8"),
         (lambda: Weldon(3, 4, 0, 0), "top and bottom"),
         (lambda: Smoothing(3, 4, 2), "odd"),
         (lambda: Netvlad(3, 130, 16), "multiple of its 16"),
-        (lambda: OptimalTransport(3, 100, 64), "multiple of its 64"),
+        (lambda: OptimalTransport(3, 100, 64), "multiple of the 64"),
         (lambda: OptimalTransport(3, 128, 64, 0.0), "positive"),
         (lambda: Gsop(3, 4, 9)(torch.zeros(1, 3, 2, 2)), "9 positions, got 2 x 2"),
     ],

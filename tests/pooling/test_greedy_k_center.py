@@ -25,5 +25,5 @@ def test_coinciding_points_are_chosen_once_each() -> None:
 
 
 def test_too_few_points_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 centres among 2 points"):
+    with pytest.raises(ValueError, match="cannot choose 3 of 2 points"):
         greedy_k_center(torch.ones(2, 2), torch.ones(1, 2), 3)

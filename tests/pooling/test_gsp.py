@@ -9,7 +9,14 @@ from pipeline.pooling.gsp import Gsp
 from tests.oracles import poolings as oracle
 
 
-def layer(ratio: float = 0.3, epsilon: float = 5.0, warmup: int = 0, memory: int = 12, ready: bool = True, channels: int = 5) -> Gsp:
+def layer(
+    ratio: float = 0.3,
+    epsilon: float = 5.0,
+    warmup: int = 0,
+    memory: int = 12,
+    ready: bool = True,
+    channels: int = 5,
+) -> Gsp:
     torch.manual_seed(0)
     gsp = Gsp(channels, 4, ratio, epsilon, warmup, memory)
     gsp.initialized.fill_(ready)
@@ -48,7 +55,10 @@ def test_gradcheck_of_both_outputs() -> None:
     def outputs(features: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(gsp, {"prototypes": prototypes}, (features,))
 
-    assert torch.autograd.gradcheck(outputs, (maps(2, height=2, width=3).double().requires_grad_(), gsp.prototypes.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(
+        outputs,
+        (maps(2, height=2, width=3).double().requires_grad_(), gsp.prototypes.detach().requires_grad_()),
+    )
 
 
 def test_until_initialised_it_is_average_pooling_with_attributes_that_pass_no_gradient() -> None:
@@ -142,7 +152,8 @@ def test_half_precision_and_autocast_compute_in_single(dtype: torch.dtype) -> No
 
 
 def test_it_picks_the_positions_that_look_like_prototypes() -> None:
-    """A blank picture with one marked corner: sharp transport of a quarter of the positions returns the corner."""
+    """A blank picture with one marked corner: sharp transport of a quarter of the positions returns the
+    corner."""
     gsp = layer(ratio=0.25, epsilon=50.0, channels=3)
     with torch.no_grad():
         gsp.prototypes.copy_(torch.eye(4)[:, :3])
@@ -160,7 +171,7 @@ def test_it_picks_the_positions_that_look_like_prototypes() -> None:
         ({"ratio": 0.0}, "transport_ratio"),
         ({"ratio": 1.5}, "transport_ratio"),
         ({"epsilon": 0.0}, "epsilon"),
-        ({"memory": 7}, "two features for each"),
+        ({"memory": 7}, "must be at least 8"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(change: dict, message: str) -> None:

@@ -35,15 +35,22 @@ def test_off_by_default() -> None:
     assert torch.equal(pooling.prototypes, before)
 
 
-@pytest.mark.parametrize(("solver", "gradient"), [("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")])
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")],
+)
 def test_a_prototype_at_the_bound_goes_on_learning(solver: str, gradient: str) -> None:
-    """The gradient is that of the prototypes where they have been put, with none taken away; two batches may come before it is asked for."""
+    """The gradient is that of the prototypes where they have been put, with none taken away; two batches may
+    come before it is asked for."""
     pooling, there = ready(BOUND, solver, gradient), ready(None, solver, gradient)
     with torch.no_grad():
         there.prototypes.clamp_(-BOUND, BOUND)
     found = []
     for one in (pooling, there):
-        total = sum((one(batch)[0].square().sum() + one(batch)[1][:, 0].sum() for batch in (features(), features(2))), torch.zeros(()))
+        total = sum(
+            (one(batch)[0].square().sum() + one(batch)[1][:, 0].sum() for batch in (features(), features(2))),
+            torch.zeros(()),
+        )
         total.backward()
         assert one.prototypes.grad is not None
         found.append(one.prototypes.grad)

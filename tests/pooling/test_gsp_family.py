@@ -1,4 +1,5 @@
-"""Generalized sum pooling with its transform, beside maximum and generalized mean, and the attributes without transport."""
+"""Generalized sum pooling with its transform, beside maximum and generalized mean, and the attributes without
+transport."""
 
 from collections.abc import Callable
 
@@ -20,7 +21,13 @@ everyone = pytest.mark.parametrize("name", FAMILY)
 transports = pytest.mark.parametrize("name", TRANSPORTS)
 
 
-def build(name: str, ready: bool = True, ratio: float = RATIO, epsilon: float = EPSILON, prototypes: int = PROTOTYPES) -> nn.Module:
+def build(
+    name: str,
+    ready: bool = True,
+    ratio: float = RATIO,
+    epsilon: float = EPSILON,
+    prototypes: int = PROTOTYPES,
+) -> nn.Module:
     torch.manual_seed(0)
     if name == "attribute_average":
         return AttributeAverage(CHANNELS, DIM, prototypes).double()
@@ -136,7 +143,10 @@ def test_one_position_is_that_position(name: str) -> None:
 @everyone
 @pytest.mark.parametrize("constant", [0.0, 0.8])
 def test_constant_map_and_duplicate_positions_weigh_the_same(name: str, constant: float) -> None:
-    pooling, features = build(name), torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True)
+    pooling, features = (
+        build(name),
+        torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True),
+    )
     pooled, attributes, _ = pooling(features)
     single = pooling(features.detach()[:, :, :1, :1])
     torch.testing.assert_close(pooled, single[0])
@@ -150,7 +160,11 @@ def test_duplicates_and_order_of_positions_do_not_matter(name: str) -> None:
     pooling, features = build(name), maps()
     order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
     moved = features.flatten(2)[:, :, order].view_as(features)
-    for other in (moved, torch.cat([features, features], dim=2), features.contiguous(memory_format=torch.channels_last)):
+    for other in (
+        moved,
+        torch.cat([features, features], dim=2),
+        features.contiguous(memory_format=torch.channels_last),
+    ):
         for ours, theirs in zip(pooling(features), pooling(other), strict=True):
             torch.testing.assert_close(ours, theirs)
 
@@ -199,5 +213,10 @@ def test_defaults_are_the_published_ones() -> None:
     makers: list[Callable[[], nn.Module]] = [lambda kind=kind: kind(CHANNELS, 128) for kind in TRANSPORTS.values()]
     for make in makers:
         gsp = make().gsp
-        assert (gsp.prototypes.shape, gsp.transport_ratio, gsp.epsilon, len(gsp.memory)) == ((64, 128), 0.3, 5.0, 1024)
+        assert (gsp.prototypes.shape, gsp.transport_ratio, gsp.epsilon, len(gsp.memory)) == (
+            (64, 128),
+            0.3,
+            5.0,
+            1024,
+        )
     assert AttributeAverage(CHANNELS, 128).scale == 10

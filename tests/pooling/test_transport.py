@@ -1,4 +1,5 @@
-"""The transport plan against the convex problem, its limit, its root and the paper's iteration; its gradient against proposition 4.3."""
+"""The transport plan against the convex problem, its limit, its root and the paper's iteration; its gradient
+against proposition 4.3."""
 
 import math
 
@@ -65,7 +66,8 @@ def test_plan_solves_the_convex_program(ratio: float, epsilon: float) -> None:
 
 @pytest.mark.parametrize(("ratio", "epsilon"), [(0.1, 0.5), (0.3, 5.0), (0.9, 20.0)])
 def test_plan_is_balanced_transport_between_staying_and_going(ratio: float, epsilon: float) -> None:
-    """Summed over prototypes, going costs -l_j / epsilon and staying nothing: two targets of mass mu and 1 - mu, which POT knows to fill."""
+    """Summed over prototypes, going costs -l_j / epsilon and staying nothing: two targets of mass mu and 1 -
+    mu, which POT knows to fill."""
     ot = pytest.importorskip("ot")
     features, prototypes = problem()
     weights, _ = transport(features, prototypes, ratio, epsilon)
@@ -115,7 +117,11 @@ def test_multiplier_stops_where_the_square_of_its_step_is_small_enough(ratio: fl
     generator = torch.Generator().manual_seed(0)
     spread = torch.rand(64, 49, dtype=torch.float64, generator=generator)
     whole = torch.arange(49) < round(ratio * 49)
-    for mass in (-2 * epsilon * spread, -2 * epsilon * spread**6, torch.where(whole, 0.0, -1.5 * epsilon - 0.01 * spread)):
+    for mass in (
+        -2 * epsilon * spread,
+        -2 * epsilon * spread**6,
+        torch.where(whole, 0.0, -1.5 * epsilon - 0.01 * spread),
+    ):
         exact, early = (multiplier(mass, ratio, epsilon, tolerance) for tolerance in (1e-12, 3e-4))
         assert float((torch.sigmoid(mass + early) - torch.sigmoid(mass + exact)).abs().max()) < 9e-8
 
@@ -165,7 +171,8 @@ def test_gradcheck_of_all_three_outputs_and_of_each_alone() -> None:
 
 
 def test_gradient_is_proposition_4_3() -> None:
-    """Driven by both outputs, through the distances and the clipping that autograd knows, with the proposition in between."""
+    """Driven by both outputs, through the distances and the clipping that autograd knows, with the
+    proposition in between."""
     ratio, epsilon = 0.3, 5.0
     features, prototypes = problem(positions=12, prototypes=5)
     generator = torch.Generator().manual_seed(7)

@@ -1,4 +1,5 @@
-"""The paper's iteration and its closed-form gradient: the iterates themselves, where they lead, and how far 100 of them get."""
+"""The paper's iteration and its closed-form gradient: the iterates themselves, where they lead, and how far
+100 of them get."""
 
 import math
 
@@ -19,7 +20,11 @@ def costs(positions: int = 9, prototypes: int = 4, seed: int = 0) -> torch.Tenso
 def layers(ratio: float = 0.3, epsilon: float = 5.0, iterations: int = 100) -> tuple[Gsp, Gsp, Gsp]:
     """The same layer with each solver and gradient."""
     found = []
-    for solver, gradient in (("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")):
+    for solver, gradient in (
+        ("newton", "closed_form"),
+        ("iteration", "closed_form"),
+        ("iteration", "autograd"),
+    ):
         torch.manual_seed(0)
         layer = Gsp(5, 4, ratio, epsilon, 0, 12, solver, iterations, gradient).double()
         layer.initialized.fill_(True)
@@ -100,7 +105,10 @@ def test_after_100_steps_a_hard_selection_is_far_from_its_plan() -> None:
 
 def test_single_precision_survives_large_epsilon() -> None:
     for epsilon in (20.0, 100.0, 1000.0):
-        single, double = iterate(costs().float(), 0.3, epsilon, 100), iterate(costs().float().double(), 0.3, epsilon, 100)
+        single, double = (
+            iterate(costs().float(), 0.3, epsilon, 100),
+            iterate(costs().float().double(), 0.3, epsilon, 100),
+        )
         for one, other in zip(single, double, strict=True):
             assert one.isfinite().all()
             assert float((one.double() - other).abs().max()) < 1e-6 * epsilon
@@ -148,7 +156,11 @@ def test_until_initialised_the_iteration_is_the_average_too() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"solver": "sinkhorn"}, "newton or iteration"), ({"gradient": "none"}, "closed_form or autograd"), ({"iterations": 0}, "positive")],
+    [
+        ({"solver": "sinkhorn"}, "newton or iteration"),
+        ({"gradient": "none"}, "closed_form or autograd"),
+        ({"iterations": 0}, "positive"),
+    ],
 )
 def test_settings_without_a_meaning_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

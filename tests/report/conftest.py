@@ -15,10 +15,11 @@ from pipeline.analysis.analyze import analyze
 from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
 from pipeline.data.shards import ShardWriter
-from pipeline.evaluation.evaluate import SELECTED, Sides, evaluate
+from pipeline.evaluation.evaluate import SELECTED, evaluate
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.tables import file_of, write_neighbours, write_queries
+from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.tables import file_of, neighbour_table, query_table, write_table
 from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.page import build
@@ -103,11 +104,8 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     write_json(root / "metrics" / dataset / method / f"{seed}.json", metrics)
     (root / "evaluation" / name).mkdir(parents=True)
     for network, result in results.items():
-        write_queries(
-            root / "evaluation" / name / ("queries.parquet" if network == SELECTED else file_of(network)),
-            result,
-        )
-    write_neighbours(root / "evaluation" / name / "neighbours.parquet", results[SELECTED])
+        write_table(root / "evaluation" / name / file_of(network), query_table(result))
+    write_table(root / "evaluation" / name / "neighbours.parquet", neighbour_table(results[SELECTED]))
     write_json(root / "evaluation" / name / "protocol.json", protocol.declaration())
 
     model = root / "models" / name

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.bootstrap import CHUNK
-from pipeline.evaluation.evaluate import Extent, Sides, evaluate
+from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.tables import write_queries, write_table
+from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.statistics.bootstrap import CHUNK
+from pipeline.evaluation.tables import query_table, write_table
 from pipeline.report.inputs import RunResults
 from pipeline.report.joint_intervals import joint_intervals
 from pipeline.runtime.errors import UserError
@@ -72,7 +73,7 @@ def runs(tmp_path: Path) -> list[RunResults]:
         metrics, results = evaluate(Sides(rows, rows), {"last": Sides(last, last)}, protocol, Extent(class_means=True, nmi=True))
         (tmp_path / str(seed)).mkdir()
         for network, file in (("selected", "queries.parquet"), ("last", "queries-last.parquet")):
-            write_queries(tmp_path / str(seed) / file, results[network])
+            write_table(tmp_path / str(seed) / file, query_table(results[network]))
         results_of_seeds.append(run_of(tmp_path / str(seed), seed, metrics, protocol))
     return results_of_seeds
 
@@ -175,7 +176,7 @@ def test_missing_files_and_files_of_another_evaluation_are_refused(runs: list[Ru
     with pytest.raises(UserError, match=r"2/queries\.parquet has no column r_precision"):
         joint_intervals(runs)
     pq.write_table(table.slice(1), runs[2].query_file)
-    with pytest.raises(UserError, match="not about the same queries"):
+    with pytest.raises(UserError, match="does not contain the same queries"):
         joint_intervals(runs)
     runs[2].query_file.unlink()
     with pytest.raises(UserError, match=r"2/queries\.parquet cannot be read"):

@@ -10,7 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.comparison import Average, Comparison, compare, holm, over_seeds, read_runs
+from pipeline.evaluation.statistics.comparison import Comparison, compare
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
 from pipeline.report import comparison
 from pipeline.report.comparison import Pair, compare_methods, lead_of
 from pipeline.report.inputs import Inputs, read_inputs
@@ -74,8 +77,8 @@ def test_significance_needs_interval_and_p_value(compared: Pair, better: str | N
 
 
 def test_several_seeds_must_agree() -> None:
-    sure = Average(0.02, 0.01, 0.01, 0.03, "seeds (t)")
-    unsure = Average(0.02, 0.1, -0.3, 0.3, "seeds (t)")
+    sure = Average(0.02, 0.01, 0.01, 0.03)
+    unsure = Average(0.02, 0.1, -0.3, 0.3)
     pairs = [
         pair(0.01, 0.05, 0.01, sure),
         pair(0.01, 0.05, 0.01, unsure, names="ac"),
@@ -84,7 +87,7 @@ def test_several_seeds_must_agree() -> None:
     lead = lead_of(pairs, "a", "map_at_r")
     assert lead is not None
     assert (lead.better_than, lead.not_significant) == (["b"], ["c"])
-    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01, "seeds (t)")
+    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01)
     second = lead_of([pair(-0.05, -0.01, 0.01, reversed_seeds)], "b", "map_at_r")
     assert second is not None
     assert second.better_than == ["a"]
@@ -105,5 +108,5 @@ def test_methods_of_other_queries_are_refused(make_project: Callable[..., Path])
     root = make_project(noise={"good": 0.25, "poor": 1.2})
     path = root / "evaluation/birds/poor/0/queries.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(UserError, match="not about the same queries"):
+    with pytest.raises(UserError, match="does not contain the same queries"):
         compare_methods(read_inputs(root, ("birds",), ("good", "poor"), (0,)), "birds")

@@ -135,7 +135,7 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
         "run.sweeps": [],
         "datasets.my-birds": {"source": {"kind": "folder"}, "recipe": {"backbone": {"name": "test_resnet"}}},
     }
-    message = r"A batch needs 16 classes, and only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
+    message = r"A batch needs 16 classes, but only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, changes)))
 
@@ -144,8 +144,8 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
     ("dataset", "method", "changed", "message"),
     [
         ("cub", "irt_r", {"input.size": 232}, "takes images of 224 x 224, input.size is 232"),
-        ("cub", "gsp", {}, r"No library fetches the pretrained weights of bn_inception[^$]*backbone\.checkpoint"),
-        ("tokens", "ms", {"backbone.pretrained": True}, "Nobody has published weights of token_embedding"),
+        ("cub", "gsp", {}, r"No library downloads the pretrained weights of bn_inception[^$]*backbone\.checkpoint"),
+        ("tokens", "ms", {"backbone.pretrained": True}, "token_embedding has no published weights"),
         ("parts", "multihead", {"backbone.stages": [-9, -1]}, "feature maps"),
         ("parts", "ms", {"pooling.name": "cls"}, "class token"),
     ],

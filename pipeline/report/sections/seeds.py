@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation.comparison import over_seeds
+from pipeline.evaluation.statistics.seeds import over_seeds
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.results import metrics_over_queries
 from pipeline.report.summary import Value

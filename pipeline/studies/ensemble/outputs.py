@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.embeddings import read
 from pipeline.data.folds import validation_classes
-from pipeline.evaluation.evaluate import DIGITS, Sides
-from pipeline.evaluation.metrics import Rows, per_query
+from pipeline.evaluation.evaluate import DIGITS
 from pipeline.evaluation.metrics import averages as means
+from pipeline.evaluation.metrics import per_query
+from pipeline.evaluation.sides import Sides, read_sides
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
 from pipeline.studies.ensemble.members import EMBEDDINGS, RECORD, Member
@@ -26,7 +26,7 @@ def judge(members: Sequence[Member], protocol: EnsembleProtocol) -> tuple[dict[s
     Raises UserError where embeddings are missing or damaged, and where no query has a relevant image.
     """
     by_model = [
-        [sides(member.done / EMBEDDINGS) for member in sorted(members, key=lambda one: one.repeat) if member.model == model]
+        [read_sides(member.done / EMBEDDINGS) for member in sorted(members, key=lambda one: one.repeat) if member.model == model]
         for model in range(1, protocol.folds + 1)
     ]
 
@@ -48,13 +48,6 @@ def judge(members: Sequence[Member], protocol: EnsembleProtocol) -> tuple[dict[s
         "classes": len(np.unique(first.gallery.label)),
         **{name: round(value, DIGITS) for name, value in averages(found).items()},
     }, found
-
-
-def sides(path: Path) -> Sides:
-    """Queries and gallery of an embedding file."""
-    rows = read(path)
-    queries, gallery = (Rows(*(column[side] for column in rows[:3])) for side in (rows.is_query, rows.is_gallery))
-    return Sides(queries, gallery)
 
 
 def write_outs(

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from pipeline.evaluation.evaluate import Sides
 from pipeline.evaluation.metrics import Rows
+from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
@@ -49,7 +49,8 @@ def concatenate(members: Sequence[Sides]) -> Sides:
 
 
 def ensembles(members: Sequence[Sequence[Sides]], score: Score, only: slice = slice(None), label: str | None = None) -> Ensembles:
-    """Separated and concatenated metrics of the ensembles of members[k][r], model k (in the order of the folds) in its repeat r.
+    """Separated and concatenated metrics of all ensembles. `members[k][r]` is model k, in the order of the folds, in its
+    repeat r.
 
     `score` gives the flat metrics of one set of embeddings. `only` is the share of the ensembles wanted, in the order of `choices` (the last
     model's repeat changes fastest). `label` shows progress under that name. Raises UserError as `concatenate` does and where the models have not

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.evaluation.comparison import Average
+from pipeline.evaluation.statistics.seeds import Average
 from pipeline.report.dataset import styles_of
 from pipeline.report.inputs import read_inputs
 from pipeline.report.page import build
@@ -37,8 +37,8 @@ def test_without_significance_no_method_is_called_better(page: Element) -> None:
     ("seeds", "result"),
     [
         (None, "a is better"),
-        (Average(0.02, 0.01, 0.01, 0.03, "seeds (t)"), "a is better, also over seeds"),
-        (Average(0.02, 0.1, -0.3, 0.3, "seeds (t)"), "a is better, but not over seeds"),
+        (Average(0.02, 0.01, 0.01, 0.03), "a is better, also over seeds"),
+        (Average(0.02, 0.1, -0.3, 0.3), "a is better, but not over seeds"),
     ],
 )
 def test_a_result_names_the_better_method_and_the_seeds(seeds: Average | None, result: str) -> None:

@@ -4,7 +4,7 @@ import statistics
 
 import numpy as np
 
-from pipeline.evaluation.comparison import over_seeds
+from pipeline.evaluation.statistics.seeds import over_seeds
 from pipeline.report.dataset import DataSet
 from pipeline.report.inputs import Inputs
 from pipeline.report.sections.seeds import content

@@ -6,8 +6,8 @@ import statistics
 import numpy as np
 import pytest
 
-from pipeline.evaluation.evaluate import Sides
 from pipeline.evaluation.metrics import Rows, quick_metrics
+from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.studies.ensemble.scores import averages, concatenate, ensembles
 from tests.oracles import retrieval as oracle

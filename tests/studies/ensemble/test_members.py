@@ -74,13 +74,13 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
     ("change", "folds", "message"),
     [
         ({"training": {"iterations": 0}}, 3, "baseline on tiny trains for 0 iterations.*\n.*Take baseline out of run.ensembles"),
-        ({}, 10, "9 train classes cannot be cut into 10 folds.\n.*ensemble.folds"),
+        ({}, 10, "9 train classes cannot be divided into 10 folds.\n.*ensemble.folds"),
         ({}, 5, "Model 5 of 5 folds of 9 train classes leaves 8 to train on and holds out 1.*\n.*Change ensemble.folds"),
         ({"batch": {"classes": 6}}, 2, "Model 1 of 2 folds, 4 classes to train on: A batch needs 6 classes.*\n.*ensemble.folds"),
         (
             {"batch": {"classes": 7, "sampling": "shuffled"}},
             2,
-            "Model 1 of 2 folds, 4 classes to train on: A batch takes 28 images, and there are 20",
+            "Model 1 of 2 folds, 4 classes to train on: A batch has 28 images, but there are only 20",
         ),
     ],
 )

@@ -1,33 +1,40 @@
 """Percentile intervals of averages over queries, by resampling classes.
 
-Queries of a class share their neighbours, so they are not independent draws; classes are. A resample draws C classes with replacement; with w_c the
-times that class c was drawn, S_c the sum of a metric over its n_c scored queries:
+Queries of one class share their neighbours and so are dependent; classes are independent. A resample draws C
+classes with replacement. With w_c the number of draws of class c, and S_c the sum of a metric over its n_c
+scored queries,
 
     average* = sum_c w_c S_c / sum_c w_c n_c
 
-and the interval holds the middle `confidence` of the resampled averages (Efron and Tibshirani, An Introduction to the Bootstrap, ch. 13).
-It says how far the number depends on which classes happened to be in the split; not how far it depends on the training seed.
+The interval contains the middle `confidence` of the resampled averages (Efron and Tibshirani, An Introduction
+to the Bootstrap, ch. 13). It measures how much the average depends on the classes of the split. It does not
+measure how much the average depends on the training seed (seeds.py).
 """
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-CHUNK = 64  # resamples whose class counts are held at a time
+CHUNK = 64  # resamples whose class counts are in memory at a time
 
 
 def class_intervals(
-    values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, confidence: float, seed: int
+    values: Float64[np.ndarray, "Q F"],
+    labels: Int64[np.ndarray, "Q"],
+    resamples: int,
+    confidence: float,
+    seed: int,
 ) -> tuple[Float64[np.ndarray, "F"], Float64[np.ndarray, "F"]]:
     """Lower and upper ends for F metrics of Q scored queries."""
     tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled_averages(values, labels, resamples, seed), [tail, 1 - tail], axis=0)
+    averages = resampled_averages(values, labels, resamples, seed)
+    low, high = np.quantile(averages, [tail, 1 - tail], axis=0)
     return low, high
 
 
 def resampled_averages(values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, seed: int) -> Float64[np.ndarray, "K F"]:
     """average* of F metrics in K resamples.
 
-    The same seed and classes give the same resamples, so averages of different metrics and methods are paired.
+    Equal seeds and classes give equal resamples, so averages of different metrics and methods are paired.
     """
     classes, member = np.unique(labels, return_inverse=True)
     sums = np.stack([np.bincount(member, column, len(classes)) for column in values.T], axis=1)

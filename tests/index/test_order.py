@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation import order
+from pipeline.index import order
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 
@@ -52,7 +52,10 @@ def test_equal_rows_are_equal_wherever_they_stand() -> None:
 
 def test_keys_are_similarity_descending_then_id_ascending() -> None:
     generator = np.random.default_rng(2)
-    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 1e-45, -1e-45, np.nextafter(np.float32(1), np.float32(2))], np.float32)
+    special = np.array(
+        [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 1e-45, -1e-45, np.nextafter(np.float32(1), np.float32(2))],
+        np.float32,
+    )
     values = np.concatenate([special, generator.choice(special, 200), generator.standard_normal(300).astype(np.float32)])
     ids = generator.permutation(10**9)[: len(values)] if len(values) > 10**6 else generator.choice(10**9, len(values), replace=False)
     places = order.places(ids)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation.bootstrap import CHUNK, class_intervals
+from pipeline.evaluation.statistics.bootstrap import CHUNK, class_intervals
 from tests.oracles import retrieval as oracle
 
 
@@ -43,7 +43,8 @@ def test_one_class_and_equal_values_have_no_width() -> None:
 
 
 def test_classes_not_images_are_drawn() -> None:
-    """Images of a class agree completely: ten thousand images of twenty classes are twenty draws, an interval over images would be far too narrow."""
+    """Images of a class agree completely: ten thousand images of twenty classes are twenty draws, an interval
+    over images would be far too narrow."""
     generator = np.random.default_rng(2)
     of_class = (generator.random(20) < 0.5).astype(np.float64)
     labels = np.repeat(np.arange(20), 500)
@@ -53,7 +54,8 @@ def test_classes_not_images_are_drawn() -> None:
 
 
 def test_interval_covers_the_truth_as_often_as_it_says() -> None:
-    """200 data sets of 60 classes of unequal size, class means spread around 0.6: a 90% interval should hold 0.6 in about 180 of them."""
+    """200 data sets of 60 classes of unequal size, class means spread around 0.6: a 90% interval should hold
+    0.6 in about 180 of them."""
     generator = np.random.default_rng(3)
     covered = 0
     for trial in range(200):

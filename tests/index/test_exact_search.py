@@ -1,11 +1,12 @@
-"""Search against the definition: ties, duplicates, self by id, cuts inside runs of equal similarities, gallery order, block sizes."""
+"""Search against the definition: ties, duplicates, self by id, cuts inside runs of equal similarities,
+gallery order, block sizes."""
 
 import faiss
 import numpy as np
 import pytest
 
-from pipeline.evaluation import search
-from pipeline.evaluation.search import exact_search, search_blocks
+from pipeline.index import exact
+from pipeline.index.exact import exact_search, search_blocks
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 
@@ -131,9 +132,14 @@ def test_gallery_order_changes_nothing() -> None:
 def test_block_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gallery, ids = signs(700, 10), np.arange(700)
     one = exact_search(gallery, ids, gallery, ids, 9)
-    for block, cells, spare, wider in ((7, 1 << 20, 4, 4), (4096, 300, 4, 4), (64, 1 << 12, 0, 2), (1, 1, 1, 50)):
+    for block, cells, spare, wider in (
+        (7, 1 << 20, 4, 4),
+        (4096, 300, 4, 4),
+        (64, 1 << 12, 0, 2),
+        (1, 1, 1, 50),
+    ):
         for name, value in (("BLOCK", block), ("CELLS", cells), ("SPARE", spare), ("WIDER", wider)):
-            monkeypatch.setattr(search, name, value)
+            monkeypatch.setattr(exact, name, value)
         other = exact_search(gallery, ids, gallery, ids, 9)
         assert np.array_equal(one[0], other[0])
         assert np.array_equal(one[1], other[1])
@@ -166,7 +172,7 @@ def test_blocks_come_in_query_order_and_hold_few_rows() -> None:
     assert len(blocks) == 3
     assert np.array_equal(np.concatenate([block.queries for block in blocks]), ids)
     wide = next(iter(search_blocks(gallery, ids, gallery, ids, 5000)))
-    assert wide.positions.size <= search.CELLS
+    assert wide.positions.size <= exact.CELLS
 
 
 def test_a_value_that_is_not_finite_is_refused() -> None:
@@ -185,9 +191,9 @@ def test_an_id_that_occurs_twice_is_refused() -> None:
 
 def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU build that multiplied in TF32 would leave neighbours out unseen: its products are checked."""
-    honest = search._faiss
+    honest = exact._faiss
 
-    def careless(gallery: np.ndarray) -> search.Nearest:
+    def careless(gallery: np.ndarray) -> exact.Nearest:
         nearest = honest(gallery)
 
         def rounded(queries: np.ndarray, fetch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -196,9 +202,29 @@ def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatc
 
         return rounded
 
-    monkeypatch.setattr(search, "_faiss", careless)
+    monkeypatch.setattr(exact, "_faiss", careless)
     with pytest.raises(UserError, match=r"off by 1\.0e-03"):
         exact_search(gaussian(100, 8), np.arange(100), gaussian(100, 8), np.arange(100), 2)
+
+
+def test_a_gallery_spread_over_several_devices_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAISS merges the results of its shards in its own order. Three CPU indexes stand for three GPUs."""
+
+    def spread(gallery: np.ndarray) -> exact.Nearest:
+        index = faiss.IndexShards(gallery.shape[1], False, True)  # type: ignore[call-arg]  # not in its stubs
+        for _ in range(3):
+            index.add_shard(faiss.IndexFlatIP(gallery.shape[1]))
+        index.add(gallery)
+        return index.search
+
+    ids = np.random.default_rng(3).permutation(1000)[:400]
+    for gallery in (gaussian(400, 10), signs(400, 6), repeated(400, 5, 1)):
+        expected = exact_search(gallery, ids, gallery, ids, 20)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "_faiss", spread)
+            actual = exact_search(gallery, ids, gallery, ids, 20)
+        assert np.array_equal(actual[0], expected[0])
+        assert np.array_equal(actual[1], expected[1])
 
 
 @pytest.mark.gpu

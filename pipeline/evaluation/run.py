@@ -1,0 +1,132 @@
+"""The evaluation of one run: all networks with exported embeddings, and all output files."""
+
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.config.stages import EvaluateSettings, Reduce
+from pipeline.data.embeddings import Embeddings, read
+from pipeline.evaluation.approximate import evaluate_index
+from pipeline.evaluation.evaluate import Extent, evaluate
+from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from pipeline.evaluation.protocol import Declared, Protocol
+from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
+from pipeline.evaluation.sides import Sides, read_sides, sides_of
+from pipeline.evaluation.tables import SELECTED, file_of, neighbour_table, query_table, write_table
+from pipeline.index.kinds import KINDS
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import write_json
+
+GROUND_TRUTH, PAIRS = "ground_truth.parquet", "pairs.parquet"
+FILES = {"last": "test-last.arrow", "untrained": "test-untrained.arrow", "best_on_test": "test-best.arrow"}
+OPTIONAL = ("best_on_test",)
+
+P = TypeVar("P", Protocol, LandmarkProtocol)
+
+
+class Evaluation(NamedTuple):
+    """The results of a run."""
+
+    metrics: dict[str, float | int | str]
+    protocol: Declared
+    queries: dict[str, pa.Table]  # per-query results by network
+    neighbours: pa.Table  # of the selected network
+    reduction: Reduction | None
+
+
+def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
+    """Evaluates the networks whose test embeddings are in `folder`.
+
+    These are the selected weights, the last weights, the untrained network, and, if exported, the weights
+    that were best on the test classes. Optional are the selected embeddings after a reduction learned on the
+    train images, and their metrics by an approximate index. A folder with a ground truth is evaluated by the
+    landmark protocol.
+
+    Raises UserError for a missing or damaged file, and as `evaluate` and `evaluate_landmarks` do.
+    """
+    selected = read(folder / "test.arrow")
+    others = {network: read_sides(folder / file) for network, file in FILES.items() if network not in OPTIONAL or (folder / file).is_file()}
+    reduction = None if settings.reduce is None else _learn(settings.reduce, folder)
+    if reduction is not None:
+        reduced = selected._replace(embedding=apply(reduction, selected.embedding))
+        others["reduced"] = sides_of(reduced)
+    if (folder / GROUND_TRUTH).is_file():
+        return _landmarks(selected, others, reduction, pq.read_table(folder / GROUND_TRUTH), settings)
+    return _retrieval(selected, others, reduction, settings)
+
+
+def write(directory: Path, evaluation: Evaluation) -> None:
+    """Writes everything except the metrics: per-query results, neighbours, protocol and reduction."""
+    for network, table in evaluation.queries.items():
+        write_table(directory / file_of(network), table)
+    write_table(directory / "neighbours.parquet", evaluation.neighbours)
+    if evaluation.reduction is not None:
+        save(directory / "reduction.safetensors", evaluation.reduction)
+    write_json(directory / "protocol.json", evaluation.protocol.declaration())
+
+
+def _retrieval(selected: Embeddings, others: dict[str, Sides], reduction: Reduction | None, settings: EvaluateSettings) -> Evaluation:
+    sides = sides_of(selected)
+    protocol = Protocol(
+        "test",
+        settings.recall_at,
+        settings.bootstrap,
+        settings.confidence,
+        settings.seed,
+        _declared_reduction(settings.reduce),
+    )
+    protocol = _with_scales(protocol, selected.scales)
+    extent = Extent(settings.map, settings.nmi, settings.class_means)
+    metrics, results = evaluate(sides, others, protocol, extent)
+    if settings.approximate is not None:
+        setting = KINDS[settings.approximate.kind](**settings.approximate.model_dump(exclude={"kind"}))
+        of_index, results["approximate"] = evaluate_index(sides, protocol, setting, settings.approximate_sample)
+        metrics |= of_index
+    tables = {network: query_table(result) for network, result in results.items()}
+    return Evaluation(metrics, protocol, tables, neighbour_table(results[SELECTED]), reduction)
+
+
+def _landmarks(
+    selected: Embeddings,
+    others: dict[str, Sides],
+    reduction: Reduction | None,
+    ground_truth: pa.Table,
+    settings: EvaluateSettings,
+) -> Evaluation:
+    protocol = LandmarkProtocol("test", settings.bootstrap, settings.confidence, settings.seed, _declared_reduction(settings.reduce))
+    protocol = _with_scales(protocol, selected.scales)
+    results = evaluate_landmarks(sides_of(selected), others, ground_truth, protocol)
+    queries = {SELECTED: results.queries, **results.others}
+    return Evaluation(results.metrics, protocol, queries, results.neighbours, reduction)
+
+
+def _declared_reduction(reduce: Reduce | None) -> str:
+    return "none" if reduce is None else f"reduced_*: to {reduce.dim} dimensions, whitening {reduce.whiten}"
+
+
+def _with_scales(protocol: P, scales: tuple[float, ...]) -> P:
+    """The protocol of embeddings that were computed from these scales of each image."""
+    if scales == (1.0,):
+        return protocol
+    listed = ", ".join(f"{scale:g}" for scale in scales)
+    normalisation = f"{protocol.normalisation}, each of its image at scales {listed}"
+    return dataclasses.replace(protocol, normalisation=normalisation)
+
+
+def _learn(settings: Reduce, folder: Path) -> Reduction:
+    """The reduction of the train embeddings in `folder`."""
+    train = read(folder / "train.arrow")
+    if settings.whiten != "pairs":
+        return fit_pca(train.embedding, settings.dim, settings.whiten == "pca")
+    if not (folder / PAIRS).is_file():
+        raise UserError(
+            f"{folder} has no table of matching images ({PAIRS}).",
+            "Set evaluate.reduce.whiten to none or pca for a data set without pairs.",
+        )
+    table = pq.read_table(folder / PAIRS, filters=[("split", "=", "train")])
+    pairs = np.stack([table[side].to_numpy() for side in ("query", "positive")], axis=1)
+    return fit_whitening(train.embedding, np.searchsorted(train.row_id, pairs), settings.dim)

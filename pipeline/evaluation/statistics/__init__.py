@@ -1,0 +1,1 @@
+"""Intervals of metrics and tests of differences between methods."""

@@ -1,0 +1,121 @@
+"""Paired comparison of two methods on the same queries.
+
+With d_q = second - first for query q (positive if the second method is better in a metric of which more is
+better), after averaging each method over its seeds:
+
+    difference    mean_q d_q, with the percentile interval of class resamples of d (bootstrap.py); a resample
+                  takes the same classes of both methods
+    p value       sign-flip permutation test by class. If the methods are exchangeable, swapping them in any
+                  class leaves the distribution of the difference as it is:
+                      p = (1 + #{|T_e| >= |T|}) / (1 + #e),   T_e = sum_c e_c sum_{q in c} d_q,   e_c = +-1
+                  over drawn e with equal probability of both signs, or exactly p = #{|T_e| >= |T|} / 2^C over
+                  all e if there are at most as many as would be drawn
+                  (Ernst, Permutation methods, 2004, sec. 3; the 1 is the identity, Phipson and Smyth 2010)
+
+The comparison is about these trainings on other classes; seeds.py is about other trainings.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from pipeline.evaluation.statistics.bootstrap import resampled_averages
+
+CHUNK = 256  # sign vectors in memory at a time
+ROUNDING = 1e-12  # relative; equal sums that were added in different orders differ by less
+
+
+class Comparison(NamedTuple):
+    """A second method compared with a first, on the same queries."""
+
+    first: float
+    second: float
+    difference: float  # second - first
+    low: float
+    high: float
+    p_value: float  # two-sided
+    queries: int
+    classes: int
+    exact: bool  # whether all sign vectors were counted
+
+
+def compare(
+    first: Float64[np.ndarray, "S Q"],
+    second: Float64[np.ndarray, "T Q"],
+    labels: Int64[np.ndarray, "Q"],
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> Comparison:
+    """`compare_pairs` of two methods that were trained S and T times, with as many sign flips as resamples."""
+    return compare_pairs([first, second], [(0, 1)], labels, resamples, resamples, confidence, seed)[0]
+
+
+def compare_pairs(
+    methods: Sequence[Float64[np.ndarray, "_ Q"]],
+    pairs: Sequence[tuple[int, int]],
+    labels: Int64[np.ndarray, "Q"],
+    resamples: int,
+    flips: int,
+    confidence: float,
+    seed: int,
+) -> list[Comparison]:
+    """Paired comparisons on Q queries of methods with one or more runs each; NaN for lone queries, in all of them.
+
+    A comparison refers to these trainings on other classes: runs are averaged per query, classes are resampled and
+    flipped. All pairs share the draws, so the cost grows with the number of methods and not with that of pairs.
+    pairs: (first, second) by position in `methods`. resamples: of the intervals. flips: sign vectors of the p values.
+    Raises ValueError if the methods do not have the same lone queries.
+    """
+    scored = _scored(methods[0])
+    if not all(np.array_equal(scored, _scored(values)) for values in methods[1:]):
+        raise ValueError("the methods were not scored on the same queries")
+    means, labels = np.stack([values[:, scored].mean(axis=0) for values in methods]), labels[scored]
+    # Relative to the first method, so that the difference of equal methods is exactly zero.
+    relative = means - means[0]
+    averages = resampled_averages(relative.T, labels, resamples, seed)
+    _, member = np.unique(labels, return_inverse=True)
+    sums = np.stack([np.bincount(member, row) for row in relative], axis=1)
+    p_values, exact = sign_flip_tests(sums, pairs, flips, seed)
+    tail = (1 - confidence) / 2
+    comparisons = []
+    for (first, second), p_value in zip(pairs, p_values.tolist(), strict=True):
+        low, high = np.quantile(averages[:, second] - averages[:, first], [tail, 1 - tail])
+        mine, theirs = float(means[first].mean()), float(means[second].mean())
+        difference = float((means[second] - means[first]).mean())
+        comparisons.append(Comparison(mine, theirs, difference, float(low), float(high), p_value, len(labels), len(sums), exact))
+    return comparisons
+
+
+def sign_flip_tests(
+    sums: Float64[np.ndarray, "C M"], pairs: Sequence[tuple[int, int]], permutations: int, seed: int
+) -> tuple[Float64[np.ndarray, "T"], bool]:
+    """Two-sided p values of sum_c D_c of T pairs of M methods, and whether all 2^C sign vectors were counted.
+
+    D_c = sums[c, second] - sums[c, first]. All pairs have the same sign vectors.
+    """
+    classes = len(sums)
+    first, second = np.array(pairs).T
+    # Equal sums may differ by rounding if they were added in another order.
+    rounding = ROUNDING * np.abs(sums).sum(axis=0)
+    enough = np.abs((sums[:, second] - sums[:, first]).sum(axis=0)) - rounding[first] - rounding[second]
+    exact = classes < 63 and 2**classes <= permutations
+    count = 2**classes if exact else permutations
+    random = np.random.default_rng(seed)
+    as_large = np.zeros(len(pairs))
+    for start in range(0, count, CHUNK):
+        size = min(CHUNK, count - start)
+        every = (np.arange(start, start + size)[:, None] >> np.arange(classes)) & 1
+        flipped = every if exact else random.integers(2, size=(size, classes))
+        totals = (1.0 - 2.0 * flipped) @ sums
+        as_large += (np.abs(totals[:, second] - totals[:, first]) >= enough).sum(axis=0)
+    return (as_large / count if exact else (1 + as_large) / (1 + count)), exact
+
+
+def _scored(values: Float64[np.ndarray, "S Q"]) -> Bool[np.ndarray, "Q"]:
+    missing = np.isnan(values)
+    if (missing.any(axis=0) != missing.all(axis=0)).any():
+        raise ValueError("the runs were not scored on the same queries")
+    return ~missing[0]

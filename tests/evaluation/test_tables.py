@@ -1,0 +1,37 @@
+"""Per-query files of several runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.evaluation.metrics import Rows, per_query
+from pipeline.evaluation.statistics.comparison import compare
+from pipeline.evaluation.tables import query_table, read_runs, write_table
+from pipeline.runtime.errors import UserError
+
+
+def test_runs_are_read_from_per_query_files(tmp_path: Path) -> None:
+    labels = np.array([4, 4, 4, 7, 7, 7, 9])  # the last is alone
+    results, paths = [], []
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((7, 3), dtype=np.float32)
+        rows = Rows(np.arange(7), labels + (seed == 2), x)
+        results.append(per_query(rows, rows, (1, 2)))
+        paths.append(tmp_path / f"{seed}.parquet")
+        write_table(paths[-1], query_table(results[-1]))
+    for metric, name in (("recall_at_1", "recall_at_1"), ("ap_at_r", "map_at_r")):
+        runs = read_runs(paths[:2], metric)
+        assert runs.row_id.tolist() == list(range(7))
+        assert runs.label.tolist() == labels.tolist()
+        assert np.array_equal(runs.values, np.stack([result.columns()[name] for result in results[:2]]), equal_nan=True)
+        assert np.isnan(runs.values[:, 6]).all()
+        assert compare(runs.values[:1], runs.values[1:], runs.label, 100, 0.95, 0).queries == 6
+    with pytest.raises(UserError, match=r"2\.parquet does not contain the same queries as .*0\.parquet"):
+        read_runs(paths, "recall_at_1")
+    with pytest.raises(UserError, match=r"no column recall_at_3\.\n.*row_id, label, relevant"):
+        read_runs(paths[:1], "recall_at_3")
+    paths[0].write_bytes(paths[0].read_bytes()[:-20])
+    for path in (paths[0], tmp_path / "none.parquet"):
+        with pytest.raises(UserError, match="cannot be read"):
+            read_runs([path], "recall_at_1")
