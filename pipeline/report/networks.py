@@ -73,6 +73,5 @@ def few_validation_classes(inputs: Inputs, dataset: str) -> str:
         return ""
     count = f"{held_out[0]} to {held_out[-1]} classes" if len(held_out) > 1 else counted(held_out[0], "class")
     metrics = {name_of(run.recipe["recipe"]["training"]["selection_metric"]) for run in selected}
-    return (
-        f"The iterate is selected by {' or '.join(sorted(metrics))} on only {count} held out of training. So few classes make this choice unreliable."
-    )
+    selection = f"{' or '.join(sorted(metrics))} on only {count} held out of training"
+    return f"The iterate is selected by {selection}. So few classes make this choice unreliable."

@@ -82,6 +82,11 @@ FITTING = """() => [...document.querySelectorAll('table.results, table.seeds, ta
 ])"""
 
 
+REST = """() => [...document.querySelectorAll('table.rest')].map(table => [
+    table.offsetWidth > 0, table.rows[0].cells.length,
+])"""
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_renders_without_errors_requests_or_overflow(browser: Any, file: Path, width: int, scheme: str) -> None:
@@ -132,6 +137,6 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(browser: Any, two_seed
         tables = page.evaluate(FITTING)
         assert [count for count, *_ in tables] == columns
         assert all(beyond <= 1 and whole for _, beyond, whole in tables), (width, tables)
-        rest = page.evaluate("() => [...document.querySelectorAll('table.rest')].map(t => [t.offsetWidth > 0, t.rows[0].cells.length])")
+        rest = page.evaluate(REST)
         assert rest == [[width == 390, 5]] * 2, "method and the four metrics that are not above"
         page.close()

@@ -38,8 +38,6 @@ def seen_and_unseen(method: str, position: int, curves: Curves, span: tuple[floa
         axes.set_xlabel("cosine similarity")
         axes.set_ylabel("percent of pairs")
         few_ticks(axes, y=4)
-        means = "; ".join(
-            f"{kind} pairs {decimals(curves[f'train_{kind}']['mean'])} on seen and {decimals(curves[kind]['mean'])} on unseen classes"
-            for kind in KINDS
-        )
+        pairs = [(kind, *(decimals(curves[f"{side}{kind}"]["mean"]) for side in SIDES)) for kind in KINDS]
+        means = "; ".join(f"{kind} pairs {seen} on seen and {unseen} on unseen classes" for kind, unseen, seen in pairs)
         return inline(figure, name, f"Cosine similarities of {method} on seen and unseen classes, means: {means}")

@@ -165,7 +165,7 @@ def merged(rows: Iterable[Row]) -> list[list[Row]]:
 def _holds(published: Any, here: Any) -> bool:
     """Whether a condition of a row holds here.
 
-    A row without the condition accepts any value. A row with a network without a tag of weights accepts any weights.
+    A row without the condition accepts any value. A network without a tag of weights accepts any weights.
     """
     is_untagged = isinstance(published, str) and isinstance(here, str) and "." not in published
     return published is None or published == (here.partition(".")[0] if is_untagged else here)

@@ -61,7 +61,7 @@ HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
         (
             FOUR,
             Lead(["c", "d"], ["b"]),
-            f"{HIGHEST}The differences to c and d are significant. The difference to b is not significant. {ONCE}",
+            HIGHEST + "The differences to c and d are significant. The difference to b is not significant. " + ONCE,
         ),
         (THREE, Lead([], ["b", "c"]), f"{HIGHEST}No difference to another method is significant. {ONCE}"),
         (TWO, None, f"{HIGHEST}Its interval overlaps with that of b. "),
