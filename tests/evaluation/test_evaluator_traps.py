@@ -1,7 +1,7 @@
 """Embeddings and data sets on which evaluators in use report a wrong number: the true value here, and theirs
 re-enacted beside it.
 
-docs/metrics.md prints this table.
+docs/metrics.md lists these cases.
 """
 
 from itertools import permutations
