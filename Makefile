@@ -1,7 +1,7 @@
 # make repro   environment, then the whole graph: images -> report, on the built-in data set
 # make test    environment, then everything that can fail: lint, types, import walls, all tests
 # make check   the two-minute part of `make test`
-# make data    DATASET=cub: the published files of a data set, with resume and hash check, into data/raw/cub
+# make docs    these pages and an API reference as a site: site/index.html
 # make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
 # make cluster the packages of `ray job submit` and of the dashboard
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint data named bench cluster lock help
+.PHONY: repro test check lint docs bench cluster lock help
 help:
 	@sed -n '1,8s/^# //p' Makefile
 
@@ -39,11 +39,11 @@ lint: $(VENV)/.development-$(FAISS)
 	mypy
 	lint-imports
 
-data: named $(VENV)/.runtime-$(FAISS)
-	@python -m pipeline.ingest.files.download '$(DATASET)' 'data/raw/$(DATASET)'
-
-named:
-	@test -n '$(DATASET)' || { echo "Say which: make data DATASET=cub (or sop, cifar10, cifar100, omniglot, sfm120k, roxford5k, rparis6k)"; exit 2; }
+docs: $(VENV)/.docs-$(FAISS)
+	python -m pipeline.published.document > docs/.page && mv docs/.page docs/published.md
+	python -m pipeline.methods.document > docs/.page && mv docs/.page docs/library.md
+	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
 
 bench: $(VENV)/.development-$(FAISS)
 	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
@@ -78,6 +78,10 @@ $(VENV)/.development-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
 	@echo "== installing with development tools ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
 	$(call install,-r requirements/development.txt)
 	@touch $@ $(VENV)/.runtime-$(FAISS)
+
+$(VENV)/.docs-$(FAISS): $(VENV)/.development-$(FAISS)
+	$(LOCKED) -r requirements/docs.txt
+	@touch $@
 
 cluster: $(VENV)/.runtime-$(FAISS)
 	$(LOCKED) -r requirements/cluster.txt

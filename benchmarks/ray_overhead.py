@@ -1,17 +1,25 @@
-"""Seconds that Ray adds to a training: from the call to the first line of the loop, and from its last line
-to the return.
+"""What Ray adds to a training: wall and CPU seconds of one worker without Ray and of two workers under Ray.
 
-They are compared with a bare process that imports what the loop imports.
+The loop only imports what a training imports; a bare process that does the same is measured first. Two workers
+start on a private cluster with few helper processes (pipeline/cluster/lean_trainer.py), then with Ray's trainer.
+The CPU seconds of Ray's processes follow, by name. The processes that only the second start has are what the
+internals of Ray Train save: PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor.
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from pipeline.cluster import train_workers
 from pipeline.cluster.training import run_training
 from pipeline.config import Params, Recipe, TrainSettings, resolve
 from pipeline.runtime.files import write_json
@@ -19,6 +27,7 @@ from pipeline.runtime.stage import ROOT
 from pipeline.training.job import job_of
 
 DATASET, METHOD = "parts", "ms"
+INTERVAL = 0.2  # seconds between looks at the processes
 
 
 def recipe() -> Recipe:
@@ -34,20 +43,69 @@ def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> di
     return {}
 
 
+class Processes:
+    """CPU seconds of the processes that this one starts, by name, while the block runs."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[int, float], float] = {}
+        self.names: dict[tuple[int, float], str] = {}
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Processes":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+    def _watch(self) -> None:
+        while not self.done.wait(INTERVAL):
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    times, line = process.cpu_times(), process.cmdline()
+                    key = process.pid, process.create_time()
+                except psutil.Error:
+                    continue
+                self.seconds[key] = times.user + times.system
+                self.names[key] = line[0] if line and line[0].startswith("ray::") else "others of Ray"
+
+    def by_name(self) -> dict[str, float]:
+        total: dict[str, float] = defaultdict(float)
+        for key, seconds in self.seconds.items():
+            total[re.sub(r"\s+", "", self.names[key])] += seconds
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def measure(title: str, workers: int) -> None:
+    """Prints what a training by `workers` workers takes."""
+    with tempfile.TemporaryDirectory() as directory, Processes() as processes:
+        job = job_of(DATASET, METHOD, 0, recipe(), Path(directory))
+        start, cpu = time.perf_counter(), time.process_time()
+        run_training(job, TrainSettings(workers=workers, gpu="no"), loop)
+        wall, own = time.perf_counter() - start, time.process_time() - cpu
+        assert job.outputs is not None
+        log = json.loads(job.outputs.log.read_text())
+    by_name = processes.by_name()
+    print(f"{title}: {wall:5.1f} s wall, {own + sum(by_name.values()):5.1f} s CPU")
+    for part in ("ray_seconds", "train_seconds"):
+        if part in log:
+            print(f"    {part} {log[part]}")
+    for name, seconds in by_name.items():
+        print(f"    {seconds:5.1f} s CPU  {name}")
+
+
 def main() -> None:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import pipeline.training.loop"], check=True, cwd=ROOT)
-    print(f"bare process with the loop's imports: {time.perf_counter() - start:5.1f} s")
-    for workers in (1, 2):
-        with tempfile.TemporaryDirectory() as directory:
-            job = job_of(DATASET, METHOD, 0, recipe(), Path(directory))
-            start = time.perf_counter()
-            run_training(job, TrainSettings(workers=workers), loop)
-            whole = time.perf_counter() - start
-            assert job.outputs is not None
-            log = json.loads(job.outputs.log.read_text())
-        parts = "  ".join(f"{name} {seconds:.1f}" for name, seconds in log["ray_seconds"].items())
-        print(f"{workers} worker{'s' * (workers > 1)}: {whole:5.1f} s of which Ray {sum(log['ray_seconds'].values()):.1f} ({parts})")
+    print(f"bare process with the loop's imports: {time.perf_counter() - start:5.1f} s wall")
+    measure("1 worker, in this process", 1)
+    measure("2 workers, few helper processes", 2)
+    from ray.train.torch import TorchTrainer
+
+    train_workers.trainer_class = lambda private: TorchTrainer
+    measure("2 workers, Ray's TorchTrainer", 2)
 
 
 if __name__ == "__main__":

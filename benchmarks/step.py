@@ -67,14 +67,10 @@ def _recipe(params: Params, name: str, batch: int) -> Recipe:
 def _measured(recipe: Recipe, device: torch.device, compiled: bool) -> tuple[list[float], list[float]]:
     """Seconds of the floor and of the step, in alternating turns."""
     method = initial_method(recipe, CLASSES, SAMPLES, seed=0).to(device).train()
-    if device.type == "cuda":
-        method = method.to(memory_format=torch.channels_last)
     if compiled:
         method.backbone.compile()
     size, batch = recipe.input.size, recipe.batch.size
     images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, device=device)
-    if device.type == "cuda":
-        images = images.to(memory_format=torch.channels_last)
     labels = torch.arange(batch, device=device) // recipe.batch.images_per_class
     samples = torch.arange(batch, device=device)
     learner = Learner(method, build_optimizer(recipe.optimizer, method.parameter_groups(), device), recipe, seed=0)
@@ -83,7 +79,7 @@ def _measured(recipe: Recipe, device: torch.device, compiled: bool) -> tuple[lis
     def step() -> None:
         train_step(learner, TrainBatch(next(counter), images, labels, samples))
 
-    floor_images = (images.float() / 255).contiguous(memory_format=torch.channels_last if device.type == "cuda" else torch.contiguous_format)
+    floor_images = (images.float() / 255).contiguous(memory_format=torch.channels_last)
 
     def floor() -> None:
         _bare(method, floor_images, recipe, device)

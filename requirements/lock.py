@@ -9,7 +9,7 @@ of FAISS, and the CUDA libraries only where its torch needs them:
     torch.txt        torch and torchvision: versions without hashes, because one version has several builds (CPU, CUDA),
                      and the machine's own configuration of pip chooses among them
     cuda.txt         what the CUDA build of torch needs besides
-    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt    what each extra needs besides
+    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, docs.txt    what each extra needs besides
 """
 
 import re
@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent / "pyproject.toml"
-EXTRAS = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster"}
+EXTRAS = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster", "docs": "docs"}
 TORCH = ("torch", "torchvision")
 BUILD = ("setuptools",)
 _HEADER = "# Written by `make lock` from pyproject.toml. Do not edit.\n"

@@ -1,11 +1,11 @@
 """The MLRC protocol of one method on one data set: folds x repeats members, their ensembles, mean and deviation."""
 
-import os
 from pathlib import Path
 
 from pipeline.config import EnsembleSettings, Params, TrainSettings, settings
 from pipeline.config.command import in_full
 from pipeline.config.inputs import EnsembleInputs, read_inputs
+from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.ensemble import ensemble
 from pipeline.training.job import say_unwatched
@@ -22,7 +22,7 @@ def run(dataset: str, method: str) -> None:
         recall_at=inputs.recall_at,
         concurrent=settings(params, "ensemble", EnsembleSettings).concurrent,
     )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     with in_full(params, dataset, method):
         ensemble(dataset, method, inputs.recipe, protocol, machine, Path.cwd(), cores, inputs.member_code)
     say_unwatched(inputs.recipe, f"ensemble@{dataset}-{method}")

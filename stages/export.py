@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from pipeline.cluster.export import run_export
 from pipeline.config import ExportSettings, Params, settings
 from pipeline.config.inputs import ExportInputs, read_inputs
-from pipeline.export.model import export_model
 from pipeline.runtime.stage import main
 
 
@@ -14,7 +14,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     workers = settings(Params(), "export", ExportSettings).workers
     how = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
     name = Path(dataset, method, str(seed))
-    export_model(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), how)
+    run_export(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), how)
 
 
 if __name__ == "__main__":

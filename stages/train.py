@@ -1,12 +1,12 @@
 """Shards -> weights and history of one method on one data set under one seed."""
 
-import os
 from pathlib import Path
 
 from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, settings
 from pipeline.config.command import in_full
 from pipeline.config.inputs import TrainInputs, read_inputs
+from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.training.job import check_world, job_of, say_unwatched
 
@@ -15,7 +15,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     """Trains a method on a data set under a seed, on the workers of block `train`; resumes where a run of the same settings stopped."""
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     threads = machine.cpus_per_worker or max(1, cores // machine.workers)
     with in_full(params, dataset, method):
         check_world(recipe, machine.workers)

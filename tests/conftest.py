@@ -1,8 +1,71 @@
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.training.jobs import write_tiny_set
+
+# One token for the cluster of the session and for private ones: Ray reads it once per process.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+if os.environ["RAY_AUTH_MODE"] == "token":
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+CLUSTER_CPUS = 4
+_CLUSTER = f"""
+    import sys, ray
+    ray.init(
+        address="local", num_cpus={CLUSTER_CPUS}, num_gpus=0, include_dashboard=False, log_to_driver=False,
+        object_store_memory={256 * 2**20},
+    )
+    print("address", ray.get_runtime_context().gcs_address, flush=True)
+    sys.stdin.readline()
+"""
+_ENVIRONMENT = {
+    "RAY_TMPDIR": "/tmp",  # the path of a socket has at most 107 characters
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",  # tests start the processes that they need
+    "OMP_WAIT_POLICY": "passive",
+}
+
+
+@pytest.fixture(scope="session")
+def cluster_address() -> Iterator[str]:
+    """The address of a Ray cluster on this machine that all tests of the session share."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_CLUSTER)],
+        env=os.environ | _ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    started: list[psutil.Process] = []
+    try:
+        line = next((line for line in process.stdout if line.startswith("address")), "")
+        assert line, "the cluster of the tests did not start"
+        started = psutil.Process(process.pid).children(recursive=True)
+        yield line.split()[1]
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate("end\n", timeout=60)
+        for child in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
+@pytest.fixture
+def ray_cluster(cluster_address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """RAY_ADDRESS names the cluster of the session."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster_address)
+    return cluster_address
 
 
 @pytest.fixture(scope="session")

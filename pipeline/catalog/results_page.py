@@ -10,7 +10,7 @@ from markupsafe import Markup
 from pipeline.catalog.catalog import Catalog, Match
 from pipeline.catalog.embedder import encoded
 from pipeline.report import page as report_page
-from pipeline.report.gallery import data_uri
+from pipeline.report.pictures import data_uri
 
 SIZE = 220  # pixels of a picture's longer side
 _HERE = Path(__file__).parent
@@ -29,10 +29,7 @@ def page(catalog: Catalog, queries: Sequence[str | Path], results: Sequence[Sequ
         {
             "name": str(query),
             "image": data_uri(np.frombuffer(encoded(query), np.uint8), SIZE),
-            "matches": [
-                {"path": path, "similarity": f"{similarity:.3f}", "image": _image(catalog.photos / path)}
-                for path, similarity in matches
-            ],
+            "matches": [{"path": path, "similarity": f"{similarity:.3f}", "image": _image(catalog.photos / path)} for path, similarity in matches],
         }
         for query, matches in zip(queries, results, strict=True)
     ]

@@ -1,1 +1,1 @@
-"""Everything that imports Ray: the connection to a cluster, training workers, trials."""
+"""Everything that imports Ray: connection, training workers, trials, tasks side by side, export workers."""

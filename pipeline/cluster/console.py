@@ -1,7 +1,8 @@
-"""What workers print, live on the terminal or in the log of the stage.
+"""What workers print, on the terminal or in the log of the stage.
 
-A worker appends to a file beside the state of the run, which workers on any machine can reach, and the stage copies what arrives there. So a
-progress line stays one line on a terminal, without the prefix and the delay of Ray's own log forwarding.
+A worker appends to a file beside the state of the run, which workers on any machine can reach. The stage
+copies what is appended. So a progress line stays one line on a terminal, without the prefix and the delay of
+Ray's own log forwarding.
 """
 
 import contextlib
@@ -49,3 +50,20 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+class Titled(io.TextIOBase):
+    """The standard error of a task: writes each line to `out`, after `title`.
+
+    Lines that start with one of `hidden` are left out.
+    """
+
+    def __init__(self, out: Console, title: str, hidden: tuple[str, ...]) -> None:
+        self.out, self.title, self.hidden = out, title, hidden
+
+    def write(self, text: str) -> int:
+        clear = "\r\x1b[2K" if self.out.isatty() else ""
+        for line in text.splitlines():
+            if not line.startswith(self.hidden):
+                self.out.write(f"{clear}{self.title}: {line}\n")
+        return len(text)

@@ -1,4 +1,4 @@
-"""A Ray cluster of this process alone. It is never found by others and never finds others: its own address, its own directory, its own token."""
+"""A Ray cluster of this process alone, with an address, a directory and a token of its own."""
 
 import contextlib
 import os
@@ -21,11 +21,12 @@ _token_in_use: list[bool] = []
 
 
 def use_own_token() -> None:
-    """Before Ray is imported, which is when it settles how it authenticates: a token that only this process and its children know.
+    """Sets a token that only this process and its children have, unless RAY_AUTH_MODE is set.
 
-    Ray's own would be written to the home directory; without one every user of the machine could run code as us. RAY_AUTH_MODE wins where it is set.
+    Called before Ray is imported, because Ray reads the mode then. Ray would write its own token to the home
+    directory. Without a token every user of the machine could run code in the cluster.
     """
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # nobody takes this machine away
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # this machine is not preempted
     if "RAY_AUTH_MODE" not in os.environ and ("ray" not in sys.modules or _token_in_use):
         os.environ.update(_TOKEN)
         _token_in_use.append(True)
@@ -33,7 +34,10 @@ def use_own_token() -> None:
 
 @contextlib.contextmanager
 def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[str]:
-    """Starts a cluster for `processes` workers and ends it, with every process of it, when the block ends or this process is killed."""
+    """Starts a cluster for `processes` processes at a time.
+
+    All its processes end when the block ends, and when this process is killed.
+    """
     import ray
 
     directory = _directory()
@@ -42,7 +46,7 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
     try:
         ray.init(
             address="local",
-            num_cpus=processes + 2,  # as many Python processes start at once: the workers, and the controller and the barrier of a training
+            num_cpus=processes,
             num_gpus=None if gpu else 0,
             include_dashboard=False,
             log_to_driver=False,
@@ -51,8 +55,11 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
             _temp_dir=str(directory),
         )
         started = [process for process in psutil.Process().children(recursive=True) if process not in others]
-        _end([process for process in started if _is(process, "autoscaler/_private/monitor.py")])  # nothing to scale; takes a second to end by itself
-        with _ended_with_us([process for process in started if _is(process, "ray::DashboardAgent", "ray::RuntimeEnvAgent")]):
+        # There is nothing to scale, and the monitor takes a second to end by itself.
+        _end([process for process in started if _is(process, "autoscaler/_private/monitor.py")])
+        names = "ray::DashboardAgent", "ray::RuntimeEnvAgent"
+        agents = [process for process in started if _is(process, *names)]
+        with _killed_with_this_process(agents):
             yield "this machine"
     except (UserError, SystemExit, KeyboardInterrupt):
         raise
@@ -70,16 +77,19 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
 
 
 def _directory() -> Path:
-    """A fresh directory for Ray's logs and sockets under RAY_TMPDIR (default /tmp); those that killed stages left a day ago are removed."""
+    """A new directory for Ray's logs and sockets under RAY_TMPDIR (default /tmp).
+
+    Directories that killed stages left more than a day ago are removed.
+    """
     parent = Path(os.environ.get("RAY_TMPDIR", "/tmp"))
     if len(str(parent)) > _LONGEST:
         raise UserError(
-            f"RAY_TMPDIR is {parent}: Ray puts sockets below it, whose paths may not exceed 107 characters.",
+            f"RAY_TMPDIR is {parent}: Ray writes sockets there, whose paths may not exceed 107 characters.",
             f"Choose a directory whose path has at most {_LONGEST} characters, or unset it.",
         )
     parent.mkdir(parents=True, exist_ok=True)
     for owner in parent.glob("unseen-*/owner"):
-        with contextlib.suppress(OSError, ValueError):  # another user's, or gone
+        with contextlib.suppress(OSError, ValueError):  # of another user, or removed meanwhile
             if time.time() - owner.stat().st_mtime > 86400 and not psutil.pid_exists(int(owner.read_text())):
                 shutil.rmtree(owner.parent, ignore_errors=True)
     directory = Path(tempfile.mkdtemp(prefix="unseen-", dir=parent))
@@ -94,14 +104,19 @@ def _is(process: psutil.Process, *names: str) -> bool:
 
 
 @contextlib.contextmanager
-def _ended_with_us(processes: Sequence[psutil.Process]) -> Iterator[None]:
-    """Kills `processes` when this one is killed: Ray's daemons see to it themselves, but its two agents notice after half a minute only.
+def _killed_with_this_process(processes: Sequence[psutil.Process]) -> Iterator[None]:
+    """Kills `processes` when this process is killed.
 
-    A shell waits for the end of a pipe whose other end dies with this process.
+    Ray's daemons then end by themselves at once, but its two agents only after half a minute. So a shell
+    waits for the end of a pipe that this process holds open.
     """
     command = f"read nothing; kill -9 {' '.join(str(process.pid) for process in processes)}"
     watcher = subprocess.Popen(
-        ["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield
@@ -111,7 +126,7 @@ def _ended_with_us(processes: Sequence[psutil.Process]) -> Iterator[None]:
 
 
 def _end(processes: Sequence[psutil.Process]) -> None:
-    """Kills what still runs and waits until it does no more; the system may take a while longer to forget it."""
+    """Kills those of `processes` that run, and waits until none runs."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

@@ -1,6 +1,7 @@
-"""The losses of a recipe: part `loss`, chosen by `name`, and what may stand around it. Defaults are the released constants.
+"""The losses of a recipe: part `loss`, chosen by `name`, and the terms beside it. Defaults are the released constants.
 
-`module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py). docs/extending.md adds one.
+`module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py). The first
+paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -12,7 +13,7 @@ from pipeline.config.strict import Strict
 
 
 class MultiSimilarityLoss(Strict):
-    """Constants of the released MS code."""
+    """Soft maxima of the similarities on both sides of a threshold; mined pairs (Wang et al. 2019)."""
 
     module: ClassVar[str] = "pipeline.losses.multi_similarity:MultiSimilarity"
     name: Literal["multi_similarity"] = "multi_similarity"
@@ -23,7 +24,7 @@ class MultiSimilarityLoss(Strict):
 
 
 class ContrastiveLoss(Strict):
-    """Cosine form, as in XBM and IRT eq. 1: sum over positives of 1 - s plus sum over negatives of [s - margin]_+, per anchor."""
+    """Cosines: sum of 1 - s over positives plus sum of [s - margin]_+ over negatives (XBM; IRT eq. 1)."""
 
     module: ClassVar[str] = "pipeline.losses.contrastive:Contrastive"
     name: Literal["contrastive"] = "contrastive"
@@ -31,7 +32,7 @@ class ContrastiveLoss(Strict):
 
 
 class EuclideanContrastiveLoss(Strict):
-    """Distance form with two margins, as in MLRC and GSP (C2): each side is averaged over its own non-zero terms."""
+    """Distances with two margins, each side averaged over its non-zero terms (C2 of MLRC and GSP)."""
 
     module: ClassVar[str] = "pipeline.losses.euclidean_contrastive:EuclideanContrastive"
     name: Literal["euclidean_contrastive"] = "euclidean_contrastive"
@@ -40,7 +41,7 @@ class EuclideanContrastiveLoss(Strict):
 
 
 class TripletLoss(Strict):
-    """[d_ap - d_an + margin]_+ averaged over its non-zero terms."""
+    """[d_ap - d_an + margin]_+ averaged over its non-zero terms (Schroff et al. 2015; GSP code)."""
 
     module: ClassVar[str] = "pipeline.losses.triplet:Triplet"
     name: Literal["triplet"] = "triplet"
@@ -49,6 +50,8 @@ class TripletLoss(Strict):
 
 
 class ProxyAnchorLoss(Strict):
+    """Each class is a proxy, each proxy an anchor (Kim et al. 2020)."""
+
     module: ClassVar[str] = "pipeline.losses.proxy_anchor:ProxyAnchor"
     name: Literal["proxy_anchor"] = "proxy_anchor"
     alpha: Positive = 32.0
@@ -56,7 +59,7 @@ class ProxyAnchorLoss(Strict):
 
 
 class ProxyNcaLoss(Strict):
-    """ProxyNCA++: softmax over scale * cosine, the positive proxy included."""
+    """ProxyNCA++: softmax over scale * cosine, the positive proxy included (Teh et al. 2020)."""
 
     module: ClassVar[str] = "pipeline.losses.proxy_nca:ProxyNca"
     name: Literal["proxy_nca"] = "proxy_nca"
@@ -65,7 +68,7 @@ class ProxyNcaLoss(Strict):
 
 
 class NormalizedSoftmaxLoss(Strict):
-    """Cross entropy of cosine / temperature."""
+    """Cross entropy of cosine / temperature to unit class weights (Zhai and Wu 2018)."""
 
     module: ClassVar[str] = "pipeline.losses.normalized_softmax:NormalizedSoftmax"
     name: Literal["normalized_softmax"] = "normalized_softmax"
@@ -73,7 +76,7 @@ class NormalizedSoftmaxLoss(Strict):
 
 
 class SncaLoss(Strict):
-    """Scalable neighbourhood component analysis: softmax over a memory of every training image."""
+    """Scalable NCA: softmax over a memory of all training images (Wu et al. 2018)."""
 
     module: ClassVar[str] = "pipeline.losses.snca:Snca"
     name: Literal["snca"] = "snca"
@@ -82,7 +85,7 @@ class SncaLoss(Strict):
 
 
 class TupleContrastiveLoss(Strict):
-    """Squared distance of a query and its positive, squared hinge on mined negatives, summed (cnnimageretrieval-pytorch); of batches of tuples."""
+    """Squared distance to the positive, squared hinge on mined negatives (Radenovic et al. 2018)."""
 
     module: ClassVar[str] = "pipeline.losses.tuple_contrastive:TupleContrastive"
     name: Literal["tuple_contrastive"] = "tuple_contrastive"
@@ -111,7 +114,7 @@ Loss = Annotated[AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | 
 
 
 class CrossBatchMemory(Strict):
-    """XBM: a pair loss against embeddings of earlier batches."""
+    """Cross-batch memory: a pair loss against embeddings of earlier batches (Wang et al. 2020)."""
 
     module: ClassVar[str] = "pipeline.losses.memory:CrossBatchMemory"
     size: Count | None = None  # samples; None takes `share`
@@ -123,7 +126,7 @@ class CrossBatchMemory(Strict):
 
 
 class ZeroShotLoss(Strict):
-    """Zero-shot prediction loss of GSP (eq. 4.4; released constants)."""
+    """Zero-shot prediction loss (GSP eq. 4.4; constants of its code)."""
 
     module: ClassVar[str] = "pipeline.losses.zero_shot:ZeroShot"
     weight: Share = 0.1  # the pair loss takes 1 - weight

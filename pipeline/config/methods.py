@@ -1,6 +1,6 @@
 """One recipe per method: the published setting as defaults, in the words of its paper."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -169,7 +169,7 @@ Recipe = BaselineRecipe | CrtRecipe | MultiheadRecipe | GspRecipe | IrtRecipe
 _ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Annotated[Recipe, Field(discriminator="method")])
 
 
-_METHODS = {cls.model_fields["method"].default: cls for cls in (BaselineRecipe, CrtRecipe, MultiheadRecipe, GspRecipe, IrtRecipe)}
+_METHODS = {cls.model_fields["method"].default: cls for cls in get_args(Recipe)}
 
 
 def default_recipe(method: str, where: str) -> Recipe:

@@ -1,7 +1,8 @@
-"""The poolings of a recipe: part `pooling`, chosen by `name`. Defaults are published constants; their source stands beside them.
+"""The poolings of a recipe: part `pooling`, chosen by `name`. Defaults are published constants, with their source.
 
-`module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py). A pooling with
-`projects` contains the transform to the embedding. docs/extending.md adds one.
+`module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py). A pooling
+with `projects` contains the transform to the embedding. The first paragraph of a docstring is the description in
+docs/library.md. docs/extending.md adds a pooling.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -13,22 +14,28 @@ from pipeline.config.strict import Strict
 
 
 class AveragePooling(Strict):
+    """Mean over positions."""
+
     module: ClassVar[str] = "pipeline.pooling.average:Average"
     name: Literal["average"] = "average"
 
 
 class MaxPooling(Strict):
+    """Maximum over positions (Tolias et al. 2016)."""
+
     module: ClassVar[str] = "pipeline.pooling.max:Max"
     name: Literal["max"] = "max"
 
 
 class AverageMaxPooling(Strict):
+    """Mean plus maximum (Proxy-Anchor code; Multi-Head sec. 3.2)."""
+
     module: ClassVar[str] = "pipeline.pooling.average_max:AverageMax"
     name: Literal["average_max"] = "average_max"
 
 
 class GemPooling(Strict):
-    """Generalized mean: (mean x^p)^(1/p)."""
+    """Generalized mean: (mean x^p)^(1/p) (Radenovic et al. 2018)."""
 
     module: ClassVar[str] = "pipeline.pooling.gem:Gem"
     name: Literal["gem"] = "gem"
@@ -37,11 +44,13 @@ class GemPooling(Strict):
 
 
 class ClsPooling(Strict):
+    """The class token of a vision transformer (IRT)."""
+
     name: Literal["cls"] = "cls"
 
 
 class RmacPooling(Strict):
-    """Regional maxima, each of unit length, summed."""
+    """Regional maxima, each of unit length, summed (Tolias et al. 2016)."""
 
     module: ClassVar[str] = "pipeline.pooling.rmac:Rmac"
     name: Literal["rmac"] = "rmac"
@@ -69,19 +78,21 @@ class _Transport(Strict):
 
 
 class GspPooling(_Transport):
+    """Generalized sum: mean of the features that partial transport selects (GSP sec. 4.1)."""
+
     module: ClassVar[str] = "pipeline.pooling.projected_gsp:ProjectedGsp"
     name: Literal["gsp"] = "gsp"
 
 
 class MaxGspPooling(_Transport):
-    """Maximum + generalized sum, under one transform."""
+    """Maximum plus generalized sum, under one transform (GSP table 2)."""
 
     module: ClassVar[str] = "pipeline.pooling.max_gsp:MaxGsp"
     name: Literal["max_gsp"] = "max_gsp"
 
 
 class GemGspPooling(_Transport):
-    """Generalized mean of the features that transport chooses."""
+    """Generalized mean of the features that transport selects (GSP table 2)."""
 
     module: ClassVar[str] = "pipeline.pooling.gem_gsp:GemGsp"
     name: Literal["gem_gsp"] = "gem_gsp"
@@ -89,7 +100,7 @@ class GemGspPooling(_Transport):
 
 
 class AttributeAveragePooling(Strict):
-    """Average pooling beside attributes that are a softmax over prototypes (the rows "without GSP" of GSP table 1)."""
+    """Average; attributes are a softmax over prototypes; for `method: gsp` (GSP table 1)."""
 
     module: ClassVar[str] = "pipeline.pooling.attribute_average:AttributeAverage"
     name: Literal["attribute_average"] = "attribute_average"
@@ -98,13 +109,15 @@ class AttributeAveragePooling(Strict):
 
 
 class GeneralizedMaxPooling(Strict):
+    """Ridge regression of 1 on the features (Murray and Perronnin 2014)."""
+
     module: ClassVar[str] = "pipeline.pooling.generalized_max:GeneralizedMax"
     name: Literal["generalized_max"] = "generalized_max"
     regularization: Positive = 1.0
 
 
 class CbamPooling(Strict):
-    """Channel, then spatial attention in front of the average."""
+    """Channel attention, then spatial attention, then the average (Woo et al. 2018)."""
 
     module: ClassVar[str] = "pipeline.pooling.cbam:Cbam"
     name: Literal["cbam"] = "cbam"
@@ -112,18 +125,22 @@ class CbamPooling(Strict):
 
 
 class CrowPooling(Strict):
+    """Cross-dimensional weighting of positions and channels (Kalantidis et al. 2016)."""
+
     module: ClassVar[str] = "pipeline.pooling.crow:Crow"
     name: Literal["crow"] = "crow"
 
 
 class DelfPooling(Strict):
+    """Average weighted by the attention of a small network (Noh et al. 2017)."""
+
     module: ClassVar[str] = "pipeline.pooling.delf:Delf"
     name: Literal["delf"] = "delf"
     hidden: Count = 512
 
 
 class GsopPooling(Strict):
-    """Channel and spatial attention from covariances of the transformed map, whose number of positions is the input's: no other input size later."""
+    """Channel and spatial attention from second moments; for one input size (Gao et al. 2019)."""
 
     module: ClassVar[str] = "pipeline.pooling.gsop:Gsop"
     projects: ClassVar[bool] = True
@@ -132,7 +149,7 @@ class GsopPooling(Strict):
 
 
 class SmoothingPooling(Strict):
-    """Norm-weighted smoothing: the trainable selective match kernel."""
+    """Norm-weighted smoothing: the trainable selective match kernel (Tolias et al. 2020)."""
 
     module: ClassVar[str] = "pipeline.pooling.smoothing:Smoothing"
     projects: ClassVar[bool] = True
@@ -141,7 +158,7 @@ class SmoothingPooling(Strict):
 
 
 class SecondOrderPooling(Strict):
-    """Second-order attention in front of a generalized mean (SOLAR)."""
+    """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020)."""
 
     attention: ClassVar[str] = "pipeline.models.attention:SecondOrderAttention"  # poolings do not import models
     module: ClassVar[str] = "pipeline.pooling.second_order:SecondOrder"
@@ -151,6 +168,8 @@ class SecondOrderPooling(Strict):
 
 
 class NetvladPooling(Strict):
+    """Residuals to centres, softly assigned and summed (Arandjelovic et al. 2016)."""
+
     module: ClassVar[str] = "pipeline.pooling.netvlad:Netvlad"
     projects: ClassVar[bool] = True
     name: Literal["netvlad"] = "netvlad"
@@ -158,6 +177,8 @@ class NetvladPooling(Strict):
 
 
 class OptimalTransportPooling(Strict):
+    """Balanced transport to prototypes (Mialon et al. 2021)."""
+
     module: ClassVar[str] = "pipeline.pooling.optimal_transport:OptimalTransport"
     projects: ClassVar[bool] = True
     name: Literal["optimal_transport"] = "optimal_transport"
@@ -167,6 +188,8 @@ class OptimalTransportPooling(Strict):
 
 
 class WeldonPooling(Strict):
+    """Sum of the largest and of the smallest values of each channel (Durand et al. 2016)."""
+
     module: ClassVar[str] = "pipeline.pooling.weldon:Weldon"
     projects: ClassVar[bool] = True
     name: Literal["weldon"] = "weldon"

@@ -190,4 +190,5 @@ def _explain(error: ValidationError, places: Sequence[tuple[Document, str]], mer
     if finding["type"] == "missing":
         return UserError(f"{where}: {key} is missing.", "Add it.")
     got = "" if isinstance(finding["input"], dict) else f", got {finding['input']!r}"
-    return UserError(f"{where}: {key}: {finding['msg']}{got}.", "Correct the value.")
+    problem = finding["msg"].removeprefix("Value error, ")
+    return UserError(f"{where}: {key}: {problem}{got}.", "Correct the value.")

@@ -1,1 +1,1 @@
-"""From a trained model to embedding files. `embeddings` is the file format (numpy and Arrow), `model` runs the network (torch)."""
+"""Embeddings of a trained model, written as embedding files (format: pipeline/data/embeddings.py)."""

@@ -6,14 +6,14 @@ test-last       test classes, weights of the last iteration
 test-untrained  test classes, the network before its first step: the floor
 test-best       test classes, the iterate that did best on them, where training.watch_test kept it: not to be quoted
 
+Weights with equal bytes are embedded once, and the file is copied.
+
 Methods that pool by prototypes leave the attributes of the test images beside them, for the analysis of how they transfer.
 """
 
 import contextlib
-import filecmp
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +26,9 @@ from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
 from pipeline.export.scales import AS_IT_IS, check_scales, describe
-from pipeline.methods.artifact import Weights, load_method
+from pipeline.methods.artifact import LoadedModel, Weights, load_method, weights_digest
 from pipeline.methods.method import Method
+from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import Progress
 
@@ -40,50 +41,80 @@ FILES: dict[str, tuple[Weights, str]] = {
 WATCHED: dict[str, tuple[Weights, str]] = {"test-best": ("best_on_test", "test")}
 
 
-def export_model(shards: Path, model: Path, output: Path, settings: ExportSettings) -> None:
-    """Writes the files into `output`, all or none. Rows are embedded in batches of `settings.batch_size` by `settings.workers` processes.
-
-    The tables that the data set has beside its shards (ground truth, pairs) go with them: what judges embeddings reads this directory alone.
-
-    Raises UserError where a part of the model is missing or does not take images at `settings.scales`, an image cannot be decoded, or an embedding is
-    no finite unit vector.
-    """
-    data = Shards(shards)
-    with atomic_directory(output) as directory, contextlib.ExitStack() as stack:
-        for table in data.manifest.get("extras", {}):
-            shutil.copyfile(data.directory / table, directory / table)
-        if settings.workers > 1:
-            from pipeline.export.scale_out import embedding_workers  # Ray takes seconds to import
-
-            embed = stack.enter_context(embedding_workers(settings))
-        watched = WATCHED if (model / "best_on_test.safetensors").is_file() else {}
-        for name, (weights, split) in (FILES | watched).items():
-            path = directory / f"{name}.arrow"
-            if weights == "last" and _same(model / "last.safetensors", model / "weights.safetensors"):
-                shutil.copyfile(directory / "test.arrow", path)  # the last weights were the chosen ones
-                continue
-            rows = data.rows(split)
-            if settings.workers > 1:
-                found = embed(model, weights, shards, rows, f"export: {name}")
-            else:
-                loaded = load_method(model, weights)
-                check_scales(loaded, settings.scales)
-                loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, loader_threads())
-                found = embed_rows(loaded.method, loader, device(), f"export: {name}", settings.scales)
-            check(f"{model}, {weights}", rows, found.embedding, found.attributes)
-            attributes = found.attributes if split == "test" else None
-            write(path, rows, data.labels[rows], found.embedding, data.is_query[rows], data.is_gallery[rows], attributes, settings.scales)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
-
-
 class Embedded(NamedTuple):
     """Unit vectors of images, and their attributes where the method pools by prototypes."""
 
     embedding: Float32[np.ndarray, "N D"]
     attributes: Float32[np.ndarray, "N M"] | None
+
+
+# Embeds rows of shards, in their order: (model, weights, shards, rows, label of the progress line)
+Embed = Callable[[Path, Weights, Path, np.ndarray, str], Embedded]
+
+
+def export_model(
+    shards: Path,
+    model: Path,
+    output: Path,
+    settings: ExportSettings,
+    embed: Embed | None = None,
+) -> None:
+    """Writes the files into `output`, all or none.
+
+    `embed` replaces the embedding in this process; pipeline/cluster/export.py passes one that uses workers.
+    The tables that a data set has beside its shards (ground truth, pairs) are copied, because evaluation
+    reads this directory only.
+
+    Raises UserError where a part of the model is missing or does not take images at `settings.scales`, an
+    image cannot be decoded, or an embedding is no finite unit vector.
+    """
+    data, embed = Shards(shards), embed or EmbedHere(settings, loader_threads())
+    with atomic_directory(output) as directory:
+        written: dict[tuple[str, str], Path] = {}  # by the sha256 of the weights and the split
+        for table in data.manifest.get("extras", {}):
+            shutil.copyfile(data.directory / table, directory / table)
+        watched = WATCHED if (model / "best_on_test.safetensors").is_file() else {}
+        for name, (weights, split) in (FILES | watched).items():
+            path = directory / f"{name}.arrow"
+            key = weights_digest(model, weights), split
+            if key in written:  # the last weights may be the selected ones, and both the untrained ones
+                shutil.copyfile(written[key], path)
+                continue
+            rows = data.rows(split)
+            embedded = embed(model, weights, shards, rows, f"export: {name}")
+            check(f"{model}, {weights}", rows, embedded.embedding, embedded.attributes)
+            attributes = embedded.attributes if split == "test" else None
+            sides = data.is_query[rows], data.is_gallery[rows]
+            write(path, rows, data.labels[rows], embedded.embedding, *sides, attributes, settings.scales)
+            written[key] = path
+
+
+class EmbedHere:
+    """An `Embed` in this process. It keeps the model and the shards of its last call."""
+
+    def __init__(self, settings: ExportSettings, threads: int) -> None:
+        self.settings, self.threads = settings, threads
+        self.loaded: tuple[tuple[Path, Weights], LoadedModel] | None = None
+        self.data: tuple[Path, Shards] | None = None
+
+    def __call__(
+        self,
+        model: Path,
+        weights: Weights,
+        shards: Path,
+        rows: Int64[np.ndarray, "N"],
+        label: str | None = None,
+    ) -> Embedded:
+        if self.data is None or self.data[0] != shards:
+            self.data = shards, Shards(shards)
+        if self.loaded is None or self.loaded[0] != (model, weights):
+            self.loaded = None  # frees it before the next model is loaded
+            next_model = load_method(model, weights)
+            check_scales(next_model, self.settings.scales)
+            self.loaded = (model, weights), next_model
+        data, loaded, settings = self.data[1], self.loaded[1], self.settings
+        loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.threads)
+        return embed_rows(loaded.method, loader, device(), label, settings.scales)
 
 
 @torch.inference_mode()
@@ -116,9 +147,8 @@ def device() -> torch.device:
 
 
 def loader_threads() -> int:
-    """Cores this process may use; decoding keeps no more than eight of them busy in front of one GPU."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(8, cores)
+    """The usable cores, at most eight: more threads decode faster than one GPU embeds."""
+    return min(8, usable_cores())
 
 
 @contextlib.contextmanager

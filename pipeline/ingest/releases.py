@@ -259,7 +259,7 @@ PUBLISHED: dict[str, Published] = {
 def not_there(dataset: str, path: Path, found: str) -> UserError:
     """What to put where, when `path` does not hold the set. `found` ends a sentence that begins with the path: "holds no images.txt"."""
     published = PUBLISHED[dataset]
-    fetch = f"`make data DATASET={dataset}` fetches it into data/raw/{dataset}. " if published.linked else ""
+    fetch = f"`unseen data {dataset}` downloads it into data/raw/{dataset}. " if published.linked else ""
     return UserError(
         f"{path} {found}.",
         f"{published.title} is published as {published.wanted()}. {fetch}Its page is {published.page}. {published.advice}".rstrip(),

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import cv2
 
 from pipeline.ingest.collection import Content
+from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import die_with_parent
 
@@ -44,8 +45,7 @@ _job: Job[Any] | None = None
 def outcomes(sources: list[str], job: Job[Result], processes: int | None = None) -> Generator[Result | Damaged, None, None]:
     """One result per source, in the order of `sources`. `processes`: None takes the cores this process may use, 1 works without a pool."""
     if processes is None:
-        processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        processes = processes if len(sources) > FEW else 1
+        processes = usable_cores() if len(sources) > FEW else 1
     if processes == 1:
         for source in sources:
             yield _one(job, source)

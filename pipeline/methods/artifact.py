@@ -21,10 +21,13 @@ from torch import Tensor
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
+_RETRAIN = "Train the model: `dvc repro` does it."
+_FETCH = "Train the model again, or fetch the file anew with `dvc checkout`."
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,31 @@ class LoadedModel:
 
 
 def save_weights(path: Path, method: Method) -> None:
-    """Parameters and buffers as safetensors, the same bytes for the same values. What only a running training needs (memories) is left out."""
+    """Parameters and buffers as safetensors, the same bytes for the same values.
+
+    What only a running training needs (memories) is left out.
+    """
     state = {name: value.detach().cpu().contiguous() for name, value in lasting_state(method).items()}
     with atomic_file(path) as aside:
         save_file(state, aside)
 
 
-def save_recipe(path: Path, recipe: Recipe, dataset: str, seed: int, classes: int, samples: int, checkpoint: str | None = None) -> None:
-    """The resolved recipe and what else `build_method` needs, with sorted keys. `classes`, `samples`: training classes and images.
+def save_recipe(
+    path: Path,
+    recipe: Recipe,
+    dataset: str,
+    seed: int,
+    classes: int,
+    samples: int,
+    checkpoint: str | None = None,
+) -> None:
+    """Writes the resolved recipe and the other arguments of `build_method`, with sorted keys.
 
-    `checkpoint`, the sha256 of the file that the backbone started from, says which weights stood under that path.
+    classes, samples: training classes and images. checkpoint: the sha256 of the file from which the backbone
+    started, if it started from one.
     """
-    content = {"recipe": recipe.model_dump(mode="json"), "dataset": dataset, "seed": seed, "classes": classes, "samples": samples}
+    sizes = {"classes": classes, "samples": samples}
+    content = {"recipe": recipe.model_dump(mode="json"), "dataset": dataset, "seed": seed, **sizes}
     write_json(path, content if checkpoint is None else content | {"checkpoint_sha256": checkpoint})
 
 
@@ -63,32 +79,42 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     content = _read_recipe(where)
     try:
         recipe = parse_recipe(content["recipe"])
-        classes, samples, dataset, seed = int(content["classes"]), int(content["samples"]), str(content["dataset"]), int(content["seed"])
+        classes, samples, seed = (int(content[name]) for name in ("classes", "samples", "seed"))
+        dataset = str(content["dataset"])
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise UserError(f"{where} is not a recipe that this version wrote: {error}", "Train the model again.") from error
+        problem = f"{where} is not a recipe that this version wrote: {error}"
+        raise UserError(problem, "Train the model again.") from error
     # Every weight comes from the file. The source of the initial weights is not needed.
-    alone = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})})
-    method = initial_method(alone, classes, samples, seed)
+    backbone = recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})
+    method = initial_method(recipe.model_copy(update={"backbone": backbone}), classes, samples, seed)
     path = directory / f"{weights}.safetensors"
     try:
         state = load_file(path)
     except FileNotFoundError:
-        raise UserError(f"{path} is missing.", "Train the model: `dvc repro` does it.") from None
+        raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
-        raise UserError(f"{path} is damaged: {error}.", "Train the model again, or fetch the file anew with `dvc checkout`.") from error
-    expected = lasting_state(method)
-    shapes, found = ({name: tuple(value.shape) for name, value in values.items()} for values in (expected, state))
-    wrong = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
+        raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
+    expected, shapes = ({name: value.shape for name, value in each.items()} for each in (lasting_state(method), state))
+    wrong = sorted(name for name in expected.keys() | shapes.keys() if expected.get(name) != shapes.get(name))
     if wrong:
-        raise UserError(
-            f"{path} does not hold the network that {where} describes: {len(wrong)} tensors differ, first {wrong[0]}.", "Train the model again."
-        )
+        difference = f"{len(wrong)} tensors differ, first {wrong[0]}"
+        problem = f"{path} does not hold the network that {where} describes: {difference}."
+        raise UserError(problem, "Train the model again.")
     method.load_state_dict(state, strict=False)
     return LoadedModel(method.eval(), recipe, dataset, seed)
 
 
+def weights_digest(directory: Path, weights: Weights) -> str:
+    """The sha256 of a file of weights: equal for equal weights. Raises UserError if the file is missing."""
+    path = Path(directory) / f"{weights}.safetensors"
+    try:
+        return sha256_of(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing.", _RETRAIN) from None
+
+
 def lasting_state(method: Method) -> dict[str, Tensor]:
-    """The state of a method without the memories of its loss: what an embedding depends on, and every parameter that was learned."""
+    """The state of a method without the memories of its loss, on which no embedding depends."""
     memories = tuple(f"{name}." for name, module in method.named_modules() if getattr(module, "of_training", False))
     return {name: value for name, value in method.state_dict().items() if not name.startswith(memories)}
 
@@ -97,9 +123,9 @@ def _read_recipe(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} is missing.", "Train the model: `dvc repro` does it.") from None
+        raise UserError(f"{path} is missing.", _RETRAIN) from None
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.", "Train the model again, or fetch the file anew with `dvc checkout`.") from error
+        raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no object.", "Train the model again, or fetch the file anew with `dvc checkout`.")
+        raise UserError(f"{path} is damaged: it holds no object.", _FETCH)
     return content

@@ -25,8 +25,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-def workers() -> int:
-    """The number of processes that share the batch; 1 without torch.distributed."""
+def world_size() -> int:
+    """Processes that share the batch: the size of the process group, 1 without one."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -62,7 +62,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         """Accepts every rank; each class of torch accepts one."""
 
     def forward(self, x: Float[Tensor, "B L *positions"]) -> Float[Tensor, "B L *positions"]:
-        y = self._normalise(x) if self.training and workers() > 1 else super().forward(x)
+        y = self._normalise(x) if self.training and world_size() > 1 else super().forward(x)
         for fused in self._modules.values():
             y = fused(y) if fused is not None else y
         return y
@@ -71,12 +71,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         y, mean, variance, count = _GlobalNormalisation.apply(wide, self.weight, self.bias, self.eps)
         running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
-        if (
-            self.track_running_stats
-            and running_mean is not None
-            and running_var is not None
-            and batches is not None
-        ):
+        if self.track_running_stats and running_mean is not None and running_var is not None and batches is not None:
             with torch.no_grad():
                 batches.add_(1)
                 momentum = self.momentum if self.momentum is not None else 1 / float(batches)
@@ -89,16 +84,14 @@ class _GlobalNormalisation(torch.autograd.Function):
     """The formulas of the module docstring. Returns y, mu, sigma^2 and n."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         axes = [axis for axis in range(x.dim()) if axis != 1]
         local_count = x.new_tensor([x.numel() / x.shape[1]])
         variance, mean = torch.var_mean(x, axes, correction=0)
         # One exchange of count, mean and variance, which all workers combine in the same order (Chan's
         # formula, without cancellation).
         packed = torch.cat([local_count, mean, variance])
-        gathered = [torch.empty_like(packed) for _ in range(workers())]
+        gathered = [torch.empty_like(packed) for _ in range(world_size())]
         dist.all_gather(gathered, packed)
         counts, means, variances = torch.stack(gathered).split([1, x.shape[1], x.shape[1]], dim=1)
         count = counts.sum()

@@ -1,4 +1,4 @@
-"""The papers' tables as data: what was published for a data set and a recipe, under which conditions, and which cells not to trust."""
+"""The tables of the papers as data: published numbers, their conditions, and which cells are unreliable."""
 
 from pipeline.published.model import PAPERS, PLAIN, Number, Paper, Row, Table, papers, published, rows
 

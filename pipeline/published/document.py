@@ -1,18 +1,22 @@
-"""docs/published.md, written from the tables: `python -m pipeline.published.document > docs/published.md`. A test holds the two equal."""
+"""Writes docs/published.md from the tables: `python -m pipeline.published.document > docs/published.md`."""
 
 import sys
+import textwrap
 from typing import Any
 
 from pipeline.published.model import Columns, Paper, Printed, Table, groups, papers, stated
 
 _HEAD = """# Published numbers
 
-What the four papers print, as the report sets it beside ours. Written from `pipeline/published/*.yaml` by `python -m pipeline.published.document`;
-`pipeline.published.published("cub", "ms")` gives the same rows to a program.
+The tables of the four papers, as the report compares them with our numbers. `python -m
+pipeline.published.document` writes this page from `pipeline/published/*.yaml`;
+`pipeline.published.published("cub", "ms")` returns the same rows.
 
-Percent as printed, but for density and decay. A recipe stands where one of ours makes the row, with what its resolved fields must say besides
-([library.md](library.md): how to say it). Network, dimensions and size are empty where the paper does not state them. *Italic* rows are quoted there
-from other papers. † is not to be trusted, for the reason below the table; ? is printed and could not be read. Names are without marks of citations.
+Numbers are percent as printed, except density and decay. Column "recipe" has the recipe of ours that
+reproduces the row, and the values that it must have ([papers.md](papers.md) lists the options). Network,
+dimensions and size are empty where the paper does not state them. *Italic* rows are quoted there from other
+papers. A number with † is not reliable; the reason is below the table. ? is printed and not legible. Names
+are without citation marks.
 """
 _METRICS = {
     "map_at_r": "MAP@R",
@@ -32,8 +36,9 @@ def markdown() -> str:
 
 
 def _paper(paper: Paper) -> str:
-    left_out = [f"Left out: {'; '.join(paper.left_out)}.", ""] if paper.left_out else []
-    parts = [f"## {paper.name}", "", f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}.", "", *left_out]
+    left_out = [_wrapped(f"Left out: {'; '.join(paper.left_out)}."), ""] if paper.left_out else []
+    about = _wrapped(f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}.")
+    parts = [f"## {paper.name}", "", about, "", *left_out]
     return "\n".join([*parts, *(_table(paper, table) for table in paper.tables)])
 
 
@@ -48,7 +53,7 @@ def _table(paper: Paper, table: Table) -> str:
     ]
     lines += [_row(table, row) for row in table.rows]
     notes = dict.fromkeys(f"{row.name}: {note}" for row in table.rows for note in filter(None, (row.note, *row.notes.values())))
-    return "\n".join([*lines, *([""] if notes else []), *(f"- {note}" for note in notes), ""])
+    return "\n".join([*lines, *([""] if notes else []), *(_wrapped(f"- {note}", "  ") for note in notes), ""])
 
 
 def _row(table: Table, row: Printed) -> str:
@@ -76,6 +81,10 @@ def _cell(cell: str) -> str:
 def _text(value: Any) -> str:
     """As YAML writes it; what is not stated, as nothing in a column of its own."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _line(cells: list[str]) -> str:

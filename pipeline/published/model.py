@@ -1,18 +1,20 @@
-"""Reads the papers' tables, one YAML file each, into rows: one for each printed row and group of columns.
+"""Reads the tables of the papers, one YAML file each, into rows: one per printed row and group of columns.
 
-A file holds tables, a table its groups of columns (a data set, a protocol, metrics under our names) and its rows, whose `values` are the cells as
-printed, groups divided by `|`:
+A file has tables. A table has groups of columns (a data set, a protocol, metrics under our names) and rows.
+The `values` of a row are its cells as printed, with `|` between groups:
 
     78.98       a number as printed: percent, except for the metrics of PLAIN
     69.29±0.11  with its deviation
-    82.6!       not to be trusted; a note says why
+    82.6!       unreliable; a note gives the reason
     -           not given
-    ?           given, and not readable
+    ?           printed, but not legible
 
-Conditions (`backbone` by our name, `dim`, `size` in pixels) stand at the row, else at the group, else at the table; null is "not stated".
-A tag of weights in `backbone` (`resnet50.tv_in1k`: torchvision's) is part of the condition; without one any weights of the network meet it.
-`method` is the recipe that makes such a row, `settings` what its resolved recipe must say besides (docs/library.md: how to say it). `loss_of` is a
-recipe of the same loss in a setting of its own. `quoted`: the paper takes the row from another one. `reduced`: by PCA after training.
+Conditions (`backbone` by our name, `dim`, `size` in pixels) are read from the row, else from the group, else
+from the table; null means "not stated". A tag of weights in `backbone` (`resnet50.tv_in1k`: torchvision's) is
+part of the condition; without a tag any weights of the network meet it. `method` is the recipe that
+reproduces the row, and `settings` are the values that its resolved recipe must have. `loss_of` is a recipe of
+the same loss in another setting. `quoted`: the paper copies the row from another paper. `reduced`: by PCA
+after training.
 """
 
 import re
@@ -50,7 +52,7 @@ class Number(Strict):
 
 
 class Row(Strict):
-    """A printed row under one data set and protocol."""
+    """A printed row for one data set and protocol."""
 
     paper: str
     table: str  # its number, or a section
@@ -96,7 +98,7 @@ class Columns(Conditions):
     def _known(self) -> "Columns":
         unknown = [name for name in self.metrics if _METRIC.fullmatch(name) is None]
         if unknown or len(set(self.metrics)) < len(self.metrics):
-            raise ValueError(f"metrics must be different names of ours, got {', '.join(self.metrics)}")
+            raise ValueError(f"metrics must be known names, each once, got {', '.join(self.metrics)}")
         return self
 
 
@@ -116,7 +118,7 @@ class Printed(Conditions):
     @model_validator(mode="after")
     def _whole(self) -> "Printed":
         if self.method is None and (self.settings or self.loss_of):
-            raise ValueError(f"row {self.name}: settings and loss_of say something of a method, and there is none")
+            raise ValueError(f"row {self.name}: settings and loss_of need a method")
         return self
 
 
@@ -133,13 +135,14 @@ class Table(Conditions):
             cells_of = groups(row.values)
             expected = [len(group.metrics) for group in self.columns]
             if [len(group) for group in cells_of] != expected:
-                raise ValueError(f"table {self.table}, row {row.name}: groups of {expected} cells expected, got {[len(group) for group in cells_of]}")
+                sizes = [len(group) for group in cells_of]
+                raise ValueError(f"table {self.table}, row {row.name}: groups of {expected} cells expected, got {sizes}")
             for group, cells in zip(self.columns, cells_of, strict=True):
                 bad = [cell for cell in cells if cell not in "-?" and _CELL.fullmatch(cell) is None]
                 if bad:
-                    raise ValueError(f"table {self.table}, row {row.name}: {bad[0]!r} is no cell")
+                    raise ValueError(f"table {self.table}, row {row.name}: {bad[0]!r} is not a valid cell")
                 if any(cell.endswith("!") for cell in cells) and not (row.note or group.dataset in row.notes):
-                    raise ValueError(f"table {self.table}, row {row.name}: a cell is marked with ! and no note says why")
+                    raise ValueError(f"table {self.table}, row {row.name}: a cell is marked with !, but there is no note")
         return self
 
 
@@ -151,27 +154,36 @@ class Paper(Strict):
     title: str
     authors: str
     venue: str
-    selection: str  # how the paper chose what it reports
+    selection: str  # how the paper selects the iterate that it reports
     left_out: tuple[str, ...]
     tables: tuple[Table, ...]
 
 
 def read(text: str, where: str) -> Paper:
-    """The paper of a YAML text. Raises UserError naming `where` and what is wrong in it."""
+    """The paper of a YAML text. Raises UserError with `where` and the first mistake."""
     try:
-        return Paper.model_validate(YAML(typ="safe").load(text))
+        return Paper.parse(YAML(typ="safe").load(text))
     except MarkedYAMLError as error:
         raise UserError(f"{where} is not valid YAML: {error}.", "Correct that line.") from None
     except ValidationError as error:
         finding = error.errors()[0]
         place = ".".join(map(str, finding["loc"]))
-        raise UserError(f"{where}: {place}: {finding['msg']}.", "Correct it; model.py says how a row is written.") from None
+        raise UserError(
+            f"{where}: {place}: {finding['msg']}.",
+            "Correct it; pipeline/published/model.py describes the format.",
+        ) from None
 
 
 @cache
 def papers() -> tuple[Paper, ...]:
     """All papers, in the order of PAPERS."""
-    return tuple(read(files(__package__).joinpath(f"{key}.yaml").read_text(encoding="utf-8"), f"pipeline/published/{key}.yaml") for key in PAPERS)
+    return tuple(
+        read(
+            files(__package__).joinpath(f"{key}.yaml").read_text(encoding="utf-8"),
+            f"pipeline/published/{key}.yaml",
+        )
+        for key in PAPERS
+    )
 
 
 @cache
@@ -182,8 +194,8 @@ def names() -> dict[str, str]:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Every printed row that has a cell under a data set, in the order of the papers."""
-    found = [
+    """All printed rows with a number or an illegible cell for a data set, in the order of the papers."""
+    all_rows = [
         row
         for paper in papers()
         for table in paper.tables
@@ -191,13 +203,14 @@ def rows() -> tuple[Row, ...]:
         for group, cells in zip(table.columns, groups(printed.values), strict=True)
         if (row := _row(paper, table, printed, group, cells)) is not None
     ]
-    return tuple(found)
+    return tuple(all_rows)
 
 
 def published(dataset: str, method: str) -> list[Row]:
-    """The rows of a data set that recipe `method` makes, with whatever settings, then those of its loss in another recipe's setting."""
-    here = [row for row in rows() if row.dataset == dataset]
-    return [row for row in here if row.method == method] + [row for row in here if row.loss_of == method]
+    """The rows of a data set that recipe `method` reproduces, then those of its loss in other recipes."""
+    of_dataset = [row for row in rows() if row.dataset == dataset]
+    reproduced = [row for row in of_dataset if row.method == method]
+    return reproduced + [row for row in of_dataset if row.loss_of == method]
 
 
 def _row(paper: Paper, table: Table, printed: Printed, group: Columns, cells: list[str]) -> Row | None:
@@ -224,7 +237,7 @@ def _row(paper: Paper, table: Table, printed: Printed, group: Columns, cells: li
 
 
 def stated(name: str, *places: Conditions) -> Any:
-    """The condition where the first of the places states it, be it null."""
+    """The condition of the first place that states it; the value may be null."""
     return next((getattr(place, name) for place in places if name in place.model_fields_set), None)
 
 
@@ -234,6 +247,6 @@ def groups(values: str) -> list[list[str]]:
 
 
 def _number(cell: str) -> Number:
-    found = _CELL.fullmatch(cell)
-    assert found is not None, "Table has looked at every cell"
-    return Number(text=found["value"], deviation=found["deviation"], reliable=not found["mark"])
+    match = _CELL.fullmatch(cell)
+    assert match is not None, "Table validates every cell"
+    return Number(text=match["value"], deviation=match["deviation"], reliable=not match["mark"])

@@ -1,9 +1,9 @@
-"""Everything that the page shows, read from data/: what the stages before it wrote, in the forms that they declare."""
+"""The inputs of the report: outputs of the other stages under data/."""
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,24 @@ import pyarrow.parquet as pq
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 
-Row = dict[str, float]
+HistoryRow = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Run:
-    """One training and what came of it."""
+class RunResults:
+    """The outputs of one training and its evaluation."""
 
     dataset: str
     method: str
     seed: int
     metrics: dict[str, Any]  # data/metrics/<d>/<m>/<s>.json
-    history: list[Row]
+    history: list[HistoryRow]
     recipe: dict[str, Any]  # data/models/<d>/<m>/<s>/recipe.json
     protocol: dict[str, Any]
     queries: pa.Table
-    query_file: Path  # what `queries` was read from; those of the other networks lie beside it
+    query_file: Path  # of `queries`; the files of the other networks are in the same directory
     neighbours: pa.Table
-    weights: dict[str, Path]  # files of the model directory that hold weights
+    weights: dict[str, Path]  # files of weights in the model directory
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,18 @@ class Inputs:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
-    runs: list[Run]
+    runs: list[RunResults]
     shards: dict[str, Shards]
     analysis: list[dict[str, Any]]  # {"row", "curves", "files"} of each run and network
     sweeps: list[Sweep]
-    ensembles: dict[tuple[str, str], dict[str, Any]]  # (data set, method) -> data/metrics/<d>/<m>/ensemble.json
+    ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
+    like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
 
-    def of(self, dataset: str, method: str | None = None) -> list[Run]:
+    def published_name(self, method: str) -> str:
+        """The method in the published tables: the method itself, or that which a variant is like."""
+        return self.like.get(method, method)
+
+    def of(self, dataset: str, method: str | None = None) -> list[RunResults]:
         return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
 
 
@@ -65,9 +70,13 @@ def read_inputs(
     seeds: Sequence[int],
     sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
+    like: Mapping[str, str] | None = None,
 ) -> Inputs:
-    """Reads under `root` (the directory data/) what the matrix datasets x methods x seeds, the sweeps and the ensembles left there.
+    """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
+    `root`, data/.
 
+    sweeps: (data set, method) pairs.
+    like: the published method of each variant; published methods may be mapped to themselves or omitted.
     Raises UserError naming the first file that is missing or cannot be read.
     """
     return Inputs(
@@ -81,13 +90,14 @@ def read_inputs(
         ensembles={
             (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json") for dataset in datasets for method in ensembles
         },
+        like=dict(like or {}),
     )
 
 
-def _run(root: Path, dataset: str, method: str, seed: int) -> Run:
+def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
     name = Path(dataset, method, str(seed))
     model = root / "models" / name
-    return Run(
+    return RunResults(
         dataset=dataset,
         method=method,
         seed=seed,
@@ -109,14 +119,14 @@ def _sweep(root: Path, dataset: str, method: str) -> Sweep:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file. Raises UserError when it is missing or cut short."""
+    """The content of a JSON file. Raises UserError if the file is missing or truncated."""
     try:
         return json.loads(_present(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno} is not valid JSON: {error.msg}.", _REMEDY) from None
 
 
-_REMEDY = "Run `dvc repro`: it builds what the report shows, and whatever is missing on the way to it. What was built elsewhere, `dvc pull` fetches."
+_REMEDY = "Run `dvc repro` to build it, or `dvc pull` if a DVC remote has it."
 
 
 def _present(path: Path) -> Path:
@@ -134,11 +144,11 @@ def _parquet(path: Path) -> pa.Table:
     try:
         return pq.read_table(_present(path), memory_map=False)
     except pa.ArrowInvalid as error:
-        raise UserError(f"{path} is not a whole Parquet file: {error}.", _REMEDY) from None
+        raise UserError(f"{path} is not a complete Parquet file: {error}.", _REMEDY) from None
 
 
 def _scalar(text: str) -> Any:
-    """A CSV cell as the JSON value that it spells (a number, true, null, a list), else as text."""
+    """A CSV cell as a JSON value (a number, true, null, a list) if it is one, else as text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -1,11 +1,14 @@
 """The interval over classes of a mean over seeds, from the per-query files of the runs.
 
-    m_q = 1/S sum_s m_sq,    average* = sum_c w_c sum_{q in c} m_q / sum_c w_c n_c  =  1/S sum_s average*_s      w_c: times that class c was drawn
+    m_q = 1/S sum_s m_sq
+    average* = sum_c w_c sum_{q in c} m_q / sum_c w_c n_c = 1/S sum_s average*_s
 
-so that a resample draws the same classes for every seed, and the percentiles of average* (retrieval/bootstrap.py) are an interval of the number
-that is printed. The mean of the seeds' own intervals is an interval of nothing. Resamples are those of the evaluation: with one seed, its interval.
+w_c is the number of times that a resample contains class c, and n_c its number of queries. All seeds have the
+same resamples, those of the evaluation. The percentiles of average* (pipeline/evaluation/statistics/bootstrap.py) are
+the interval of the printed mean. With one seed they equal the interval of the evaluation. The mean of the
+intervals of the seeds would be no interval of the mean.
 
-It is about these trainings and other classes; what other trainings would give, deviation and t interval over the seeds say.
+The interval refers to these trainings on other classes. The t interval over seeds refers to other trainings.
 """
 
 import re
@@ -17,48 +20,52 @@ from jaxtyping import Float64, Int64
 
 from pipeline.evaluation.statistics.bootstrap import class_intervals
 from pipeline.evaluation.tables import file_of, read_runs
-from pipeline.report.inputs import Run
+from pipeline.report.inputs import RunResults
 from pipeline.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
 from pipeline.runtime.errors import UserError
 
-LANDMARKS = "benchmark"  # a column of the per-query files of sets with a ground truth of their own
+LANDMARKS = "benchmark"  # a column of the per-query files of landmark sets
 _COLUMNS = {"map_at_r": "ap_at_r", "map": "ap"}
 _OF_BENCHMARK = re.compile(r"(?P<benchmark>.+)_(?P<level>easy|medium|hard)_(?:map|mp_at_(?P<k>\d+))")
-_ROUNDING = 1e-6  # metrics files hold ten decimals
+_ROUNDING = 1e-6  # metrics files have ten decimals
 
-Group = tuple[Int64[np.ndarray, "U"], dict[str, Float64[np.ndarray, "S U"]]]  # labels of what is drawn together, values of S runs by metric
+# Labels of the U resampled units, and the values of S runs by metric.
+Group = tuple[Int64[np.ndarray, "U"], dict[str, Float64[np.ndarray, "S U"]]]
 
 
 def column_of(metric: str) -> str:
-    """The column of the per-query files whose mean over queries the metric is."""
+    """The column of the per-query files whose mean over queries is the metric."""
     return _COLUMNS.get(metric, metric)
 
 
-def joint_intervals(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
-    """Lower and upper end of every metric that has an interval in the metrics files, by its name there, for S runs of one method.
+def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]]:
+    """Lower and upper end of every metric with an interval in the metrics files, by its name there, of S runs
+    of a method.
 
-    Raises UserError where a per-query file is missing or damaged, is of other queries than those of the other seeds, lacks a metric, or does not
-    average to what its metrics file says.
+    Raises UserError if a per-query file is missing or damaged, has other queries than the files of the other
+    seeds, lacks a metric, or has another mean than its metrics file.
     """
     protocol = runs[0].protocol
-    found = {}
+    intervals = {}
     for network in NETWORKS:
         prefix = PREFIX[network]
         names = [name for name in own_metrics(runs[0].metrics) if all(f"{prefix}{name}_low" in run.metrics for run in runs)]
         if not names:
             continue
         files = [run.query_file if network == NETWORKS[0] else run.query_file.with_name(file_of(network)) for run in runs]
-        groups = _by_query(runs, files, names) if LANDMARKS in runs[0].queries.column_names else _by_class(runs, files, names)
-        for labels, values in groups:
-            _are_of_the_metrics(runs, files, prefix, values)
+        read = _by_query if LANDMARKS in runs[0].queries.column_names else _by_class
+        for labels, values in read(runs, files, names):
+            _check_means(runs, files, prefix, values)
             means = np.stack([of_runs.mean(axis=0) for of_runs in values.values()], axis=1)
-            ends = class_intervals(means, labels, protocol["bootstrap"], protocol["confidence"], protocol["seed"])
-            found.update({prefix + name: (float(low), float(high)) for name, low, high in zip(values, *ends, strict=True)})
-    return found
+            draws = protocol["bootstrap"], protocol["confidence"], protocol["seed"]
+            lows, highs = class_intervals(means, labels, *draws)
+            for name, low, high in zip(values, lows.tolist(), highs.tolist(), strict=True):
+                intervals[prefix + name] = (low, high)
+    return intervals
 
 
-def _by_class(runs: Sequence[Run], files: Sequence[Path], names: Sequence[str]) -> Iterator[Group]:
-    """All scored queries by class; then, where means over classes are asked for, one value for each class."""
+def _by_class(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence[str]) -> Iterator[Group]:
+    """All scored queries by class, then one value per class for the metrics that are means over classes."""
     lone = runs[0].queries["relevant"].to_numpy() == 0
     labels = runs[0].queries["label"].to_numpy()[~lone]
     values = {}
@@ -78,28 +85,39 @@ def _by_class(runs: Sequence[Run], files: Sequence[Path], names: Sequence[str]) 
         yield classes, of_class
 
 
-def _by_query(runs: Sequence[Run], files: Sequence[Path], names: Sequence[str]) -> Iterator[Group]:
-    """The queries of each benchmark that have something to find at each level; there queries are drawn, as in the evaluation."""
+def _by_query(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence[str]) -> Iterator[Group]:
+    """The queries of each benchmark with a relevant image at each level. Queries are resampled, as in the
+    evaluation.
+    """
     benchmarks = np.array(runs[0].queries[LANDMARKS].to_pylist())
     groups: dict[tuple[str, str], dict[str, Float64[np.ndarray, "S U"]]] = {}
     for name in names:
-        found = _OF_BENCHMARK.fullmatch(name)
-        if found is None:
-            raise UserError(f"{name} of {runs[0].query_file.parent} is no metric of a benchmark.", "Run `dvc repro` to evaluate the run anew.")
-        column = f"{found['level']}_ap" if found["k"] is None else f"{found['level']}_precision_at_{found['k']}"
-        values = read_runs(files, column).values[:, benchmarks == found["benchmark"]]
-        groups.setdefault((found["benchmark"], found["level"]), {})[name] = values[:, ~np.isnan(values[0])]
+        match = _OF_BENCHMARK.fullmatch(name)
+        if match is None:
+            raise UserError(
+                f"{name} of {runs[0].query_file.parent} is no metric of a benchmark.",
+                "Run `dvc repro` to evaluate the run again.",
+            )
+        measure = "ap" if match["k"] is None else f"precision_at_{match['k']}"
+        values = read_runs(files, f"{match['level']}_{measure}").values[:, benchmarks == match["benchmark"]]
+        groups.setdefault((match["benchmark"], match["level"]), {})[name] = values[:, ~np.isnan(values[0])]
     for columns in groups.values():
         yield np.arange(len(next(iter(columns.values()))[0])), columns
 
 
-def _are_of_the_metrics(runs: Sequence[Run], files: Sequence[Path], prefix: str, values: Mapping[str, Float64[np.ndarray, "S U"]]) -> None:
-    """Metrics are tracked by git and per-query files by DVC: one may be there in another version than the other."""
+def _check_means(
+    runs: Sequence[RunResults],
+    files: Sequence[Path],
+    prefix: str,
+    values: Mapping[str, Float64[np.ndarray, "S U"]],
+) -> None:
+    """Git tracks the metrics and DVC the per-query files, so the two may have different versions."""
     for name, of_runs in values.items():
         for run, file, mean in zip(runs, files, of_runs.mean(axis=1).tolist(), strict=True):
             if not abs(mean - run.metrics[prefix + name]) <= _ROUNDING:
+                printed = f"{run.metrics[prefix + name]:.6f}"
                 raise UserError(
-                    f"{file} averages to {prefix}{name} {mean:.6f}, but the metrics of seed {run.seed} of {run.method} say "
-                    f"{run.metrics[prefix + name]:.6f}: they are not of one evaluation.",
-                    "Run `dvc checkout` for the files of this commit, or `dvc repro` to evaluate anew.",
+                    f"{prefix}{name} of seed {run.seed} of {run.method} is {printed} in its metrics file, "
+                    f"but the mean in {file} is {mean:.6f}. The files are from different evaluations.",
+                    "Run `dvc checkout` to get the files of this commit, or `dvc repro` to evaluate again.",
                 )

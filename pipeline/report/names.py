@@ -1,7 +1,8 @@
-"""Names of classes and files where there is little room: what tells one from another is kept, the middle goes.
+"""Short forms of the names of classes and files. The page has the whole name in a `title`.
 
-A class is often a path ("Obst und Gemüse/Äpfel/Granny Smith") whose beginning it shares with many. Its label is the shortest run of last steps that
-no two classes of the data set have in common, as many steps for one class as for another. What is shortened or left out stands whole in a `title`.
+The name of a class is often a path ("Obst und Gemüse/Äpfel/Granny Smith") that begins like many others. Its
+label is its last steps. All classes of a data set have labels with the same number of steps, the smallest one
+that makes the labels unique.
 """
 
 import re
@@ -10,12 +11,12 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 _CUT = "…"
-_WORDS = " /_-."  # a word ends behind one of these
-_BREAKS = re.compile(r"(?<=[/_.])(?=[^/_.\s])")  # beside spaces and hyphens, where a browser breaks by itself
+_WORDS = " /_-."  # the last characters of words
+_BREAKS = re.compile(r"(?<=[/_.])(?=[^/_.\s])")  # browsers already break lines after spaces and hyphens
 
 
 def labels_of(names: Sequence[str]) -> list[str]:
-    """The label of each class, in order. Classes of one name alike (which nothing tells apart) keep it whole."""
+    """The label of each class, in order. If two classes have the same name, all labels are whole names."""
     steps = [name.split("/") for name in names]
     for depth in range(1, max(map(len, steps), default=1) + 1):
         labels = ["/".join(of[-depth:]) for of in steps]
@@ -25,7 +26,10 @@ def labels_of(names: Sequence[str]) -> list[str]:
 
 
 def shorten(name: str, limit: int) -> str:
-    """At most `limit` characters: whole words of its beginning and twice as much of its end; within a word only where no word fits."""
+    """At most `limit` characters: the beginning of the name, and twice as many characters of its end.
+
+    Cuts are between words unless no word fits.
+    """
     if len(name) <= limit:
         return name
     head = (limit - len(_CUT)) // 3
@@ -41,5 +45,5 @@ def shorten(name: str, limit: int) -> str:
 
 
 def breaking(name: str) -> Markup:
-    """HTML that a browser may also break behind a slash, an underscore and a full stop, which it takes for letters."""
+    """HTML with optional line breaks after slashes, underscores and full stops."""
     return Markup("<wbr>").join(escape(part) for part in _BREAKS.split(name))

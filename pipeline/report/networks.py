@@ -1,68 +1,78 @@
-"""Which network each method trained, in a line, and what it was before that: its published weights, or drawn at random."""
+"""The network of each method, its initial weights, and the reliability of the selected iterate."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.inputs import Inputs, Run
+from pipeline.report.inputs import Inputs, RunResults
 from pipeline.report.words import counted, listed, name_of
 
-FEW = 10  # validation classes, below which Recall@1 among them says little
+FEW = 10  # validation classes; fewer make the selected iterate unreliable
 
 
 @dataclass(frozen=True)
 class Network:
-    """The same for all of `methods`."""
+    """One line of the page; `methods` are the names of all methods with this network."""
 
-    methods: str  # named
+    methods: str
     backbone: str
-    begins: str
+    weights: str
     dimensions: str
     input: str
 
 
-def pretrained(run: Run) -> bool:
-    """Whether training began from weights that somebody trained before: those published with the backbone, or a checkpoint."""
+def is_pretrained(run: RunResults) -> bool:
+    """Whether the initial weights were trained: those published with the backbone, or a checkpoint."""
     backbone = run.recipe["recipe"]["backbone"]
     return backbone["pretrained"] or backbone["checkpoint"] is not None
 
 
-def before(run: Run) -> str:
-    """What the network is called before its first step, whose metrics are named untrained_*."""
-    return "pretrained, before fine-tuning" if pretrained(run) else "before training"
+def before(run: RunResults) -> str:
+    """The label of the network with its initial weights, whose metrics are named untrained_*."""
+    return "pretrained, before fine-tuning" if is_pretrained(run) else "before training"
 
 
 def networks(inputs: Inputs, dataset: str) -> list[Network]:
-    """The networks of the first seed, methods that share all of it together."""
-    found: dict[tuple[str, str, str, str], list[str]] = {}
+    """The networks of the first seed; methods with equal networks share a line."""
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
     for method in inputs.methods:
         run = inputs.of(dataset, method)[0]
-        found.setdefault(_facts(inputs, run), []).append(method)
-    everyone = f"all {len(inputs.methods)} methods"
-    return [Network(everyone if 1 < len(inputs.methods) == len(methods) else listed(methods), *facts) for facts, methods in found.items()]
+        groups.setdefault(_facts(inputs, run), []).append(method)
+    return [Network(_named(methods, len(inputs.methods)), *facts) for facts, methods in groups.items()]
 
 
-def _facts(inputs: Inputs, run: Run) -> tuple[str, str, str, str]:
+def _named(methods: list[str], total: int) -> str:
+    if 1 < len(methods) == total:
+        return "both methods" if total == 2 else f"all {total} methods"
+    return listed(methods)
+
+
+def _facts(inputs: Inputs, run: RunResults) -> tuple[str, str, str, str]:
     recipe: dict[str, Any] = run.recipe["recipe"]
     backbone = recipe["backbone"]
-    begins = "from a checkpoint" if backbone["checkpoint"] is not None else "pretrained" if backbone["pretrained"] else "from random weights"
-    of_run = (run.dataset, run.method, run.seed, "selected")
+    weights = "pretrained weights" if backbone["pretrained"] else "random initial weights"
+    if backbone["checkpoint"] is not None:
+        weights = "weights from a checkpoint"
+    key = (run.dataset, run.method, run.seed, "selected")
     rows = (entry["row"] for entry in inputs.analysis)
-    dim = next(row["dim"] for row in rows if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == of_run)
-    return backbone["name"], begins, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
+    dim = next(row["dim"] for row in rows if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key)
+    return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
 
 
 def seeds_differ(inputs: Inputs, dataset: str) -> bool:
-    """Whether seeds are judged on validation classes of their own: they draw them, unless the data set itself says which these are."""
-    return len(inputs.seeds) > 1 and any(run.recipe["recipe"]["batch"]["sampling"] != "tuples" for run in inputs.of(dataset))
+    """Whether each seed has its own validation classes: seeds draw them unless the data set defines them."""
+    samplings = {run.recipe["recipe"]["batch"]["sampling"] for run in inputs.of(dataset)}
+    return len(inputs.seeds) > 1 and samplings != {"tuples"}
 
 
 def few_validation_classes(inputs: Inputs, dataset: str) -> str:
-    """What is to be said of selected iterates where fewer than FEW classes chose them; empty where there are enough."""
+    """A warning if fewer than FEW classes select the iterate of a run, else an empty text."""
     classes = inputs.shards[dataset].manifest["counts"]["train"]["classes"]
-    choosing = [run for run in inputs.of(dataset) if len(run.history) > 1]
-    held_out = [classes - run.recipe["classes"] for run in choosing]
-    if not held_out or min(held_out) >= FEW:
+    selected = [run for run in inputs.of(dataset) if len(run.history) > 1]
+    held_out = sorted({classes - run.recipe["classes"] for run in selected})
+    if not held_out or held_out[0] >= FEW:
         return ""
-    count = counted(held_out[0], "class") if len(set(held_out)) == 1 else f"{min(held_out)} to {max(held_out)} classes"
-    chosen = " or ".join(sorted({name_of(run.recipe["recipe"]["training"]["selection_metric"]) for run in choosing}))
-    return f"The selected iterate was chosen by {chosen} on only {count} held out of training: a rough choice, and Recall@1 there soon reaches 100."
+    count = f"{held_out[0]} to {held_out[-1]} classes" if len(held_out) > 1 else counted(held_out[0], "class")
+    metrics = {name_of(run.recipe["recipe"]["training"]["selection_metric"]) for run in selected}
+    return (
+        f"The iterate is selected by {' or '.join(sorted(metrics))} on only {count} held out of training. So few classes make this choice unreliable."
+    )

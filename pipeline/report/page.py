@@ -1,42 +1,98 @@
-"""One self-contained HTML page: template, style, figures and pictures in a single file that loads nothing. Same inputs, same bytes."""
+"""The report: one HTML page with style, figures and pictures, which loads nothing. Same inputs, same bytes.
 
+To add a section, write a module and a template in pipeline/report/sections/ and name the module in CARDS.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.report import names, provenance, words
-from pipeline.report.comparison_section import compared, comparison_section, leader, seeds_section
-from pipeline.report.ensemble_section import ensemble_section
-from pipeline.report.evidence import data_section, gallery_section, provenance_section
-from pipeline.report.geometry_section import geometry_section
+from pipeline.report import names, words
+from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.inputs import Inputs
-from pipeline.report.joint_intervals import joint_intervals
-from pipeline.report.outcome import Shown, headline_of, results_section, training_section
-from pipeline.report.published_section import published_section
-from pipeline.report.summary import results, verdict
-from pipeline.report.svg import dash_pattern
-from pipeline.report.sweep_section import sweep_section
+from pipeline.report.sections import (
+    attributes,
+    comparison,
+    data,
+    ensembles,
+    gallery,
+    geometry,
+    gradient_noise,
+    key_numbers,
+    losses,
+    provenance,
+    published,
+    results,
+    seeds,
+    similarity,
+    spectrum,
+    sweeps,
+    training,
+    verdict,
+)
 from pipeline.runtime.progress import track
 
 _HERE = Path(__file__).parent
 
 
+@runtime_checkable
+class Section(Protocol):
+    """A module of pipeline/report/sections. Its template has the same name."""
+
+    __name__: str
+
+    def content(self, dataset: DataSet) -> Mapping[str, Any] | None:
+        """The variables of the template; None: the section is omitted."""
+        ...
+
+
+@dataclass(frozen=True)
+class Card:
+    """A framed part of the page with an entry in the navigation. It is omitted without sections."""
+
+    id: str
+    entry: str
+    heading: str
+    sections: tuple[Section, ...]
+
+
+CARDS = (  # of each data set, in the order of the page
+    Card("results", "Results", "Results on unseen classes", (results, seeds, comparison, ensembles)),
+    Card("published", "Published", "Published numbers", (published,)),
+    Card("training", "Training", "Training", (training, losses)),
+    Card("sweep", "Sweeps", "Sweeps", (sweeps,)),
+    Card(
+        "geometry",
+        "Geometry",
+        "Geometry of the embedding",
+        (geometry, spectrum, similarity, attributes, gradient_noise),
+    ),
+    Card("gallery", "Galleries", "Galleries", (gallery,)),
+    Card("data", "Data", "Data", (data,)),
+    Card("provenance", "Provenance", "Provenance", (provenance,)),
+)
+
+
 def build(inputs: Inputs, title: str, queries: int, neighbours: int, thumbnail: int) -> str:
-    """The page. `queries` per gallery with `neighbours` matches each, pictures at most `thumbnail` pixels wide and high."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters |= {"percent": words.percent, "short": words.short, "shorten": names.shorten, "breaking": names.breaking}
+    """The page.
+
+    Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
+    pixels wide and high.
+    """
+    environment = _environment()
+    size = GallerySize(queries, neighbours, thumbnail)
     sets = [
-        _data_set(inputs, dataset, f"set-{number}", queries, neighbours, thumbnail)
-        for number, dataset in enumerate(track(inputs.datasets, "report", "data sets"))
+        _render(environment, DataSet(inputs, name, f"set-{number}", size))
+        for number, name in enumerate(track(inputs.datasets, "report", "data sets"))
     ]
+    axes = ((inputs.methods, "method"), (inputs.datasets, "data set"), (inputs.seeds, "seed"))
     return environment.get_template("page.html").render(
         title=title,
-        kicker=" · ".join(
-            words.counted(len(axis), noun) for axis, noun in ((inputs.methods, "method"), (inputs.datasets, "data set"), (inputs.seeds, "seed"))
-        ),
+        axes=" · ".join(words.counted(len(axis), noun) for axis, noun in axes),
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         sets=sets,
         several_seeds=len(inputs.seeds) > 1,
@@ -44,27 +100,39 @@ def build(inputs: Inputs, title: str, queries: int, neighbours: int, thumbnail: 
     )
 
 
-def _data_set(inputs: Inputs, dataset: str, anchor: str, queries: int, neighbours: int, thumbnail: int) -> dict[str, object]:
-    shown = [Shown(f"{anchor}-recipe-{i}", method, i, dash_pattern(i)) for i, method in enumerate(inputs.methods)]
-    joint = {method: joint_intervals(inputs.of(dataset, method)) for method in inputs.methods} if len(inputs.seeds) > 1 else {}
-    found = results([(run.method, run.metrics) for run in inputs.of(dataset)], inputs.methods, joint)
-    headline = headline_of(found)
-    best, pairs = verdict(found, headline), compared(inputs, dataset)
-    outcome = results_section(inputs, dataset, anchor, found, shown, leader(pairs, best.best, headline) if best else None)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader([_HERE, _HERE / "sections"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "percent": words.percent,
+        "short": words.short,
+        "shorten": names.shorten,
+        "breaking": names.breaking,
+    }
+    return environment
+
+
+def _render(environment: Environment, dataset: DataSet) -> dict[str, Any]:
+    """The variables of a data set in page.html: its sections as HTML."""
+
+    def html(section: Section) -> Markup:
+        variables = section.content(dataset)
+        if variables is None:
+            return Markup("")
+        template = environment.get_template(f"{section.__name__.rpartition('.')[2]}.html")
+        return Markup(template.render(dataset=dataset, **variables))
+
+    bodies = [(card, Markup("").join(map(html, card.sections))) for card in CARDS]
     return {
-        "id": anchor,
-        "name": dataset,
-        "methods": shown,
-        "seeds": len(inputs.seeds),
-        **outcome,
-        "versus": comparison_section(pairs, shown),
-        "ensembles": ensemble_section(inputs, dataset),
-        "published": published_section(inputs, dataset, found, shown),
-        "over_seeds": seeds_section(inputs, dataset, found, shown, outcome["metrics"]),
-        **training_section(inputs, dataset, anchor, shown),
-        "sweeps": sweep_section(inputs, dataset, anchor),
-        "geometry": geometry_section(inputs, dataset, anchor, shown),
-        "galleries": gallery_section(inputs, dataset, found, shown, queries, neighbours, thumbnail),
-        **data_section(inputs, dataset),
-        **provenance_section(inputs, dataset, shown),
+        "id": dataset.anchor,
+        "name": dataset.name,
+        "verdict": html(verdict),
+        "key_numbers": html(key_numbers),
+        "cards": [{"card": card, "body": body} for card, body in bodies if body],
     }

@@ -1,12 +1,15 @@
-"""From the numbers of single runs to what the page says: means over seeds, their intervals, and which method is best, if any is.
+"""Means over seeds of a data set's metrics, their intervals, and the method with the highest value of a
+metric.
 
-Over seeds s = 1..n of one method: value = mean_s v_s, deviation = sample standard deviation (n - 1). The interval is over classes: that of the
-metrics file for one seed, that of the mean for several (joint_intervals.py), and none where the runs left no per-query results.
+Over seeds s = 1..n of one method: value = mean_s v_s, deviation = sample standard deviation (n - 1). The
+interval is over classes: that of the metrics file for one seed, that of the mean for several
+(joint_intervals.py), and none if the runs left no per-query results.
 
-A method is *clear* of the others when its interval lies wholly above that of every other method. Two intervals may overlap although the difference
-is real (they are resampled from the same classes, so they move together): comparison_section.py looks at differences themselves.
+The best method is *clear* if its interval lies above the interval of every other method. Two intervals may
+overlap although the difference is significant: both come from the same resampled classes, so they move
+together. comparison.py tests the differences themselves.
 
-What is shown is what the files hold: every number that is a share, under whatever name, comes as a metric.
+Every share in the metrics files is a metric, whatever its name.
 """
 
 import statistics
@@ -16,24 +19,24 @@ from typing import Any
 
 NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "untrained")
 HEADLINE = "map_at_r"  # the strictest of the metrics
-CLASS_MEAN = "class_mean_"  # a metric again, as a mean over classes instead of queries
-PREFIX = {name: "" if name == "selected" else f"{name}_" for name in NETWORKS}  # of the names of its metrics in a metrics file
+CLASS_MEAN = "class_mean_"  # prefix of a metric that is a mean over classes instead of queries
+PREFIX = {name: "" if name == "selected" else f"{name}_" for name in NETWORKS}  # of a network's metrics in the file
 
 
 @dataclass(frozen=True)
 class Value:
-    """A share in [0, 1]; bounds (over classes) are None without an interval, `deviation` with one seed. `each`: of the seeds, in order."""
+    """A share in [0, 1]. `low` and `high` are None without an interval, `deviation` with one seed."""
 
     value: float
     low: float | None = None
     high: float | None = None
     deviation: float | None = None
-    each: tuple[float, ...] = ()
+    each: tuple[float, ...] = ()  # of the seeds, in order
 
 
 @dataclass(frozen=True)
-class Results:
-    """One data set: values[method][network][metric], methods in the order of the run."""
+class Summary:
+    """One data set: `values[method][network][metric]`, methods in the order of the run."""
 
     methods: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -43,51 +46,73 @@ class Results:
     def of(self, method: str, metric: str, network: str = "selected") -> Value | None:
         return self.values[method].get(network, {}).get(metric)
 
+    @property
+    def headline(self) -> str:
+        """The metric by which the page compares methods: MAP@R, or the first medium MAP of a landmark set."""
+        landmarks = [name for name in self.metrics if name.endswith("_medium_map")]
+        return next((name for name in (HEADLINE, *landmarks) if name in self.metrics), self.metrics[0])
 
-def results(
-    runs: Iterable[tuple[str, dict[str, Any]]], methods: Sequence[str], joint: Mapping[str, Mapping[str, tuple[float, float]]] | None = None
-) -> Results:
-    """Results of (method, content of data/metrics/<d>/<m>/<s>.json) pairs. joint: of methods with several seeds, the interval of each metric."""
+
+@dataclass(frozen=True)
+class Best:
+    """The method with the highest `metric`. `overlapping`: the methods whose interval overlaps with its
+    interval.
+    """
+
+    method: str
+    metric: str
+    value: Value
+    overlapping: tuple[str, ...]
+
+    @property
+    def clear(self) -> bool:
+        """Whether its interval lies above all others."""
+        return not self.overlapping and self.value.low is not None
+
+
+def summarize(
+    runs: Iterable[tuple[str, dict[str, Any]]],
+    methods: Sequence[str],
+    joint: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
+) -> Summary:
+    """The summary of (method, content of data/metrics/<d>/<m>/<s>.json) pairs.
+
+    joint: the interval of each metric of each method with several seeds.
+    """
     files: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
     for method, file in runs:
         files[method].append(file)
     names = {name for group in files.values() for file in group for name in own_metrics(file)}
     values = {
         method: {
-            network: {name: _value(group, full, (joint or {}).get(method, {})) for name in names if _in_all(group, full := PREFIX[network] + name)}
+            network: {
+                name: _value(group, PREFIX[network] + name, (joint or {}).get(method, {}))
+                for name in names
+                if group and all(PREFIX[network] + name in file for file in group)
+            }
             for network in NETWORKS
         }
         for method, group in files.items()
     }
-    return Results(tuple(methods), tuple(sorted(names, key=_rank)), values, max(len(group) for group in files.values()))
+    seeds = max(len(group) for group in files.values())
+    return Summary(tuple(methods), tuple(sorted(names, key=_rank)), values, seeds)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The best method by `metric`; `rivals`: methods whose interval reaches into its own. None of them: the best is clear."""
+def best_method(summary: Summary, metric: str) -> Best | None:
+    """The selected network with the highest `metric`, None if no method has the metric.
 
-    best: str
-    metric: str
-    value: Value
-    rivals: tuple[str, ...]
-
-    @property
-    def clear(self) -> bool:
-        return not self.rivals and self.value.low is not None
-
-
-def verdict(found: Results, metric: str, network: str = "selected") -> Verdict | None:
-    """The verdict on `metric`, or None where no method has it. Equal values: the first in the order of the run, and never clear."""
-    have = [(method, value) for method in found.methods if (value := found.of(method, metric, network)) is not None]
-    if not have:
+    Of equal values the first in the order of the run is the best; it is not clear.
+    """
+    values = [(method, value) for method in summary.methods if (value := summary.of(method, metric)) is not None]
+    if not values:
         return None
-    best, top = max(have, key=lambda pair: pair[1].value)
-    rivals = tuple(method for method, value in have if method != best and not _above(top, value))
-    return Verdict(best, metric, top, rivals)
+    best, highest = max(values, key=lambda pair: pair[1].value)
+    overlapping = tuple(method for method, value in values if method != best and not _is_above(highest, value))
+    return Best(best, metric, highest, overlapping)
 
 
-def _above(one: Value, other: Value) -> bool:
-    return one.low is not None and other.high is not None and one.low > other.high
+def _is_above(value: Value, other: Value) -> bool:
+    return value.low is not None and other.high is not None and value.low > other.high
 
 
 def own_metrics(file: Mapping[str, Any]) -> list[str]:
@@ -103,19 +128,19 @@ def _value(files: list[dict[str, Any]], name: str, joint: Mapping[str, tuple[flo
     return Value(statistics.fmean(values), low, high, statistics.stdev(values), tuple(values))
 
 
-def _in_all(files: list[dict[str, Any]], name: str) -> bool:
-    return bool(files) and all(name in file for file in files)
-
-
 def _is_metric(name: str, value: Any) -> bool:
-    """Counts are whole numbers and hashes text; what is left of the selected network is a metric or a bound of one."""
-    return isinstance(value, float) and not name.startswith(tuple(PREFIX[name] for name in NETWORKS[1:])) and not name.endswith(("_low", "_high"))
+    """Counts are integers and hashes are text. The other values are metrics and bounds of metrics."""
+    of_others = tuple(PREFIX[network] for network in NETWORKS[1:])
+    return isinstance(value, float) and not name.startswith(of_others) and not name.endswith(("_low", "_high"))
 
 
 def _rank(name: str) -> tuple[bool, int, int, str]:
-    """Recall@1, the headline, R-precision, then MAP and recall by K: what a phone shows without scrolling comes first; means over classes last."""
+    """Order of the columns: Recall@1, the headline metric and R-precision, then MAP and recall by K.
+
+    A phone shows the first columns without scrolling. Means over classes come last.
+    """
     order = ("recall_at_1", HEADLINE, "r_precision", "map")
-    own = name.removeprefix(CLASS_MEAN)
-    tail = own.rpartition("_")[2]
-    place = order.index(own) if own in order else len(order) - own.endswith("_map")  # that of a landmark benchmark
-    return own != name, place, int(tail) if tail.isdigit() else 1000, own
+    metric = name.removeprefix(CLASS_MEAN)
+    tail = metric.rpartition("_")[2]
+    place = order.index(metric) if metric in order else len(order) - metric.endswith("_map")  # landmark benchmarks
+    return metric != name, place, int(tail) if tail.isdigit() else 1000, metric

@@ -1,4 +1,4 @@
-"""Numbers and names as a reader wants them: percent with one digit, small numbers with three, hashes short."""
+"""Numbers and names as text: percent with one digit, small numbers with three digits, short hashes."""
 
 import math
 import re
@@ -15,25 +15,27 @@ _NAMES = {
     "lr": "learning rate",
     "selected": "selected",
     "last": "last iterate",
-    "approximate": "by approximate index",
-    "best_on_test": "best on test, not to be quoted",
+    "approximate": "with the approximate index",
+    "best_on_test": "best on test (do not quote)",
     "untrained": "before training",
 }
 _FAMILIES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "mp": "mP"}
-_METRIC = re.compile(r"(?:(?P<before>.+)_)?(?:(?P<family>recall|precision|map|mp)_at_(?P<k>\d+)|(?P<own>map_at_r|r_precision|map|nmi))")
+_METRIC = re.compile(r"(?:(?P<before>.+)_)?(?:(?P<family>recall|precision|map|mp)_at_(?P<k>\d+)|(?P<single>map_at_r|r_precision|map|nmi))")
 
 
 def name_of(key: str) -> str:
-    """`recall_at_1` -> `Recall@1`, `class_mean_map` -> `class mean MAP`; a key without a name of its own, its words."""
-    found = _METRIC.fullmatch(key)
-    if found is None:
+    """`recall_at_1` -> `Recall@1`, `class_mean_map` -> `class mean MAP`; other keys with spaces for
+    underscores.
+    """
+    match = _METRIC.fullmatch(key)
+    if match is None:
         return _NAMES.get(key, key.replace("_", " "))
-    named = _NAMES[found["own"]] if found["own"] else f"{_FAMILIES[found['family']]}@{found['k']}"
-    return f"{(found['before'] or '').replace('_', ' ')} {named}".lstrip()
+    named = _NAMES[match["single"]] if match["single"] else f"{_FAMILIES[match['family']]}@{match['k']}"
+    return f"{(match['before'] or '').replace('_', ' ')} {named}".lstrip()
 
 
 def percent(share: float | None) -> str:
-    """A share in [0, 1] in percent, one digit: the field's habit, and finer than any interval here."""
+    """A share in [0, 1] in percent with one digit."""
     return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f}"
 
 
@@ -47,7 +49,7 @@ def span(low: float, high: float) -> str:
 
 
 def number(value: float | int | None, digits: int = 3) -> str:
-    """Significant digits without an exponent where that stays short."""
+    """Significant digits, without an exponent if that stays short."""
     if value is None or not math.isfinite(value):
         return "–"
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
@@ -62,7 +64,7 @@ def decimals(value: float | None) -> str:
 
 
 def points(difference: float) -> str:
-    """A difference of two shares in percentage points, which words say the direction of."""
+    """A difference of two shares in percentage points, without its sign."""
     return f"{abs(100 * difference):.1f}"
 
 
@@ -88,5 +90,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def short(digest: str) -> str:
-    """The first 12 characters of a hash: enough to tell two apart at sight."""
+    """The first 12 characters of a hash."""
     return digest.split(":")[-1][:12]

@@ -9,7 +9,8 @@ directory.
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class Code:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._trees: dict[str, ast.Module] = {}
+        self._modules: dict[str, _Module] = {}
 
     @cached_property
     def _files(self) -> dict[str, Path]:
@@ -46,68 +47,78 @@ class Code:
             if module not in self._files:
                 raise KeyError(f"no module {module} under {self._root}")
             reached.add(module)
-            waiting += [*self._parents(module), *self._imports(module)]
+            waiting += self._module(module).reaches
         own = sorted(module for module in reached if not module.startswith(_EXCLUDED))
-        digests = {module: digest_of(self._tree(module)) for module in own}
+        digests = {module: self._module(module).digest for module in own}
         for directory in sorted({self._files[module].parent for module in own}):
             for path in sorted(directory.iterdir()):
                 if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
                     digests[path.relative_to(self._root).as_posix()] = _short(path.read_bytes())
         return digests
 
-    def _tree(self, module: str) -> ast.Module:
-        if module not in self._trees:
-            self._trees[module] = ast.parse(self._files[module].read_text(encoding="utf-8"))
-        return self._trees[module]
+    def _module(self, name: str) -> "_Module":
+        if name not in self._modules:
+            tree = ast.parse(self._files[name].read_text(encoding="utf-8"))
+            reaches = [module for module in (*_parents(name), *_imported(tree)) if module in self._files]
+            self._modules[name] = _Module(digest_of(tree), reaches)
+        return self._modules[name]
 
-    def _parents(self, module: str) -> Iterator[str]:
-        while "." in module:
-            module = module.rpartition(".")[0]
-            if module in self._files:
-                yield module
 
-    def _imports(self, module: str) -> Iterator[str]:
-        for node in ast.walk(self._tree(module)):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            else:
-                continue
-            yield from (name for name in names if name in self._files)
+@dataclass(frozen=True)
+class _Module:
+    digest: str
+    reaches: list[str]  # its packages, and the modules that it imports
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _imported(tree: ast.Module) -> list[str]:
+    """The names that may be modules: `a.b` and `a.b.c` of `from a.b import c`."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
 
 
 def digest_of(tree: ast.Module) -> str:
     """16 hexadecimal digits of a module's syntax, without docstrings and positions."""
-    return _short("".join(_canonical(tree)).encode())
+    pieces: list[str] = []
+    _write(tree, pieces)
+    return _short("".join(pieces).encode())
 
 
 def _short(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _canonical(node: Any) -> Iterator[str]:
+def _write(node: Any, pieces: list[str]) -> None:
     """The tree as text. Empty fields are left out, and fields are sorted: versions of Python add fields and change their order."""
     if isinstance(node, ast.JoinedStr):
         node = ast.JoinedStr(_joined(node.values))
     if isinstance(node, ast.AST):
-        yield f"{type(node).__name__}("
+        pieces.append(f"{type(node).__name__}(")
         for name, value in sorted(ast.iter_fields(node)):
             constant = isinstance(node, ast.Constant) and name == "value"
             if not constant and (name in _WITHOUT_EFFECT or value is None or value == []):
                 continue
-            yield f"{name}="
-            yield from _canonical(value)
-        yield ")"
+            pieces.append(f"{name}=")
+            _write(value, pieces)
+        pieces.append(")")
     elif isinstance(node, list):
-        yield "["
+        pieces.append("[")
         for item in node:
-            if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str):
-                continue  # a docstring
-            yield from _canonical(item)
-        yield "]"
+            docstring = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
+            if not docstring:
+                _write(item, pieces)
+        pieces.append("]")
     else:
-        yield f"{node!a},"
+        pieces.append(f"{node!a},")
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:

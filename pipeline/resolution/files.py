@@ -30,6 +30,7 @@ from pipeline.config import (
 )
 from pipeline.config.command import in_full
 from pipeline.config.inputs import (
+    MODELS,
     AnalyzeInputs,
     EnsembleInputs,
     EvaluateInputs,
@@ -58,7 +59,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
-_BLOCKS = ("run", "ingest", "train", "sweep", "ensemble", "export", "evaluate", "analyze", "report", "methods", "datasets")
+_BLOCKS = ("run", *MODELS, "methods", "datasets")  # a stage has a block of its name
 
 
 @dataclass(frozen=True)

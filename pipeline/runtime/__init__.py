@@ -1,4 +1,4 @@
-"""What surrounds a run and never changes its result: errors, files, progress, the prologue of a stage, the cluster connection.
+"""What never changes a result: errors, files, progress, usable cores, the prologue of a stage.
 
-Stages do not list this package among their dependencies: an edit here re-runs nothing.
+Stages do not depend on this package: an edit here reruns nothing.
 """

@@ -1,1 +1,4 @@
-"""Plain torch: one readable step, one readable loop, an exact distributed gradient, exact resume. `runner` alone knows Ray Train."""
+"""Training in plain torch: the step, the loop, an exact distributed gradient, exact resume.
+
+Nothing here imports Ray.
+"""

@@ -1,7 +1,8 @@
-"""Checkpoints: the two newest of a run, each a file that appears whole or not at all and carries its own sha256.
+"""Checkpoints: the two newest of a run. Each file is written completely or not at all and ends with its
+sha256.
 
-torch's own reader takes a flipped bit for a weight, so the digest of the file stands behind its last byte. Files are read as weights only:
-opening one runs no code.
+torch's reader does not detect a flipped bit in a weight; the digest does. Files are read as weights only:
+reading one runs no code.
 """
 
 import hashlib
@@ -20,17 +21,21 @@ _DIGEST = 32  # bytes of a sha256
 
 
 class Damaged(Exception):
-    """A checkpoint that is cut short or altered."""
+    """A checkpoint that is truncated or altered."""
 
 
 def save(directory: Path, iteration: int, identity: str, state: dict[str, Any]) -> None:
-    """Writes the checkpoint of `iteration` and removes all but the newest two. Raises UserError when the disk is full; older ones stay."""
+    """Writes the checkpoint of `iteration` and removes all but the newest two.
+
+    Raises UserError if the disk is full; older checkpoints stay.
+    """
     directory = Path(directory)
     with atomic_file(directory / f"{iteration:08d}.pt") as aside, open(aside, "wb") as file:
         hashing = _Hashing(file)
         try:
-            torch.save({"identity": identity, "iteration": iteration, "state": state}, cast(BinaryIO, hashing))
-        except RuntimeError as error:  # what torch makes of a failed write
+            content = {"identity": identity, "iteration": iteration, "state": state}
+            torch.save(content, cast(BinaryIO, hashing))
+        except RuntimeError as error:  # torch's exception for a failed write
             raise hashing.failure or error from None
         file.write(hashing.digest())
     for _, old in _newest_first(directory)[_KEPT:]:
@@ -38,25 +43,32 @@ def save(directory: Path, iteration: int, identity: str, state: dict[str, Any]) 
 
 
 def newest(directory: Path, identity: str) -> tuple[int, dict[str, Any]] | None:
-    """Iteration and state of the newest checkpoint that is whole; None when there is none at all.
+    """Iteration and state of the newest checkpoint that is whole; None if the directory has no checkpoint.
 
-    A damaged one is named on stderr and the one before it is taken. Raises UserError when none of them is whole, or when one belongs to another run.
+    A damaged one is named on stderr, and the one before it is read. Raises UserError if none of them is
+    whole, or if one belongs to another run.
     """
     for leftover in Path(directory).glob(".*.partial"):  # of a run that was killed while it wrote
         leftover.unlink()
-    found = _newest_first(directory)
-    for iteration, path in found:
+    checkpoints = _newest_first(directory)
+    for iteration, path in checkpoints:
         try:
             return iteration, read(path, identity)
         except Damaged as error:
             sys.stderr.write(f"{path} is damaged ({error}): falling back to the checkpoint before it.\n")
-    if found:
-        raise UserError(f"None of the {len(found)} checkpoints in {directory} is whole.", f"Remove {directory} and run again: training starts over.")
+    if checkpoints:
+        raise UserError(
+            f"None of the {len(checkpoints)} checkpoints in {directory} is whole.",
+            f"Remove {directory} and run again: training starts over.",
+        )
     return None
 
 
 def at(directory: Path, iteration: int, identity: str) -> dict[str, Any]:
-    """The state of one iteration, as the other workers read what rank 0 chose. Raises UserError when it is not there."""
+    """The state of one iteration: the other workers read the one that rank 0 selected.
+
+    Raises UserError if it is missing.
+    """
     path = Path(directory) / f"{iteration:08d}.pt"
     try:
         return read(path, identity)
@@ -68,7 +80,7 @@ def at(directory: Path, iteration: int, identity: str) -> dict[str, Any]:
 
 
 def read(path: Path, identity: str) -> dict[str, Any]:
-    """The state in a checkpoint, on the CPU. Raises Damaged, and UserError when it belongs to another run."""
+    """The state in a checkpoint, on the CPU. Raises Damaged, and UserError if it belongs to another run."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         body = hashlib.sha256()
@@ -94,7 +106,7 @@ def _newest_first(directory: Path) -> list[tuple[int, Path]]:
 
 
 class _Hashing:
-    """A file that remembers the sha256 of what is written to it."""
+    """A file that computes the sha256 of what is written to it."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._sum = file, hashlib.sha256()

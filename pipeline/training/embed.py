@@ -23,7 +23,10 @@ BATCH = 128  # images at once; no gradient, so it is smaller than a training bat
 
 @dataclass(frozen=True)
 class RowEmbedder:
-    """Embeds rows of a data set without augmentation, in evaluation mode. Leaves `method` in training mode."""
+    """Embeds rows of a data set without augmentation, in evaluation mode.
+
+    Leaves `method` in training mode.
+    """
 
     method: Method
     shards: Shards
@@ -34,10 +37,10 @@ class RowEmbedder:
     def embed(self, rows: Int[np.ndarray, " v"], label: str | None = None) -> Float[Tensor, "v D"]:
         """The embeddings of `rows` in their order, float32, on every worker.
 
-        Each worker embeds a share in whole batches, the batches of one worker, so that the bits are the same for any
-        number of workers. `label`: rank 0 shows the progress of its share.
+        Each worker embeds a share in whole batches, the batches of one worker, so that the bits are the same
+        for any number of workers. `label`: rank 0 shows the progress of its share.
         """
-        # The longest share of a worker. Shorter ones are filled with zeros, which are cut off after the gather.
+        # The longest share of a worker. Shorter ones end with zeros, which are cut off after the gather.
         longest = math.ceil(math.ceil(len(rows) / BATCH) / world_size()) * BATCH
         share = rows[self.worker.rank * longest : (self.worker.rank + 1) * longest]
         embeddings = torch.zeros(longest, self.method.dim, device=self.worker.device)

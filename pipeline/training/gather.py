@@ -1,19 +1,21 @@
 """One global batch on every worker, with the exact gradient: gather in rank order, then average.
 
-Each of W workers embeds its own slice of the batch; every worker then computes the whole loss on all slices. Two rules make the gradient that of
-one process on the same batch:
+Each of W workers embeds its own slice of the batch; every worker then computes the whole loss on all slices.
+Two rules make the gradient that of one process on the same batch:
 
-    gather:   Z = [z_1; ...; z_W]            backward of worker r:  dL/dz_r = W * (dL/dZ)_r      (own slice, times W)
-    average:  g(θ) = 1/W Σ_r g_r(θ)          g_r(θ): what backward leaves on worker r
+    gather:   Z = [z_1; ...; z_W]          backward of worker r:  dL/dz_r = W * (dL/dZ)_r    (its slice, times W)
+    average:  g(θ) = 1/W Σ_r g_r(θ)        g_r(θ): what backward leaves on worker r
 
-Proof. L(Z, φ) is the loss, θ a parameter that acts before the gather (z_r = f(x_r; θ)), φ one that acts after it. All workers hold the same Z and φ.
+Proof. L(Z, φ) is the loss, θ a parameter that acts before the gather (z_r = f(x_r; θ)), φ one that acts after it.
+All workers have the same Z and φ.
  - before: g_r(θ) = W (dL/dZ)_r ∂z_r/∂θ, so 1/W Σ_r g_r(θ) = Σ_r (dL/dZ)_r ∂z_r/∂θ = dL/dθ.
  - after:  every worker sees the whole batch, g_r(φ) = dL/dφ, so 1/W Σ_r g_r(φ) = dL/dφ.
  - both:   g_r is the sum of the two, and averaging is linear.
- - layers that talk across workers before the gather (synchronised batch norm) differentiate the sum of what all workers hand them. That is W times
-   the true one on each, and the average divides by W as above.
-The factor stands once on every path, so a tensor is gathered once. The common schemes break one of the cases: a plain slice without the factor
-loses 1/W before the gather; summing gradients instead of averaging them multiplies those of φ by W.
+ - layers that communicate before the gather (synchronised batch norm) differentiate the sum of the losses of all
+   workers. That is W times the true gradient on each, and the average divides by W as above.
+The factor occurs once on every path, so a tensor is gathered once. The common schemes break one of the cases: a
+plain slice without the factor loses 1/W before the gather; summing gradients instead of averaging them multiplies
+those of φ by W.
 """
 
 import dataclasses
@@ -26,6 +28,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import Parameter
 
+from pipeline.models.batch_norm import world_size
+
 BUCKET_ELEMENTS = 1 << 23  # 32 MiB of float32: few calls, little extra memory
 
 
@@ -37,15 +41,11 @@ class IsDataclass(Protocol):
 Outputs = TypeVar("Outputs", bound=IsDataclass)
 
 
-def world_size() -> int:
-    """Workers of this training; 1 without a process group."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def gather_rows(rows: Shaped[Tensor, "b *rest"]) -> Shaped[Tensor, "B *rest"]:
-    """The rows of all workers in rank order, B = W b, with the gradient stated above. The input itself when there is one worker.
+    """The rows of all workers in rank order, B = W b, with the gradient stated above.
 
-    Every worker must bring the same shape: the slices of a batch that W divides.
+    The input itself for one worker. Shapes must be equal on all workers: the slices of a batch that W
+    divides.
     """
     if world_size() == 1:
         return rows
@@ -57,24 +57,26 @@ def gather_rows(rows: Shaped[Tensor, "b *rest"]) -> Shaped[Tensor, "B *rest"]:
 
 def gather_outputs(outputs: Outputs) -> Outputs:
     """A dataclass of tensors (or None), one row per image, gathered field by field."""
-    values: dict[str, Any] = {field.name: getattr(outputs, field.name) for field in dataclasses.fields(outputs)}
+    names = [field.name for field in dataclasses.fields(outputs)]
+    values: dict[str, Any] = {name: getattr(outputs, name) for name in names}
     counts = {name: len(value) for name, value in values.items() if value is not None}
     assert len(set(counts.values())) == 1, f"each output of a method has one row per image, got rows {counts}"
-    return dataclasses.replace(outputs, **{name: None if value is None else gather_rows(value) for name, value in values.items()})
+    gathered = {name: None if value is None else gather_rows(value) for name, value in values.items()}
+    return dataclasses.replace(outputs, **gathered)
 
 
 def average_gradients(parameters: Iterable[Parameter]) -> None:
     """Replaces each gradient by its mean over the workers, in a few flat all-reduces in the order given.
 
-    A gradient that is missing on one worker counts as zeros there; one that is missing on all stays missing, so that an optimizer skips the
-    parameter with W workers as it does with one.
+    A gradient that is missing on one worker counts as zeros there. One that is missing on all workers stays
+    missing, so that an optimizer skips the parameter with W workers as it does with one.
     """
     world = world_size()
     if world == 1:
         return
     for bucket in _buckets([parameter for parameter in parameters if parameter.requires_grad]):
         pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
-        present = torch.tensor([p.grad is not None for p in bucket], dtype=pieces[0].dtype, device=pieces[0].device)
+        present = pieces[0].new_tensor([p.grad is not None for p in bucket])
         flat = torch.cat([*pieces, present])
         dist.all_reduce(flat)
         sizes = [piece.numel() for piece in pieces]
@@ -92,12 +94,12 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         start = dist.get_rank() * ctx.rows
-        return gradients[0][start : start + ctx.rows] * dist.get_world_size()
+        return gradients[0][start : start + ctx.rows] * world_size()
 
 
 def _all_gather(rows: Tensor) -> Tensor:
     rows = rows.detach().contiguous()
-    pieces = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+    pieces = [torch.empty_like(rows) for _ in range(world_size())]
     dist.all_gather(pieces, rows)
     return torch.cat(pieces)
 
@@ -117,13 +119,15 @@ def _buckets(parameters: list[Parameter]) -> Iterable[list[Parameter]]:
 
 
 def assert_same_on_all_workers(module: torch.nn.Module) -> None:
-    """Raises RuntimeError when workers that must hold the same parameters and buffers do not: a sum over the bits of each, compared."""
+    """Raises RuntimeError if parameters or buffers differ between workers, by a sum over their bytes."""
     if world_size() == 1:
         return
     state = {name: value.detach() for name, value in module.state_dict().items()}
-    sums = torch.stack([value.contiguous().flatten().view(torch.uint8).sum(dtype=torch.int64) for value in state.values()])
+    octets = [value.contiguous().flatten().view(torch.uint8) for value in state.values()]
+    sums = torch.stack([each.sum(dtype=torch.int64) for each in octets])
     low, high = sums.clone(), sums.clone()
     dist.all_reduce(low, op=dist.ReduceOp.MIN)
     dist.all_reduce(high, op=dist.ReduceOp.MAX)
-    if bad := [name for name, differs in zip(state, (low != high).tolist(), strict=True) if differs]:
-        raise RuntimeError(f"workers have drifted apart: {', '.join(bad)} differ between ranks. This is a defect of the training code.")
+    if names := [name for name, differs in zip(state, (low != high).tolist(), strict=True) if differs]:
+        problem = f"{', '.join(names)} differ between workers."
+        raise RuntimeError(f"{problem} This is a defect of the training code.")

@@ -1,19 +1,23 @@
-"""How far the images of a batch disagree about where the loss should go: the nuclear norm of the covariance of their gradients.
+"""Gradient noise: the nuclear norm of the covariance of the images' gradients in a batch.
 
-    gamma = || Cov(g) ||_* = tr Cov(g) = 1/(B - 1) sum_i |g_i - mean g|^2        g_i = dL/dz_i of one loss term L by the embedding of image i
+    gamma = || Cov(g) ||_* = tr Cov(g) = 1/(B - 1) sum_i |g_i - mean g|^2
 
-El-Nouby et al. (IRT) sec. 3.5 and fig. 4: L is the contrastive term alone, z the unit embedding, and gamma is averaged over all iterations. A
-covariance has no negative eigenvalue, so its nuclear norm is its trace: O(B D), and no D x D matrix is ever made. g is the gradient in the
-space around the sphere, its radial part included.
+    g_i = dL/dz_i of one loss term L by the embedding of image i
 
-The text speaks of "gradients directions" where the formula has gradients, so both are taken. `gradient_covariance` is the formula; it carries
-the square of the scale of the loss, so it compares runs of one loss and one batch size. `direction_covariance` is that of g_i / |g_i| over
-the images that have a gradient, in [0, B / (B - 1)], whatever the scale: 0 when all point the same way.
+El-Nouby et al. (IRT) sec. 3.5 and fig. 4: L is the contrastive term alone, z the unit embedding, and gamma is
+averaged over all iterations. A covariance has no negative eigenvalue, so its nuclear norm is its trace: O(B
+D), without a D x D matrix. g is the gradient in the space around the sphere, its radial part included.
 
-Nothing here changes a training: the extra backward pass runs from the term to the embeddings only, draws no random number and leaves no .grad.
+The paper's text has "gradients directions" where its formula has gradients, so both are measured.
+`gradient_covariance` is the formula. It scales with the square of the loss, so it compares runs of one loss
+and one batch size. `direction_covariance` is the same of g_i / |g_i| over the images that have a gradient. It
+is in [0, B / (B - 1)] for any scale: 0 if all gradients have the same direction.
+
+The measurement does not change a training: the extra backward pass runs from the term to the embeddings only,
+draws no random number and leaves no .grad.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
@@ -26,13 +30,19 @@ LOSS = "loss"  # in place of a term's name: the sum of all
 
 
 def covariance_norm(rows: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
-    """|| Cov(rows) ||_* in float64, with 1/(B - 1); 0 for fewer than two rows. Stays on the device of `rows`."""
+    """|| Cov(rows) ||_* in float64, with 1/(B - 1); 0 for fewer than two rows.
+
+    Stays on the device of `rows`.
+    """
     rows = rows.double()
     return (rows - rows.mean(0)).square().sum() / max(len(rows) - 1, 1) if len(rows) else rows.new_zeros(())
 
 
 def direction_covariance_norm(rows: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
-    """|| Cov(rows / |rows|) ||_* in float64 over the rows that are not zero; 0 where fewer than two of them are. The host does not wait for it."""
+    """|| Cov(rows / |rows|) ||_* in float64 over the rows that are not zero; 0 for fewer than two of these.
+
+    Computed without a wait of the host for the device.
+    """
     rows = rows.double()
     norm = rows.norm(dim=1, keepdim=True)
     directed = norm > 0
@@ -43,11 +53,13 @@ def direction_covariance_norm(rows: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
 
 
 def gradient_noise(terms: Mapping[str, Float[Tensor, ""]], embedding: Float[Tensor, "B D"], name: str) -> dict[str, Float[Tensor, ""]]:
-    """Both norms of one batch under NAMES, as scalars on the device. To be called between the objective and backward.
+    """Both norms of one batch under NAMES, as scalars on the device. Call it between the objective and
+    backward.
 
-    terms: what a method's objective gave; `name` one of them, or `loss` for their sum. embedding: the B gathered embeddings that it was given, so
-    that every worker finds the same numbers. A term that does not depend on the embedding has gradient 0. The graph is kept for backward.
-    Raises UserError for a name that is no term, and ValueError for an embedding without a graph.
+    terms: the result of a method's objective. name: one of them, or `loss` for their sum. embedding: the B
+    gathered embeddings of the objective, so that every worker computes the same numbers. A term that does not
+    depend on the embedding has gradient 0. The graph is kept for backward. Raises UserError for a name that
+    is no term, and ValueError for an embedding without a graph.
     """
     if name not in (LOSS, *terms):
         raise UserError(
@@ -57,21 +69,9 @@ def gradient_noise(terms: Mapping[str, Float[Tensor, ""]], embedding: Float[Tens
     if not embedding.requires_grad:
         raise ValueError("the embedding has no graph: measure the gradient between the objective and backward")
     value = torch.stack([term.reshape(()) for term in terms.values()]).sum() if name == LOSS else terms[name].reshape(())
-    found = torch.autograd.grad(value, embedding, retain_graph=True, allow_unused=True)[0] if value.requires_grad else None
-    gradient = torch.zeros_like(embedding) if found is None else found
+    gradient = None
+    if value.requires_grad:
+        gradient = torch.autograd.grad(value, embedding, retain_graph=True, allow_unused=True)[0]
+    if gradient is None:
+        gradient = torch.zeros_like(embedding)
     return dict(zip(NAMES, (covariance_norm(gradient), direction_covariance_norm(gradient)), strict=True))
-
-
-def over_training(rows: Sequence[Mapping[str, int | float]], name: str = NAMES[0]) -> float:
-    """gamma of fig. 4: the mean over all iterations, of history rows that each hold the mean since the row before.
-
-    Raises ValueError where no step was made, and KeyError where the rows do not hold `name`.
-    """
-    total, before = 0.0, 0
-    for row in rows:
-        steps = int(row["iteration"]) - before
-        total += row[name] * steps if steps else 0.0
-        before += steps
-    if not before:
-        raise ValueError("gradient noise of a training without a step")
-    return total / before

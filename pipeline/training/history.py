@@ -1,10 +1,11 @@
 """The curve of a run: one row per validation, numbers only, for `dvc plots` and the report.
 
-    iteration, epoch, lr, loss, <each term>, [gradient_covariance, direction_covariance,] grad_norm, recall_at_1, map_at_r, r_precision
+    iteration, epoch, lr, loss, <each term>, [gradient_covariance, direction_covariance,] grad_norm,
+    recall_at_1, map_at_r, r_precision
 
-`iteration` counts finished steps; loss, terms, gradient noise (where it is measured) and grad_norm are means over the steps since the row before; lr
-is that of the last step (of a group without a multiplier); the metrics are those of validation. A term that a method leaves out of some steps
-contributes nothing there: 0.
+`iteration` counts finished steps. loss, terms, gradient noise (if it is measured) and grad_norm are means
+over the steps since the row before. lr is that of the last step (of a group without a multiplier). The
+metrics are those of validation. A term counts 0 in the steps without it.
 """
 
 from pathlib import Path
@@ -18,27 +19,29 @@ _FIRST, _LAST = ("iteration", "epoch", "lr", "loss"), ("grad_norm", *METRICS)
 _STEPS = "steps"
 
 Row = dict[str, int | float]
-Window = dict[str, float]  # sums since the last row, and how many steps they are of
+Window = dict[str, float]  # sums over the steps since the last row, and the number of these steps
 
 
 def add(window: Window, step: Step) -> None:
     """Adds the numbers of a step to the sums."""
-    for name, value in {_STEPS: 1.0, "loss": step.loss, "grad_norm": step.gradient_norm, **step.terms, **step.noise}.items():
+    numbers = {_STEPS: 1.0, "loss": step.loss, "grad_norm": step.gradient_norm, **step.terms, **step.noise}
+    for name, value in numbers.items():
         window[name] = window.get(name, 0.0) + value
 
 
 def close(window: Window, iteration: int, epoch: float, learning_rate: float, metrics: dict[str, float]) -> Row:
-    """The row of the steps in `window`, which is emptied. Before the first step (a network off the shelf) loss and gradient are 0."""
-    means = {name: value / window[_STEPS] for name, value in window.items() if name != _STEPS} or {"loss": 0.0, "grad_norm": 0.0}
+    """The row of the steps in `window`, which is emptied. Before the first step, loss and gradient are 0."""
+    means = {name: value / window[_STEPS] for name, value in window.items() if name != _STEPS}
+    means = means or {"loss": 0.0, "grad_norm": 0.0}
     window.clear()
     return {"iteration": iteration, "epoch": epoch, "lr": learning_rate, **means, **metrics}
 
 
 def columns(rows: list[Row]) -> list[str]:
     """All columns in their order, the terms by name."""
-    found = {name for row in rows for name in row}
-    terms = sorted(found - {*_FIRST, *NAMES, *_LAST})
-    return [*_FIRST, *terms, *(name for name in NAMES if name in found), *_LAST]
+    names = {name for row in rows for name in row}
+    terms = sorted(names - {*_FIRST, *NAMES, *_LAST})
+    return [*_FIRST, *terms, *(name for name in NAMES if name in names), *_LAST]
 
 
 def write_history(path: Path, rows: list[Row]) -> None:

@@ -1,6 +1,7 @@
-"""One training as a plain value: picklable, so that it travels to any worker, and complete, so that a worker needs nothing else."""
+"""One training as a plain value: picklable, so that any worker can receive it, and complete."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,14 @@ from typing import Any
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.runtime.errors import UserError
 
+# As pipeline.training.loop.train. None stands for that function: only the process that trains imports it, and
+# torch.
+Loop = Callable[..., dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where rank 0 writes what the training ends with; absolute, because workers run elsewhere."""
+    """Where rank 0 writes the results; absolute paths, because workers run in other directories."""
 
     model: Path  # directory: recipe.json; weights, last, untrained and perhaps best_on_test .safetensors
     history: Path  # CSV for `dvc plots`
@@ -20,18 +25,19 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Job:
-    """What to train. `dataset`, `method` and `seed` name the run (as in params.yaml); `recipe` is resolved, as `model_dump(mode="json")` gives it.
+    """What to train. `dataset`, `method` and `seed` name the run, as in params.yaml. `recipe`: resolved, as
+    JSON values.
 
-    `state` is the root of the training states, state/<dataset>/<method>/<seed>-<hash>/; None keeps none, so that a run
-    cannot resume. `outputs` None writes nothing (a trial of a sweep). Outputs need a state, which contains the initial
-    weights until the end.
+    `state` is the root of the training states, state/<dataset>/<method>/<seed>-<hash>/; None keeps none, so
+    that a run cannot resume. `outputs` None writes nothing (a trial of a sweep). Outputs need a state, which
+    contains the initial weights until the end.
     """
 
     dataset: str
     method: str
     seed: int
     recipe: dict[str, Any]
-    root: Path  # of the project: what a relative path in a recipe starts from
+    root: Path  # of the project; relative paths in a recipe start there
     shards: Path
     state: Path | None
     outputs: Outputs | None
@@ -52,11 +58,12 @@ class Job:
         return parse_recipe(self.recipe)
 
     def located(self) -> Recipe:
-        """The recipe with an absolute path of the backbone's checkpoint: workers do not start in the project root."""
+        """The recipe with an absolute path of the checkpoint: workers do not start in the project root."""
         recipe = self.resolved()
         if recipe.backbone.checkpoint is None:
             return recipe
-        backbone = recipe.backbone.model_copy(update={"checkpoint": str(Path(self.root) / recipe.backbone.checkpoint)})
+        checkpoint = str(Path(self.root) / recipe.backbone.checkpoint)
+        backbone = recipe.backbone.model_copy(update={"checkpoint": checkpoint})
         return recipe.model_copy(update={"backbone": backbone})
 
 
@@ -95,17 +102,20 @@ def job_of(
 
 
 def say_unwatched(recipe: Recipe, stage: str) -> None:
-    """Says on stderr that DVC does not see a change of the checkpoint that a training started from: it is named in params.yaml, not in dvc.yaml."""
-    if recipe.backbone.checkpoint is not None:
-        sys.stderr.write(f"note: DVC does not watch {recipe.backbone.checkpoint}. After a change there: dvc repro -f -s {stage} && dvc repro\n")
+    """Writes to stderr that DVC ignores a changed checkpoint: dvc.yaml does not name it."""
+    checkpoint = recipe.backbone.checkpoint
+    if checkpoint is not None:
+        command = f"dvc repro -f -s {stage} && dvc repro"
+        sys.stderr.write(f"note: DVC does not watch {checkpoint}. After a change there: {command}\n")
 
 
 def check_world(recipe: Recipe, world: int) -> None:
-    """Raises UserError when `world` workers cannot take equal slices of the global batch. Called before anything starts."""
+    """Raises UserError if `world` workers cannot take equal slices of the global batch. Call it first."""
     batch = recipe.batch
     if batch.size % world:
-        fitting = [str(count) for count in range(1, batch.size + 1) if batch.size % count == 0]
+        divisors = [str(count) for count in range(1, batch.size + 1) if batch.size % count == 0]
+        images = f"{batch.size} images ({batch.classes} classes x {batch.images_per_class})"
         raise UserError(
-            f"{world} workers cannot share a batch of {batch.size} images ({batch.classes} classes x {batch.images_per_class}) equally.",
-            f"Set train.workers to one of {', '.join(fitting)}, or change batch.classes or batch.images_per_class of the recipe.",
+            f"{world} workers cannot share a batch of {images} equally.",
+            f"Set train.workers to one of {', '.join(divisors)}, or change batch.classes or batch.images_per_class of the recipe.",
         )

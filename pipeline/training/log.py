@@ -1,4 +1,7 @@
-"""What a run took and where it ran. Nothing depends on it, because it differs between runs that are otherwise equal."""
+"""The log of a run: its times, its machine, its libraries.
+
+They differ between equal runs, so nothing depends on it.
+"""
 
 import contextlib
 import importlib.metadata
@@ -10,11 +13,24 @@ from typing import Any
 
 import torch
 
-_LIBRARIES = ("torch", "timm", "numpy", "ray", "pyarrow", "opencv-python-headless", "simplejpeg", "faiss-cpu", "faiss-gpu")
+_LIBRARIES = (
+    "torch",
+    "timm",
+    "numpy",
+    "ray",
+    "pyarrow",
+    "opencv-python-headless",
+    "simplejpeg",
+    "faiss-cpu",
+    "faiss-gpu",
+)
 
 
 class Clock:
-    """Seconds per phase: start_up, data_wait, step, validation, checkpoint; mining (tuples). `step` ends where the host has waited for the device."""
+    """Seconds per phase: start_up, data_wait, step, validation, checkpoint; mining (tuples).
+
+    `step` includes the wait of the host for the device, because a step ends with numbers on the host.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -29,11 +45,15 @@ class Clock:
 
 
 def log_of(seconds: dict[str, float], images: int, world: int, threads: int, device: torch.device, **more: Any) -> dict[str, Any]:
-    """The log as a JSON value; `images` were trained on in the phases data_wait and step, resumed ones included."""
+    """The log as a JSON value.
+
+    `images`: trained on in the phases data_wait and step, before and after a resume.
+    """
     training = seconds.get("data_wait", 0.0) + seconds.get("step", 0.0)
     versions = {}
     for name in _LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of the two builds of FAISS one is there
+        # Only one of the two builds of FAISS is installed.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return {
         "images_per_second": round(images / training, 1) if training else 0.0,

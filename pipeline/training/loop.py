@@ -1,7 +1,7 @@
-"""A training from its job to its outputs, on one of `world` workers; read from top to bottom. Nothing here uses Ray.
+"""A training from its job to its outputs, on one of `world` workers; read from top to bottom.
 
-Every worker runs the same loop on the same numbers: same batches (its own slice of each), same loss, same decisions.
-Rank 0 alone writes.
+Every worker runs the same loop on the same numbers: same batches (its own slice of each), same loss, same
+decisions. Rank 0 alone writes.
 """
 
 import contextlib
@@ -36,12 +36,13 @@ Report = Callable[[history.Row], None]
 def train(job: Job, rank: int, world: int, device: torch.device, report: Report | None = None) -> history.Row:
     """Trains `job` and writes its outputs; resumes where an earlier run of the same job stopped.
 
-    `world` workers share a process group; one worker needs none. `report` is called on every worker after each
-    validation with iteration, epoch, loss, the validation metrics, and `best`, the selection metric of the best
-    validation so far. Returns the row of the last validation (history.py) with `best` and its `best_iteration`.
+    `world` workers share a process group; one worker needs none. `report` is called on every worker after
+    each validation with iteration, epoch, loss, the validation metrics, and `best`, the selection metric of
+    the best validation so far. Returns the row of the last validation (history.py) with `best` and its
+    `best_iteration`.
 
-    Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full disk, and
-    a damaged state.
+    Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
+    disk, and a damaged state.
     """
     check_world(job.resolved(), world)
     assert world == world_size(), f"{world} workers, but a process group of {world_size()}"
@@ -135,7 +136,7 @@ def _validate(run: TrainingRun, learning_rate: float, report: Report | None) -> 
 
 
 def _keep_best(run: TrainingRun, metric: float) -> None:
-    """Keeps the weights of the best validation, the earliest of equals, and counts the validations without a gain."""
+    """Keeps the weights of the best validation, the earliest of equals; counts validations without a gain."""
     record = run.record
     if record.best is not None and metric <= record.best + run.recipe.training.minimum_gain:
         record.waited += 1

@@ -1,4 +1,4 @@
-"""Tuples of an epoch: the network in its present state embeds queries and pool, and the hardest negatives are selected."""
+"""Tuples of an epoch: the hardest negatives for the network in its present state."""
 
 import numpy as np
 import torch
@@ -16,28 +16,27 @@ from pipeline.training.gather import world_size
 
 
 def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> TupleSampler:
-    """The sampler over the data set's pairs of training images. Raises UserError where it has none, or as TupleSampler does."""
+    """The sampler over the data set's pairs of training images.
+
+    Raises UserError if it has none, or as TupleSampler.
+    """
     if "pairs.parquet" not in shards.manifest.get("extras", {}):
         raise UserError(
             f"{shards.directory} has no table of matching pairs, from which batch.sampling: tuples draws queries and positives.",
             "Take the data set `landmarks`, or another sampling and loss.",
         )
     table = shards.extra("pairs").to_pydict()
-    rows = np.array(
-        [pair for part, *pair in zip(table["split"], table["query"], table["positive"], strict=True) if part == "train"],
-        np.int64,
-    )
-    rows = rows.reshape(-1, 2)
+    pairs = zip(table["split"], table["query"], table["positive"], strict=True)
+    rows = np.array([pair for part, *pair in pairs if part == "train"], np.int64).reshape(-1, 2)
     if not np.isin(rows, split.rows).all():
-        raise UserError(
-            f"{shards.directory}: pairs.parquet names images that are not for training.",
-            "Ingest the data set anew.",
-        )
+        problem = f"{shards.directory}: pairs.parquet names images that are not for training."
+        raise UserError(problem, "Ingest the data set anew.")
     return TupleSampler(np.searchsorted(split.rows, rows), split.labels, recipe.batch, seed)
 
 
 def mine(sampler: TupleSampler, epoch: int, embedder: RowEmbedder, rows: Int[np.ndarray, " n"]) -> Int64[Tensor, "P K"]:
-    """The tuples of an epoch as positions into `rows`, on the CPU, the same on every worker and for any number of them.
+    """The tuples of an epoch as positions into `rows`, on the CPU, the same on every worker and for any
+    number of them.
 
     Rank 0 ranks the embeddings and sends the tuples to the others.
     """

@@ -1,9 +1,11 @@
 """Optimizer and schedule of a recipe.
 
-    learning rate of parameter p at step t:  learning_rate * multipliers[group of p] * layer_decay ** d(p) * factor(t)
+    learning rate of parameter p at step t
 
-with d the number of layers of the backbone behind that of p, 0 outside the backbone. The factor is a pure function of the step and of the
-validations before it, so that a schedule has no state.
+        learning_rate * multipliers[group of p] * layer_decay ** d(p) * factor(t)
+
+with d the number of layers of the backbone behind that of p, 0 outside the backbone. The factor is a pure
+function of the step and of the validations before it, so that a schedule has no state.
 """
 
 import math
@@ -20,27 +22,35 @@ GROUPS = ("backbone", "head", "proxies")
 
 
 def build_optimizer(
-    settings: parts.Optimizer, groups: dict[str, list[Parameter]], device: torch.device, layers: Sequence[Sequence[Parameter]] = ()
+    settings: parts.Optimizer,
+    groups: dict[str, list[Parameter]],
+    device: torch.device,
+    layers: Sequence[Sequence[Parameter]] = (),
 ) -> Optimizer:
-    """The optimizer over the trainable parameters of a method's groups. Raises UserError for a multiplier of a group that no method has.
+    """The optimizer over the trainable parameters of a method's groups.
 
-    adam, rmsprop: coupled L2, `weight_decay` added to the gradient, as the released code of the papers does. sgd: momentum and coupled L2.
-    adamw: decoupled decay; tensors of at most one dimension (biases, norm affines, scalars) are exempt. Position embeddings and class tokens are
-    not: they have more dimensions. `decay_vectors` overrules either.
-    layers: the backbone's parameters from its stem to its last block, for `layer_decay`. On a CPU the plain per-tensor implementation runs: the
-    same bytes on every run.
+    adam, rmsprop: coupled L2, `weight_decay` added to the gradient, as in the released code of the papers.
+    sgd: momentum and coupled L2. adamw: decoupled decay; tensors of at most one dimension (biases, norm
+    affines, scalars) are exempt. Position embeddings and class tokens are not: they have more dimensions.
+    `decay_vectors` overrides both.
+
+    layers: the backbone's parameters from its stem to its last block, for `layer_decay`. On a CPU the
+    implementation without `foreach` runs: the same bytes on every run. Raises UserError for a multiplier of
+    an unknown group.
     """
     unknown = sorted(set(settings.multipliers) - set(GROUPS))
     if unknown:
-        raise UserError(f"optimizer.multipliers: there is no parameter group {unknown[0]!r}.", f"Name one of {', '.join(GROUPS)}.")
-    depth = {id(parameter): len(layers) - 1 - index for index, layer in enumerate(layers) for parameter in layer}
+        what = f"optimizer.multipliers: there is no parameter group {unknown[0]!r}."
+        raise UserError(what, f"Name one of {', '.join(GROUPS)}.")
+    depth = {id(p): len(layers) - 1 - index for index, layer in enumerate(layers) for p in layer}
     decay_vectors = settings.name != "adamw" if settings.decay_vectors is None else settings.decay_vectors
     entries: dict[tuple[float, float], list[Parameter]] = {}
     for name, parameters in groups.items():
         peak = settings.learning_rate * settings.multipliers.get(name, 1.0)
         for parameter in (parameter for parameter in parameters if parameter.requires_grad):
             decay = settings.weight_decay if decay_vectors or parameter.ndim > 1 else 0.0
-            entries.setdefault((peak * settings.layer_decay ** depth.get(id(parameter), 0), decay), []).append(parameter)
+            rate = peak * settings.layer_decay ** depth.get(id(parameter), 0)
+            entries.setdefault((rate, decay), []).append(parameter)
     members = [{"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay} for (peak, decay), parameters in entries.items()]
     many_at_once = device.type == "cuda"
     if settings.name == "sgd":
@@ -52,12 +62,14 @@ def build_optimizer(
 
 
 def factor(schedule: parts.Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:
-    """The learning-rate factor of step 0 <= step < iterations, after the validations whose selection metric is given.
+    """The learning-rate factor of step 0 <= step < iterations. `validations`: their selection metric so far.
 
-    Warm-up over w steps: (step + 1) / w. After it: constant 1; step decay `factor` ** (milestones reached, step >= milestone, and every `every`
-    steps); half cosine ½ (1 + cos π (step - w) / (iterations - w)), which would be 0 at `iterations`, so that the last step still learns; plateau
-    `factor` ** (times that more than `patience` validations in a row brought no gain), at least `minimum`, as torch's ReduceLROnPlateau with relative
-    `threshold` and `cooldown`.
+    warm-up over w steps   (step + 1) / w
+    constant               1
+    step                   factor ** (number of milestones <= step, plus floor(step / every))
+    cosine                 ½ (1 + cos π (step - w) / (iterations - w)): 0 at `iterations`, after the last step
+    plateau                factor ** (times that more than `patience` validations in a row brought no gain),
+                           at least `minimum`; torch's ReduceLROnPlateau with relative `threshold`, `cooldown`
     """
     if step < schedule.warmup:
         return (step + 1) / schedule.warmup
@@ -72,14 +84,14 @@ def factor(schedule: parts.Schedule, step: int, iterations: int, validations: Se
 
 
 def _plateaus(schedule: parts.Schedule, values: Sequence[float]) -> int:
-    found, waited, resting, best = 0, 0, 0, -math.inf
+    plateaus, waited, resting, best = 0, 0, 0, -math.inf
     for value in values:
         best, waited = (value, 0) if value > best * (1 + schedule.threshold) else (best, waited + 1)
         if resting > 0:
             resting, waited = resting - 1, 0
         if waited > schedule.patience:
-            found, waited, resting = found + 1, 0, schedule.cooldown
-    return found
+            plateaus, waited, resting = plateaus + 1, 0, schedule.cooldown
+    return plateaus
 
 
 def set_learning_rate(optimizer: Optimizer, value: float) -> None:

@@ -11,7 +11,10 @@ from pipeline.training.run import TrainingRun
 
 
 def write_outputs(run: TrainingRun) -> None:
-    """Writes the outputs that the job names, on rank 0; none if it names none. The method ends with the best weights."""
+    """Writes the outputs that the job names, on rank 0; none if it names none.
+
+    The method ends with the best weights.
+    """
     outputs, record = run.job.outputs, run.record
     if outputs is None:
         return

@@ -1,4 +1,4 @@
-"""How far a training is, as plain values that a checkpoint contains as they are, beside weights and optimizer."""
+"""How far a training is: plain values, stored in a checkpoint beside weights and optimizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

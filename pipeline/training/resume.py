@@ -1,9 +1,11 @@
-"""What the state directory of a run contains: the initial weights, and checkpoints (checkpoint.py).
+"""The state directory of a run: its identity, the initial weights, and checkpoints (checkpoint.py).
 
-The initial weights are an output of the run. They are written once, before the first step, and their sha256 is in each
-checkpoint, so that a resumed run writes the same.
+The identity serves the message about a run that cannot be resumed. The initial weights are an output of the
+run. They are written once, before the first step, and their sha256 is in each checkpoint, so that a resumed
+run writes the same.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,20 @@ import torch.distributed as dist
 from pipeline.methods.artifact import save_weights
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import write_json
 from pipeline.training import checkpoint
 from pipeline.training.record import Record
 from pipeline.training.run import TrainingRun
-from pipeline.training.state import digest, other_states
+from pipeline.training.state import differences, digest, other_states
+
+_IDENTITY = "identity.json"
 
 
 def save(run: TrainingRun) -> None:
-    """Writes a checkpoint on rank 0; every worker waits for it. Does nothing for a job that keeps no state."""
+    """Writes a checkpoint on rank 0; every worker waits for it.
+
+    Does nothing for a job that keeps no state.
+    """
     if run.state is None:
         return
     with run.clock.phase("checkpoint"):
@@ -46,15 +54,34 @@ def untrained_weights(run: TrainingRun) -> Path:
 def start_or_resume(run: TrainingRun) -> None:
     """Loads the newest whole checkpoint into `run`, on every worker the one that rank 0 reads.
 
-    Without one, rank 0 stores the initial weights if the job has outputs. Raises UserError if no checkpoint is whole,
-    or the initial weights are missing or damaged.
+    Without one, rank 0 stores the run's identity, and the initial weights if the job has outputs. Raises
+    UserError if no checkpoint is whole, or the initial weights are missing or damaged.
     """
     saved = _newest(run)
     if saved is not None:
         _resume(run, saved)
-    elif run.worker.rank == 0 and run.job.outputs is not None:
+    elif run.worker.rank == 0 and run.state is not None:
+        _explain_start(run.state, run.identity)
+        _start(run, run.state)
+
+
+def _start(run: TrainingRun, state: Path) -> None:
+    write_json(state / _IDENTITY, run.identity)
+    if run.job.outputs is not None:
         save_weights(untrained_weights(run), run.method)
         run.record.untrained = sha256_of(untrained_weights(run))
+
+
+def _explain_start(state: Path, identity: dict[str, Any]) -> None:
+    """If states of other identities have checkpoints, names on stderr in what the newest of them differs."""
+    others = [other for other in other_states(state) if any(other.glob("*.pt"))]
+    if not others:
+        return
+    newest = max(others, key=lambda path: path.stat().st_mtime_ns)
+    file = newest / _IDENTITY
+    changed = differences(json.loads(file.read_text("utf-8")), identity) if file.is_file() else ["unknown inputs"]
+    difference = f"differs in {', '.join(changed)}: starting from the first step"
+    sys.stderr.write(f"{newest} is of a run that did not end and that {difference}.\n")
 
 
 def _resume(run: TrainingRun, saved: dict[str, Any]) -> None:
@@ -72,10 +99,11 @@ def _resume(run: TrainingRun, saved: dict[str, Any]) -> None:
 
 def _check_untrained(run: TrainingRun) -> None:
     path = untrained_weights(run)
-    digest_found = sha256_of(path) if path.is_file() else None
-    if digest_found != run.record.untrained:
-        problem = "is missing" if digest_found is None else "is damaged: it has another sha256 than the checkpoints name"
-        raise UserError(f"{path} {problem}.", f"Remove {run.state} and run again: training starts over.")
+    remedy = f"Remove {run.state} and run again: training starts over."
+    if not path.is_file():
+        raise UserError(f"{path} is missing.", remedy)
+    if (value := sha256_of(path)) != run.record.untrained:
+        raise UserError(f"{path} is damaged: its sha256 is {value}, the checkpoint names {run.record.untrained}.", remedy)
 
 
 def _newest(run: TrainingRun) -> dict[str, Any] | None:
@@ -89,9 +117,4 @@ def _newest(run: TrainingRun) -> dict[str, Any] | None:
         dist.broadcast(iteration, src=0)
     if newest is not None:
         return newest[1]
-    if int(iteration) >= 0:
-        return checkpoint.at(run.state, int(iteration), name)
-    if run.worker.rank == 0 and (others := other_states(run.state)):
-        message = "recipe, data or code changed since a run that did not end; starting from the first step."
-        sys.stderr.write(f"{others[0].parent}: {message}\n")
-    return None
+    return checkpoint.at(run.state, int(iteration), name) if int(iteration) >= 0 else None

@@ -1,4 +1,4 @@
-"""Random numbers of a step: seeded from what the step is, so that nothing has to be stored to resume."""
+"""Random numbers of a step: a function of (seed, step, rank), so a checkpoint stores no generator."""
 
 import torch
 
@@ -8,7 +8,8 @@ from pipeline.data.seeding import seed_of
 def seed_step(seed: int, step: int, rank: int | None) -> None:
     """Seeds torch on all devices from (seed, step, rank).
 
-    `rank` None is for what every worker must draw alike: the objective on the global batch. Masks that a network draws
-    on its slice (dropout, stochastic depth) differ between ranks, and therefore depend on the number of workers.
+    `rank` None is for what every worker must draw alike: the objective on the global batch. Masks that a
+    network draws on its slice (dropout, stochastic depth) differ between ranks, and therefore depend on the
+    number of workers.
     """
     torch.manual_seed(seed_of(seed, "step", step, "all" if rank is None else rank))

@@ -92,8 +92,6 @@ def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sa
 def _learner(job: Job, split: ClassSplit, worker: Worker) -> Learner:
     recipe = job.resolved()
     method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
-    if worker.device.type == "cuda":
-        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
     if recipe.training.compile:
         method.backbone.compile()
     layers = _layers(method, recipe)
@@ -102,7 +100,10 @@ def _learner(job: Job, split: ClassSplit, worker: Worker) -> Learner:
 
 
 def _layers(method: Method, recipe: Recipe) -> list[list[torch.nn.Parameter]]:
-    """The backbone's layers if their learning rates differ. Raises UserError for a network that names no layers."""
+    """The backbone's layers if their learning rates differ.
+
+    Raises UserError for a network that names no layers.
+    """
     if recipe.optimizer.layer_decay == 1:
         return []
     try:

@@ -1,10 +1,13 @@
-"""Where a run keeps what it needs to resume: state/<dataset>/<method>/<seed>-<hash>/, outside the outs, which DVC deletes before a run.
+"""The state of a run: state/<dataset>/<method>/<seed>-<hash>/.
 
-The hash covers everything that decides the bytes of the result: resolved recipe, data, code, seed, worker count, threads, device kind, libraries.
-So the same command resumes, and a changed recipe, data set or code starts anew.
+It is outside the outputs, which DVC deletes before a run. The hash covers everything that determines the
+bytes of the result, the run's identity: resolved recipe, shards, checkpoint of the backbone, code, seed,
+workers, threads, kind of device, libraries. So the same command resumes, and a run of another identity starts
+from the first step.
 """
 
 import importlib.metadata
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,24 @@ from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "numpy", "opencv-python-headless", "simplejpeg", "pillow")
+_HASHES = ("backbone", "code", "shards")
+_LIBRARIES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "numpy",
+    "opencv-python-headless",
+    "simplejpeg",
+    "pillow",
+)
 
 
 def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, Any]:
-    """What decides the result of `job`, as plain values. `fingerprint` is that of the shards, `device` a kind such as `cpu`."""
+    """What determines the result of `job`, as JSON values.
+
+    `fingerprint`: of the shards. `device`: a kind such as `cpu`.
+    """
     checkpoint = job.recipe["backbone"]["checkpoint"]
     return {
         "recipe": job.recipe,
@@ -34,18 +50,31 @@ def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, A
 
 
 def state_directory(job: Job, value: dict[str, Any]) -> Path | None:
-    """The directory of the run that `value` identifies, or None where the job keeps no state."""
-    return None if job.state is None else Path(job.state) / job.dataset / job.method / f"{job.seed}-{digest(value)}"
+    """The directory of the run that `value` identifies, or None if the job keeps no state."""
+    if job.state is None:
+        return None
+    return Path(job.state) / job.dataset / job.method / f"{job.seed}-{digest(value)}"
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """The values in which two identities differ, as `recipe.dim (8, now 16)`; of a hash, only the name."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = sorted(before.keys() | now.keys())
+        pairs = [(f"{name}.{key}" if name else key, before.get(key), now.get(key)) for key in keys]
+        return [text for key, old, new in pairs for text in differences(old, new, key)]
+    if before == now:
+        return []
+    return [name if name in _HASHES else f"{name} ({json.dumps(before)}, now {json.dumps(now)})"]
 
 
 def other_states(directory: Path) -> list[Path]:
-    """States of the same data set, method and seed under another recipe, other data or other code."""
+    """States of the same data set, method and seed with another identity."""
     seed = directory.name.partition("-")[0]
     return sorted(path for path in directory.parent.glob(f"{seed}-*") if path != directory)
 
 
 def remove_states(directory: Path) -> None:
-    """After a finished run: its state goes, and so do those that older settings of the same run left behind."""
+    """Removes the state of a finished run and those of other identities (same data set, method, seed)."""
     for path in (directory, *other_states(directory)):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -54,4 +83,7 @@ def _checkpoint_digest(path: Path) -> str:
     try:
         return sha256_of(path)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", "Correct the path in the recipe (backbone.checkpoint).") from None
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}.",
+            "Correct the path in the recipe (backbone.checkpoint).",
+        ) from None

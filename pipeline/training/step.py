@@ -1,6 +1,7 @@
 """One training step on one worker's slice; read from top to bottom.
 
-    slice -> outputs -> gather -> objective on the global batch -> backward -> average -> clip -> optimizer -> after_step
+    slice -> outputs -> gather -> objective on the global batch -> backward -> average -> clip -> optimizer ->
+    after_step
 
 The loss that it returns is the loss of the global batch, for any number of workers.
 """
@@ -39,7 +40,8 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The numbers of a step: `terms` are weighted, `loss` is their sum, `gradient_norm` is before clipping."""
+    """The numbers of a step. `loss` is the sum of the weighted `terms`; `gradient_norm` is before
+    clipping."""
 
     loss: float
     terms: dict[str, float]
@@ -51,7 +53,8 @@ class Step:
 class NotFinite(Exception):
     """A term, the loss or the gradient norm is not finite. The parameters are unchanged.
 
-    numbers: those that are not, by name. positions: places in the global batch of images whose outputs are not finite.
+    numbers: those that are not, by name. positions: places in the global batch of images whose outputs are
+    not finite.
     """
 
     def __init__(self, numbers: dict[str, float], positions: list[int]) -> None:
@@ -62,8 +65,8 @@ class NotFinite(Exception):
 def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float] = ()) -> Step:
     """Advances the method by the step `batch.step`. `batch` is this worker's slice of the global batch.
 
-    The first `optimizer.new_layers_only` steps leave the backbone unchanged. `validations`: the selection metric of
-    each validation so far, for schedule `plateau`. Raises NotFinite before the parameters change.
+    The first `optimizer.new_layers_only` steps leave the backbone unchanged. `validations`: the selection
+    metric of each validation so far, for schedule `plateau`. Raises NotFinite before the parameters change.
     """
     method, recipe = learner.method, learner.recipe
     parameters = _trained_parameters(method, recipe, batch.step)
@@ -89,8 +92,8 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     average_gradients(parameters)
     norm = _clip(parameters, recipe)
 
-    # One copy brings all numbers to the host. Losses, memories and poolings that branch on a count wait for the device
-    # earlier, and average_gradients does with several workers.
+    # One copy brings all numbers to the host. It is not the only wait for the device: losses, memories and
+    # poolings that branch on a count wait earlier, and so does average_gradients with several workers.
     scalars = (*terms.values(), *noise.values(), loss, norm)
     values = torch.stack([scalar.detach().double() for scalar in scalars]).tolist()
     numbers = dict(zip([*terms, *noise, "loss", "gradient norm"], values, strict=True))
@@ -121,7 +124,10 @@ def _trained_parameters(method: Method, recipe: Recipe, step: int) -> list[Param
 
 
 def _clip(parameters: list[Parameter], recipe: Recipe) -> Float[Tensor, ""]:
-    """Clips the gradients by their global norm, then by value, as the recipe asks. Returns the norm before."""
+    """Clips the gradients by their global norm, then by value, as the recipe asks.
+
+    Returns the norm before.
+    """
     many_at_once = parameters[0].is_cuda
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients, foreach=many_at_once)
@@ -134,11 +140,10 @@ def _clip(parameters: list[Parameter], recipe: Recipe) -> Float[Tensor, ""]:
 
 
 def to_pixels(images: UInt8[Tensor, "b 3 S S"], method: Method, recipe: Recipe) -> Float[Tensor, "b 3 S S"]:
-    """Images as input of `method`: sent to its device as bytes, normalised there, in the type of its parameters."""
+    """Images on the device of `method`, normalised there, in the type of its parameters."""
     parameter = next(method.parameters())
     pixels = normalize(images.to(parameter.device, non_blocking=True), *method.statistics(recipe.input))
-    pixels = pixels.to(parameter.dtype)
-    return pixels.contiguous(memory_format=torch.channels_last) if pixels.is_cuda else pixels
+    return pixels.to(parameter.dtype)
 
 
 def mixed_precision(precision: Literal["float32", "bfloat16", "auto"], device: torch.device) -> torch.autocast:
@@ -152,7 +157,7 @@ def mixed_precision(precision: Literal["float32", "bfloat16", "auto"], device: t
 
 
 def _at_least_float32(outputs: Any) -> Any:
-    """Half-precision outputs as float32: a similarity matrix and its exponentials need more than 8 bits of mantissa."""
+    """Half-precision outputs as float32: a similarity matrix needs more than 8 bits of mantissa."""
     values = {field.name: getattr(outputs, field.name) for field in dataclasses.fields(outputs)}
     half = (torch.bfloat16, torch.float16)
     wide = {name: v.float() for name, v in values.items() if isinstance(v, Tensor) and v.dtype in half}

@@ -1,4 +1,4 @@
-"""Validation: retrieval among the held-out images (pipeline/data/class_split.py), which training never sees."""
+"""Validation: retrieval among the held-out images (pipeline/data/class_split.py)."""
 
 import torch
 import torch.distributed as dist
@@ -15,8 +15,8 @@ METRICS = ("recall_at_1", "map_at_r", "r_precision")
 def validate(embedder: RowEmbedder, split: ClassSplit) -> dict[str, float]:
     """METRICS of retrieval among the held-out images, the same numbers on every worker.
 
-    Rank 0 ranks and sends the numbers to the others: workers on different machines must not differ in the last digit,
-    or they would stop at different steps.
+    Rank 0 ranks and sends the numbers to the others: workers on different machines must not differ in the
+    last digit, or they would stop at different steps.
     """
     embeddings = embedder.embed(split.validation_rows).cpu().numpy()
     metrics = quick_metrics(embeddings, split.validation_labels) if embedder.worker.rank == 0 else {}
@@ -24,10 +24,11 @@ def validate(embedder: RowEmbedder, split: ClassSplit) -> dict[str, float]:
 
 
 def watch_test(embedder: RowEmbedder) -> dict[str, float]:
-    """METRICS on the test classes, queries against gallery. Nothing is selected by them. As `validate` otherwise.
+    """METRICS on the test classes, queries against gallery. Nothing is selected by them. As `validate`
+    otherwise.
 
-    Raises UserError for a set with a ground truth of its own, whose labels have no meaning, and for one without test
-    images.
+    Raises UserError for a set with a ground truth of its own, whose labels have no meaning, and for one
+    without test images.
     """
     shards = embedder.shards
     rows = shards.rows("test")

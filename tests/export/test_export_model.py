@@ -1,24 +1,32 @@
 """Export of a small real network: the four files, their values, and that nothing of training leaks into them."""
 
+import contextlib
 import io
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from pipeline.cluster import export as cluster_export
+from pipeline.cluster.export import embedding_workers, run_export
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards, ShardWriter
-from pipeline.export.model import FILES, embed_rows, export_model
+from pipeline.export import model as module
+from pipeline.export.model import FILES, Embed, Embedded, EmbedHere, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from stages.export import run
+from tests.resolved import write_resolved
 
 CPU = torch.device("cpu")
 TRAIN, TEST = 12, 11
@@ -51,7 +59,9 @@ def save_model(model: Path, settings: Recipe) -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Twelve train images, eleven test images of which every third is no query, and a model whose last weights are others than the chosen ones."""
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text("export: {workers: 1, batch_size: 4}\n")
+    Path("params.yaml").write_text("export: {workers: 1}\n")
+    for method in ("baseline", "gsp"):
+        write_resolved(tmp_path, "export", "tiny", method, batch_size=4, scales=[1.0])
     shards = Path("data/shards/tiny")
     shards.mkdir(parents=True)
     generator = np.random.default_rng(0)
@@ -128,11 +138,38 @@ def test_twice_is_the_same_bytes(project: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_last_weights_that_were_chosen_are_embedded_once(project: Path) -> None:
-    model = project / "data/models/tiny/baseline/0"
-    (model / "last.safetensors").write_bytes((model / "weights.safetensors").read_bytes())
-    run("tiny", "baseline", 0)
-    assert (directory(project) / "test.arrow").read_bytes() == (directory(project) / "test-last.arrow").read_bytes()
+@pytest.mark.parametrize(
+    ("equal", "embedded"),
+    [
+        ((), ["test", "train", "test-last", "test-untrained"]),
+        (("last", "weights"), ["test", "train", "test-untrained"]),
+        (("untrained", "last"), ["test", "train", "test-last"]),
+        (("untrained", "last", "weights"), ["test", "train"]),  # a network that was not trained, as irt_o
+    ],
+)
+def test_each_split_is_embedded_once_with_equal_weights(
+    project: Path, monkeypatch: pytest.MonkeyPatch, equal: tuple[str, ...], embedded: list[str]
+) -> None:
+    """The files are those of an export that embeds every split with every file of weights."""
+    source = project / "data/models/tiny/baseline/0"
+    for name in equal[:-1]:
+        shutil.copyfile(source / f"{equal[-1]}.safetensors", source / f"{name}.safetensors")
+    names: list[str] = []
+    real = module.embed_rows
+
+    def counted(method: Method, loader: EvalLoader, on: torch.device, label: str, scales: tuple[float, ...]) -> Embedded:
+        names.append(label.removeprefix("export: "))
+        return real(method, loader, on, label, scales)
+
+    monkeypatch.setattr(module, "embed_rows", counted)
+    export_model(Path("data/shards/tiny"), source, Path("once"), SETTINGS)
+    assert names == embedded
+    names.clear()
+    monkeypatch.setattr(module, "weights_digest", lambda _, weights: weights)
+    export_model(Path("data/shards/tiny"), source, Path("each"), SETTINGS)
+    assert names == list(FILES)
+    for name in FILES:
+        assert Path(f"once/{name}.arrow").read_bytes() == Path(f"each/{name}.arrow").read_bytes()
 
 
 def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(project: Path) -> None:
@@ -187,14 +224,39 @@ def test_a_missing_model_is_named(project: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
 def test_several_workers_write_the_same_bytes(project: Path) -> None:
     shards, model = Path("data/shards/tiny"), Path("data/models/tiny/gsp/0")
     save_model(model, recipe("gsp"))
-    for workers in (1, 2):
-        export_model(shards, model, Path(f"out-{workers}"), ExportSettings(workers=workers, batch_size=4))
+    run_export(shards, model, Path("out-1"), SETTINGS)
+    two = ExportSettings(workers=2, batch_size=4)
+    with embedding_workers(two) as embed:
+        export_model(shards, model, Path("out-2"), two, embed)
+        (model / "last.safetensors").unlink()
+        with pytest.raises(UserError, match=r"last\.safetensors is missing"):
+            export_model(shards, model, Path("out-3"), two, embed)
     for name in FILES:
         assert Path(f"out-1/{name}.arrow").read_bytes() == Path(f"out-2/{name}.arrow").read_bytes()
-    (model / "last.safetensors").unlink()
-    with pytest.raises(UserError, match=r"last\.safetensors is missing"):
-        export_model(shards, model, Path("out-3"), ExportSettings(workers=2, batch_size=4))
     assert not Path("out-3").exists()
+
+
+def test_the_workers_embed_where_there_are_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    @contextlib.contextmanager
+    def workers(settings: ExportSettings) -> Iterator[Embed]:
+        embed_here = EmbedHere(settings, 1)
+
+        def embed(*arguments: Any) -> Embedded:
+            calls.append(arguments[-1])
+            return embed_here(*arguments)
+
+        yield embed
+
+    monkeypatch.setattr(cluster_export, "embedding_workers", workers)
+    shards, model = Path("data/shards/tiny"), Path("data/models/tiny/baseline/0")
+    run_export(shards, model, Path("out-1"), SETTINGS)
+    assert calls == []
+    run_export(shards, model, Path("out-2"), ExportSettings(workers=2, batch_size=4))
+    assert calls == [f"export: {name}" for name in FILES]
+    assert Path("out-2/test.arrow").read_bytes() == Path("out-1/test.arrow").read_bytes()

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
+from pipeline.cluster.export import Worker
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.shards import ShardWriter
 from pipeline.export.model import FILES, export_model
-from pipeline.export.scale_out import Embedder
 from pipeline.export.scales import check_scales, describe, exponent, sides
 from pipeline.methods.artifact import LoadedModel, save_recipe, save_weights
 from pipeline.methods.build import initial_method
@@ -137,7 +137,7 @@ def exported(project: tuple[Path, Path], name: str, **settings: Any) -> dict[str
 
 def test_every_file_is_of_these_scales_in_whatever_order_they_come(project: tuple[Path, Path]) -> None:
     plain = exported(project, "plain")
-    assert exported(project, "one", scales=[1]) == plain
+    assert exported(project, "one", scales=(1,)) == plain
     orders = [exported(project, f"{number}", scales=order) for number, order in enumerate(itertools.permutations(SCALES))]
     assert all(order == orders[0] for order in orders)
     for file in FILES:
@@ -151,11 +151,14 @@ def test_every_file_is_of_these_scales_in_whatever_order_they_come(project: tupl
 def test_a_worker_finds_the_same_of_several_scales(project: tuple[Path, Path]) -> None:
     exported(project, "one", scales=SCALES)
     rows = read(project[0].parent / "one/test.arrow")
-    worker = Embedder(torch.get_num_threads(), 1, SCALES)
-    found = [worker.embed(project[1], "weights", project[0], run, 3).embedding for run in (rows.row_id[:3], rows.row_id[3:])]
+    settings = ExportSettings(batch_size=3, scales=SCALES)
+    worker = Worker(settings, torch.get_num_threads(), 1)
+    runs = rows.row_id[:3], rows.row_id[3:]
+    found = [worker.embed(project[1], "weights", project[0], run).embedding for run in runs]
     assert np.array_equal(np.concatenate(found), rows.embedding)
     with pytest.raises(UserError, match=r"export\.scales"):
-        Embedder(torch.get_num_threads(), 1, (0.1,)).embed(project[1], "weights", project[0], rows.row_id, 3)
+        settings = ExportSettings(batch_size=3, scales=(0.1,))
+        Worker(settings, torch.get_num_threads(), 1).embed(project[1], "weights", project[0], rows.row_id)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,7 @@ def test_a_model_that_cannot_take_these_scales_is_refused(settings: Recipe, scal
 
 def test_a_refused_export_leaves_nothing(project: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match=r"export\.scales"):
-        exported(project, "refused", scales=[1.0, 0.1])
+        exported(project, "refused", scales=(1.0, 0.1))
     assert not (project[0].parent / "refused").exists()
 
 
@@ -198,8 +201,8 @@ def test_a_transformer_that_interpolates_takes_what_its_patches_divide() -> None
 
 
 def test_settings_that_say_nothing_are_refused() -> None:
-    assert ExportSettings().scales == ExportSettings(scales=[1]).scales == (1.0,)
-    assert ExportSettings(scales=[0.5, 1, 0.7071]).scales == (1.0, 0.7071, 0.5)
-    for wrong in ([], [1.0, 1], [0.5, -0.5], [0.0], [float("inf")], [float("nan")], 1.0):
+    assert ExportSettings().scales == ExportSettings(scales=(1,)).scales == (1.0,)
+    assert ExportSettings(scales=(0.5, 1, 0.7071)).scales == (1.0, 0.7071, 0.5)
+    for wrong in ((), (1.0, 1), (0.5, -0.5), (0.0,), (float("inf"),), (float("nan"),), 1.0):
         with pytest.raises(ValidationError, match="scales"):
             ExportSettings(scales=wrong)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Project:
     def environment(self) -> dict[str, str]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))}
         paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.home)}
+        paths["PYTHONPATH"] = str(self.path)  # the command `unseen` is that of the copy
         # DVC runs stages in $SHELL: sh, which it takes where there is none, stays in between unless it is told not to
         return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1", "SHELL": "/bin/sh"}
 
@@ -105,7 +107,8 @@ def shrink(path: Path) -> None:
     params["sweep"]["gsp"].update({"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4})
     gsp = {"pooling": {"prototypes": 8, "initialization_memory": 24}}
     source = {"train_classes": 10, "test_classes": 6, "images_per_class": 6}
-    params["datasets"]["parts"] = {"source": source, "recipe": NETWORK, "methods": {"gsp": gsp}}
+    # Copies: YAML writes an object that occurs twice as an alias, which DVC does not change.
+    params["datasets"]["parts"] = {"source": source, "recipe": deepcopy(NETWORK), "methods": {"gsp": deepcopy(gsp)}}
     params["datasets"]["folder"].update({"recipe": NETWORK, "methods": {"gsp": gsp}})
     with path.open("w", encoding="utf-8") as file:
         yaml.dump(params, file)

@@ -18,24 +18,15 @@ from tests.graph.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 
-_HOURS = "hours on a GPU; tests/methods resolves the recipes it asks for"
+_HOURS = "hours on a GPU; tests/methods/test_library.py resolves the recipes"
 NOT_HERE = {
     "make test": "this is it",
-    "make bench": "timings, no test",
-    "make data DATASET=cub": "1.1 GB from a server that is not ours; tests/ingest/test_download.py fetches from one that is",
-    "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[ms]' -S 'methods.ms.backbone.name=resnet50.tv_in1k' "
-    "-S '++methods.ms.pooling.name=gem'": _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[multihead]' -S '++methods.multihead.heads=single'": _HOURS,
-    (
-        "dvc exp run -S 'run.datasets=[sop]' -S 'run.methods=[irt_r]' -S '++methods.irt_r.loss.margin=0.9' -S '++methods.irt_r.koleo_weight=0.3'"
-    ): _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.ensembles=[gsp]' ensemble@cub-gsp": _HOURS,
-    "dvc exp run -S 'run.datasets=[landmarks]' -S 'run.methods=[irt_o, irt_l, irt_r]' -S 'run.sweeps=[]' -S 'evaluate.reduce={dim: 128}'": _HOURS,
-    "source .venv/bin/activate": "already so",
-    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/runtime/test_cluster.py connects to one",
     "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
+    "unseen data cub": "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one",
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.sweeps=[]'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
+    "source .venv/bin/activate": "the tests run in this environment",
+    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }
 
@@ -56,9 +47,11 @@ def sections() -> dict[str, list[str]]:
 
 
 LAPTOP = (
-    "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' -S 'run.sweeps=[]' -S 'datasets.folder.recipe.backbone.name=resnet18' "
-    "-S '++datasets.folder.recipe.batch={classes: 6, images_per_class: 4}' -S 'datasets.folder.recipe.input={size: 128, resize: 144}' "
-    "-S 'datasets.folder.recipe.training={iterations: 300, validate_every: 50}'"
+    "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' -S 'run.sweeps=[]' "
+    "-S '++datasets.folder.recipe.backbone.name=resnet18' "
+    "-S '++datasets.folder.recipe.batch={classes: 6, images_per_class: 4}' "
+    "-S '++datasets.folder.recipe.input={size: 128, resize: 144}' "
+    "-S '++datasets.folder.recipe.training={iterations: 300, validate_every: 50}'"
 )
 
 
@@ -75,7 +68,7 @@ def metrics_of(project: Project, data_set: str, method: str) -> dict[str, float]
 
 
 def everything_is_built(project: Project, output: str) -> None:
-    assert stages_run(output) == {"check", "ingest@parts", *chain("parts", "ms", "gsp"), "sweep@parts-gsp", "analyze", "report"}
+    assert stages_run(output) == {"resolve", "ingest@parts", *chain("parts", "ms", "gsp"), "sweep@parts-gsp", "analyze", "report"}
     for method in ("ms", "gsp"):
         metrics = metrics_of(project, "parts", method)
         for name in ("recall_at_1", "r_precision", "map_at_r", "untrained_recall_at_1", "last_map_at_r"):
@@ -99,11 +92,6 @@ def nothing_is_built(project: Project, output: str) -> None:
     assert time.monotonic() - start < 15, "5 s on a quiet machine"
 
 
-def the_graph_is_shown(project: Project, output: str) -> None:
-    assert "mermaid" in output
-    assert "train@parts-gsp-0" in output
-
-
 def all_is_up_to_date(project: Project, output: str) -> None:
     assert "up to date" in output
 
@@ -113,7 +101,7 @@ def the_photos_are_there(project: Project, output: str) -> None:
 
 
 def photos_become_a_report(project: Project, output: str) -> None:
-    assert stages_run(output) == {"check", "ingest@folder", *chain("folder", "ms", "gsp"), "sweep@folder-gsp", "analyze", "report"}
+    assert stages_run(output) == {"resolve", "ingest@folder", *chain("folder", "ms", "gsp"), "sweep@folder-gsp", "analyze", "report"}
     manifest = json.loads((project.path / "data/shards/folder/manifest.json").read_text(encoding="utf-8"))
     assert {name: split["classes"] for name, split in manifest["counts"].items()} == {"train": 12, "test": 12}
     assert metrics_of(project, "folder", "gsp")["queries"] == 48
@@ -135,13 +123,9 @@ def a_new_photo_is_answered(project: Project, output: str) -> None:
 
 
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
-    assert stages_run(output) == {"check", *chain("folder", "ms"), "analyze", "report"}
+    assert stages_run(output) == {"resolve", *chain("folder", "ms"), "analyze", "report"}
     recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
     assert (recipe["backbone"]["name"], recipe["batch"]["classes"], recipe["input"]["size"]) == ("resnet18", 6, 128)
-
-
-def numbers_are_shown(project: Project, output: str) -> None:
-    assert f"{metrics_of(project, 'parts', 'gsp')['map_at_r']:.4g}"[:5] in output
 
 
 def curves_are_drawn(project: Project, output: str) -> None:
@@ -151,21 +135,29 @@ def curves_are_drawn(project: Project, output: str) -> None:
 
 
 def gsp_alone_is_built_again(project: Project, output: str) -> None:
-    assert stages_run(output) == {"check", *chain("parts", "gsp"), "sweep@parts-gsp", "analyze", "report"}
-
-
-def the_changed_value_is_named(project: Project, output: str) -> None:
-    assert re.search(r"methods\.gsp\.pooling\.transport_ratio\W+0\.3\W+0\.5", output)
+    """The sweep of the same field is not repeated."""
+    assert stages_run(output) == {"resolve", *chain("parts", "gsp"), "analyze", "report"}
 
 
 def the_origin_of_a_value_is_shown(project: Project, output: str) -> None:
-    assert re.search(r"^dim: +64 +params\.yaml:\d+, datasets\.parts\.recipes\.ms$", output, re.MULTILINE)
+    file = r"pipeline/recipes/methods/_gsp\.yaml"
+    assert re.search(rf"^  transport_ratio: +0\.3 +{file}:\d+$", output, re.MULTILINE)
+    assert re.search(r"^  prototypes: +8 +params\.yaml:\d+, datasets\.parts\.methods\.gsp$", output, re.MULTILINE)
 
 
-def ms_alone_is_built_again(project: Project, output: str) -> None:
-    assert stages_run(output) == {"check", *chain("parts", "ms"), "analyze", "report"}
-    recipe = json.loads((project.path / "data/models/parts/ms/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
-    assert recipe["dim"] == 128
+def the_changed_value_is_shown(project: Project, output: str) -> None:
+    assert output == "pooling.transport_ratio: 0.3 -> 0.5\n"
+
+
+def the_changed_setting_is_shown(project: Project, output: str) -> None:
+    assert re.search(r"methods\.gsp\.pooling\.transport_ratio\W+0\.5", output)
+
+
+def a_variant_is_built_and_reported(project: Project, output: str) -> None:
+    assert stages_run(output) == {"resolve", *chain("parts", "gsp_soft"), "analyze", "report"}
+    recipe = json.loads((project.path / "data/models/parts/gsp_soft/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
+    assert (recipe["pooling"]["epsilon"], recipe["pooling"]["prototypes"]) == (1.0, 8)
+    assert "gsp_soft" in (project.path / "data/report/index.html").read_text(encoding="utf-8")
 
 
 def all_is_as_committed(project: Project, output: str) -> None:
@@ -180,8 +172,8 @@ def the_changed_metrics_are_named(project: Project, output: str) -> None:
 
 
 def two_workers_trained(project: Project, output: str) -> None:
-    assert "train@parts-ms-0" in stages_run(output)
-    log = json.loads((project.path / "data/logs/parts/ms/0.json").read_text(encoding="utf-8"))
+    assert "train@parts-ms-1" in stages_run(output)
+    log = json.loads((project.path / "data/logs/parts/ms/1.json").read_text(encoding="utf-8"))
     assert log["workers"] == 2
 
 
@@ -189,24 +181,21 @@ Check = Callable[[Project, str], None]
 CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
     "dvc repro": nothing_is_built,
-    "dvc dag --md": the_graph_is_shown,
     "dvc status": all_is_up_to_date,
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
     "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog": the_photos_are_in_a_catalog,
     "python -m pipeline.catalog find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
-    "dvc metrics show": numbers_are_shown,
-    "dvc plots show --out dvc_plots": curves_are_drawn,
-    "dvc exp run -S 'methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
-    "python -m pipeline.config parts ms": the_origin_of_a_value_is_shown,
-    "dvc exp run -S 'datasets.parts.recipes.ms.dim=128' -S '++datasets.parts.recipes.ms.training.iterations=200'": ms_alone_is_built_again,
-    "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout": all_is_as_committed,
-    "dvc params diff": the_changed_value_is_named,
+    "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
+    "dvc exp run -S '++methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
+    "unseen recipe parts gsp --diff HEAD": the_changed_value_is_shown,
+    "dvc params diff": the_changed_setting_is_shown,
     "dvc metrics diff": the_changed_metrics_are_named,
-    "dvc metrics diff --targets data/metrics/parts/gsp/0.json": the_changed_metrics_are_named,
     "dvc plots diff --out dvc_plots": curves_are_drawn,
-    "dvc exp run -S 'train.workers=2' -S 'run.methods=[ms]'": two_workers_trained,
+    "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout": all_is_as_committed,
+    "dvc exp run -S '++methods.gsp_soft={like: gsp, pooling: {epsilon: 1.0}}' -S 'run.methods=[gsp, gsp_soft]'": a_variant_is_built_and_reported,
+    "dvc exp run -S 'train.workers=2' -S 'run.methods=[ms]' -S 'run.seeds=[1]'": two_workers_trained,
 }
 TYPED = [command for commands in sections().values() for command in commands]
 
@@ -236,5 +225,4 @@ def test_a_section(project: Project, heading: str) -> None:
         if command not in NOT_HERE:
             typed = command.replace("make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro")  # the environment is there
             typed = typed.replace("{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 2}")
-            typed = typed.replace("training.iterations=200", "training.iterations=4")
             CHECKS[command](project, project.run(typed))

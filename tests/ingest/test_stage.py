@@ -1,25 +1,26 @@
-"""The stage script: params in, shards out."""
+"""The stage script: a resolved file in, shards out."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.data.shards import Shards
 from stages.ingest import run
 from tests.ingest.pictures import folder
-
-PARAMS = """
-ingest: {resize: 20, quality: 90}
-datasets:
-  mine:
-    source: {kind: folder, path: raw, order: name}
-"""
+from tests.resolved import write_resolved
 
 
-def test_the_stage_reads_its_params_and_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def configure(path: str = "raw", **ingest: Any) -> None:
+    """The resolved file of data set `mine` in the working directory."""
+    source = {"kind": "folder", "path": path, "order": "name"}
+    write_resolved(Path(), "ingest", "mine", source=source, ingest={"resize": 20, "quality": 90} | ingest)
+
+
+def test_the_stage_reads_its_resolved_file_and_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder(tmp_path / "raw")
-    (tmp_path / "params.yaml").write_text(PARAMS)
     monkeypatch.chdir(tmp_path)
+    configure()
     run("mine")
     shards = Shards(tmp_path / "data" / "shards" / "mine", verify=True)
     assert shards.manifest["dataset"] == "mine"
@@ -34,7 +35,7 @@ def test_a_place_that_dvc_does_not_watch_is_said(
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     folder(Path(place))
-    Path("params.yaml").write_text(PARAMS.replace("path: raw", f"path: {place}"))
+    configure(place)
     run("mine")
     said = "note: DVC does not watch ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
     assert (said in capsys.readouterr().err) is (place == "../photos")
@@ -44,7 +45,7 @@ def test_what_was_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     folder(Path("raw"))
     next(path for path in sorted(Path("raw").rglob("*")) if path.is_file()).write_bytes(b"broken")
-    Path("params.yaml").write_text(PARAMS.replace("quality: 90", "on_error: skip"))
+    configure(on_error="skip")
     run("mine")
     said = "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
     assert said in capsys.readouterr().err
@@ -56,7 +57,7 @@ def test_images_in_formats_that_are_not_read_are_reported(
     monkeypatch.chdir(tmp_path)
     for name in ("phone.heic", "camera.dng"):
         (folder(Path("raw")) / "c1" / name).write_bytes(b"")
-    Path("params.yaml").write_text(PARAMS)
+    configure()
     run("mine")
     remark = "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. Convert them to JPEG or PNG."
     place = "data/shards/mine/manifest.json lists them under unread_images."

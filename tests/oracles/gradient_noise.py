@@ -22,6 +22,14 @@ def directions(rows: list[list[float]]) -> list[list[float]]:
     return [[value / length for value in row] for row, length in zip(rows, lengths, strict=True) if length > 0]
 
 
+def over_training(rows: list[dict[str, float]], name: str) -> float:
+    """gamma of IRT fig. 4, step by step: the mean over all iterations of rows that hold the mean since the row before."""
+    values: list[float] = []
+    for row in rows:
+        values += [row[name]] * (int(row["iteration"]) - len(values))
+    return sum(values) / len(values)
+
+
 def contrastive(z: np.ndarray, labels: list[int], margin: float) -> float:
     """IRT eq. 1 on one batch: per anchor, sum of 1 - s over positives and of s - margin over negatives above it; mean over anchors."""
     total = 0.0

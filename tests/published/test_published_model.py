@@ -1,4 +1,4 @@
-"""The files are read strictly, conditions come from the nearest place that states them, and nothing heavy is imported for it."""
+"""Strict reading of the files, the place of conditions, and no heavy imports."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ tables:
 """
 
 
-def test_a_row_says_everything_about_its_number() -> None:
+def test_a_row_has_all_conditions_of_its_number() -> None:
     row = next(row for row in published("cub", "ms") if row.source == "CRT table 5" and row.name == "ResNet-50, MS")
     conditions = (row.backbone, row.dim, row.size, row.protocol, row.quoted, row.reduced)
     assert conditions == ("resnet50.tv_in1k", 128, 227, "conventional", False, False)
@@ -46,7 +46,11 @@ def test_a_row_says_everything_about_its_number() -> None:
         "recall_at_4": ("83.20", 83.2),
     }
     spread = next(row for row in published("sop", "gsp") if row.protocol == "mlrc-separated" and row.name == "MS + GSP")
-    assert (spread.metrics["map_at_r"].text, spread.metrics["map_at_r"].deviation, spread.dim) == ("40.87", "0.19", 128)
+    assert (spread.metrics["map_at_r"].text, spread.metrics["map_at_r"].deviation, spread.dim) == (
+        "40.87",
+        "0.19",
+        128,
+    )
 
 
 def test_conditions_come_from_the_row_then_its_columns_then_the_table() -> None:
@@ -57,9 +61,9 @@ def test_conditions_come_from_the_row_then_its_columns_then_the_table() -> None:
 
 
 def test_a_baseline_is_found_in_the_setting_of_another_recipe_too() -> None:
-    found = published("inshop", "proxy_anchor")
-    assert [row.method for row in found if row.loss_of == "proxy_anchor"] == ["gsp_proxy_anchor"] * 2
-    assert found[-1].loss_of == "proxy_anchor", "own rows come first"
+    baseline = published("inshop", "proxy_anchor")
+    assert [row.method for row in baseline if row.loss_of == "proxy_anchor"] == ["gsp_proxy_anchor"] * 2
+    assert baseline[-1].loss_of == "proxy_anchor", "own rows come first"
     assert published("parts", "ms") == published("cub", "no_such_method") == []
 
 
@@ -69,25 +73,25 @@ def test_rows_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "finding"),
     [
         ("50.0 60.0 | 70.0", "50.0 | 70.0", r"groups of \[2, 1\] cells expected, got \[1, 1\]"),
-        ("50.0 60.0 | 70.0", "50.0 6o.0 | 70.0", "'6o.0' is no cell"),
-        ("50.0 60.0 | 70.0", "50.0 60.0! | 70.0", "no note says why"),
+        ("50.0 60.0 | 70.0", "50.0 6o.0 | 70.0", "'6o.0' is not a valid cell"),
+        ("50.0 60.0 | 70.0", "50.0 60.0! | 70.0", "there is no note"),
         ("50.0 60.0 | 70.0", "50.0", "valid string"),
-        ("recall_at_2]", "R@2]", "names of ours"),
-        ("recall_at_2]", "recall_at_1]", "different names"),
+        ("recall_at_2]", "R@2]", "known names"),
+        ("recall_at_2]", "recall_at_1]", "each once"),
         ("dataset: sop", "dataset: soup", "soup|'cub'"),
         ("dim: 64", "dimension: 64", "dimension"),
         ("dim: 64", "dim: 0", "greater than or equal"),
-        ("name: A, method: ms", "name: A, settings: {dim: 3}", "there is none"),
+        ("name: A, method: ms", "name: A, settings: {dim: 3}", "need a method"),
         ("key: irt", "key: [irt", "not valid YAML"),
     ],
 )
-def test_a_slip_in_a_file_is_named(old: str, new: str, says: str) -> None:
+def test_a_mistake_in_a_file_is_named(old: str, new: str, finding: str) -> None:
     assert read(PAPER, "a.yaml").tables[0].rows[0].name == "A"
     assert old in PAPER
-    with pytest.raises(UserError, match=says) as caught:
+    with pytest.raises(UserError, match=finding) as caught:
         read(PAPER.replace(old, new), "a.yaml")
     assert "a.yaml" in caught.value.what
 

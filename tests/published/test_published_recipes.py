@@ -1,4 +1,6 @@
-"""Every row that names a recipe is one that params.yaml makes: its settings resolve, and what they resolve to has the row's conditions."""
+"""Every row that names a recipe is reproducible: its settings resolve, and the result meets the conditions of
+the row.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +13,12 @@ from pipeline.published import Row, rows
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 NAMED = [row for row in rows() if row.method is not None]
-NATIVE = {"resnet50": 2048, "resnet101": 2048, "deit_small": 384, "deit_base": 768}  # channels of the last map
+NATIVE = {
+    "resnet50": 2048,
+    "resnet101": 2048,
+    "deit_small": 384,
+    "deit_base": 768,
+}  # channels of the last map
 
 
 def recipe_of(row: Row) -> Recipe:
@@ -38,7 +45,9 @@ def test_settings_resolve_to_the_conditions_of_the_row() -> None:
 
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])
 def test_rows_of_one_loss_in_gsp_differ_in_pooling_alone(dataset: str) -> None:
-    """Average pooling is compared in the very setting of GSP: loss, batch, optimiser, schedule, training and memory are the same."""
+    """Average pooling is compared in the very setting of GSP: loss, batch, optimiser, schedule, training and
+    memory are the same.
+    """
     parts = ("loss", "batch", "optimizer", "schedule", "training", "memory", "backbone", "input", "dim")
     named = {row.name: recipe_of(row) for row in NAMED if (row.paper, row.table, row.dataset) == ("gsp", "2", dataset)}
     for loss in ("C2", "MS", "Triplet", "PNCA", "PAnchor", "C1 + XBM"):

@@ -1,4 +1,6 @@
-"""The tables against themselves, each other, and what the papers' text says of them: a cell that was read wrongly breaks one of these."""
+"""Consistency of the tables with each other and with the text of the papers, which a misread cell would
+break.
+"""
 
 from itertools import combinations, pairwise
 
@@ -9,16 +11,16 @@ from pipeline.published import Row, papers, rows
 ROWS = rows()
 
 
-def one(paper: str, table: str, name: str, dataset: str, **conditions: object) -> Row:
-    """The single row of that name under a data set, a later one of the same name told apart by a condition."""
-    found = [
+def row_of(paper: str, table: str, name: str, dataset: str, **conditions: object) -> Row:
+    """The only row of that name for a data set. Conditions distinguish rows with the same name."""
+    matches = [
         row
         for row in ROWS
         if (row.paper, row.table, row.name, row.dataset) == (paper, table, name, dataset)
         and all(getattr(row, key) == value for key, value in conditions.items())
     ]
-    assert len(found) == 1, (paper, table, name, dataset, conditions, len(found))
-    return found[0]
+    assert len(matches) == 1, (paper, table, name, dataset, conditions, len(matches))
+    return matches[0]
 
 
 def values(row: Row) -> list[float]:
@@ -59,7 +61,7 @@ def test_hard_landmarks_are_harder_than_medium_ones() -> None:
 def test_concatenated_embeddings_are_better_than_separated_ones() -> None:
     """Of every loss and pooling of GSP: the columns were not exchanged."""
     for row in (row for row in ROWS if row.protocol == "mlrc-concatenated"):
-        other = one("gsp", row.table, row.name, row.dataset, protocol="mlrc-separated")
+        other = row_of("gsp", row.table, row.name, row.dataset, protocol="mlrc-separated")
         for name in row.metrics.keys() & other.metrics.keys():
             assert row.metrics[name].value > other.metrics[name].value, (row, name)
 
@@ -88,9 +90,12 @@ def test_gains_that_crt_prints() -> None:
     }
     for network, gains in printed.items():
         for dataset, gain in zip(("cub", "cars", "sop", "inshop"), gains, strict=True):
-            with_crt, without = one("crt", "5", f"{network}, +CRT", dataset), one("crt", "5", f"{network}, MS", dataset)
+            with_crt, without = (
+                row_of("crt", "5", f"{network}, +CRT", dataset),
+                row_of("crt", "5", f"{network}, MS", dataset),
+            )
             if (network, dataset) == ("ResNet-50", "cub"):
-                assert "1.89" in with_crt.note, "the one printed gain that its two rows do not have"
+                assert "1.89" in with_crt.note, "the only printed gain that differs from its two rows"
                 gain[1] = 1.81
             assert [b - a for a, b in zip(values(without), values(with_crt), strict=True)] == pytest.approx(gain, abs=1e-9), (network, dataset)
     best = {
@@ -98,25 +103,28 @@ def test_gains_that_crt_prints() -> None:
         ("inshop", "4"): ([1.68, 0.87, 0.58, 0.45], "IBC"),
     }
     for (dataset, table), (gain, second) in best.items():
-        own = one("crt", table, "Ours: CRT", dataset)
+        own = row_of("crt", table, "Ours: CRT", dataset)
         others = [row for row in ROWS if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted]
         top = [max(row.metrics[name].value for row in others if name in row.metrics) for name in own.metrics]
         assert [a - b for a, b in zip(values(own), top, strict=True)] == pytest.approx(gain, abs=1e-9)
-        assert one("crt", table, second, dataset).metrics["recall_at_1"].value <= top[0]
-    for dataset, table, gain in (("cars", "3", [0.76, 0.92, 0.29, -0.17]), ("sop", "4", [-1.09, 0.26, 0.16, 0.11])):
-        own = one("crt", table, "Ours: CRT", dataset)
+        assert row_of("crt", table, second, dataset).metrics["recall_at_1"].value <= top[0]
+    for dataset, table, gain in (
+        ("cars", "3", [0.76, 0.92, 0.29, -0.17]),
+        ("sop", "4", [-1.09, 0.26, 0.16, 0.11]),
+    ):
+        own = row_of("crt", table, "Ours: CRT", dataset)
         others = [row for row in ROWS if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted]
         top = [max(row.metrics[name].value for row in others if name in row.metrics) for name in own.metrics]
         assert [a - b for a, b in zip(values(own), top, strict=True)] == pytest.approx(gain, abs=1e-9)
 
 
 def test_rows_that_crt_repeats_are_equal() -> None:
-    proposed = [one("crt", table, name, "cub") for table, name in (("6", "The Proposed Method"), ("7", "w"), ("9", "K2 = 64"), ("10", "w"))]
+    proposed = [row_of("crt", table, name, "cub") for table, name in (("6", "The Proposed Method"), ("7", "w"), ("9", "K2 = 64"), ("10", "w"))]
     assert all(row.metrics == proposed[0].metrics and row.settings == proposed[0].settings for row in proposed)
-    assert values(proposed[0])[:3] == values(one("crt", "5", "MiT-B1, +CRT", "cub"))
-    assert one("crt", "8", "K1 = 64", "cub").metrics == one("crt", "10", "w/o", "cub").metrics
-    baseline, without = one("crt", "6", "-CRT-Consistency", "cub"), one("crt", "6", "-CRT", "cub")
-    assert values(baseline)[:3] == values(one("crt", "5", "MiT-B1, MS", "cub"))
+    assert values(proposed[0])[:3] == values(row_of("crt", "5", "MiT-B1, +CRT", "cub"))
+    assert row_of("crt", "8", "K1 = 64", "cub").metrics == row_of("crt", "10", "w/o", "cub").metrics
+    baseline, without = row_of("crt", "6", "-CRT-Consistency", "cub"), row_of("crt", "6", "-CRT", "cub")
+    assert values(baseline)[:3] == values(row_of("crt", "5", "MiT-B1, MS", "cub"))
     assert values(proposed[0])[0] - values(without)[0] == pytest.approx(1.98)
     assert values(without)[0] - values(baseline)[0] == pytest.approx(1.72), "1.69 in the text"
     assert "1.72" in baseline.note
@@ -126,20 +134,20 @@ def test_what_multihead_says_of_its_tables() -> None:
     """Its leads in Recall@1 on Cars, 2.3, 5.3 and 2.4 points, and on In-Shop."""
     for dim, lead in ((64, 2.3), (128, 5.3), (512, 2.4)):
         table = [row for row in ROWS if (row.paper, row.table, row.dataset, row.dim) == ("multihead", "1", "cars", dim)]
-        own = one("multihead", "1", "Ours", "cars", dim=dim)
+        own = row_of("multihead", "1", "Ours", "cars", dim=dim)
         best = max(row.metrics["recall_at_1"].value for row in table if row.quoted)
         assert own.metrics["recall_at_1"].value - best == pytest.approx(lead)
-    own = one("multihead", "3", "Ours", "inshop", dim=512).metrics["recall_at_1"].value
-    assert own - one("multihead", "3", "Proxy-Anchor", "inshop", dim=512).metrics["recall_at_1"].value == pytest.approx(1.6)
-    assert own - one("multihead", "3", "ProxyNCA++", "inshop").metrics["recall_at_1"].value == pytest.approx(2.7)
+    own = row_of("multihead", "3", "Ours", "inshop", dim=512).metrics["recall_at_1"].value
+    assert own - row_of("multihead", "3", "Proxy-Anchor", "inshop", dim=512).metrics["recall_at_1"].value == pytest.approx(1.6)
+    assert own - row_of("multihead", "3", "ProxyNCA++", "inshop").metrics["recall_at_1"].value == pytest.approx(2.7)
     for dataset, value in (("cars", 90.1), ("cub", 70.6)):
-        assert one("multihead", "1", "Ours", dataset, dim=512).metrics["recall_at_1"].value == value, "quoted in section 4.5"
+        assert row_of("multihead", "1", "Ours", dataset, dim=512).metrics["recall_at_1"].value == value, "quoted in section 4.5"
 
 
 def test_the_two_tables_of_gsp_agree() -> None:
     same = {"neither": "C2 + GAP", "L_ZS and GSP": "C2 + GSP"}
     for row in (row for row in ROWS if (row.paper, row.table) == ("gsp", "1") and row.name in same):
-        other = one("gsp", "2", same[row.name], row.dataset, protocol=row.protocol)
+        other = row_of("gsp", "2", same[row.name], row.dataset, protocol=row.protocol)
         assert row.metrics["map_at_r"].text == other.metrics["map_at_r"].text, row
 
 
@@ -147,7 +155,7 @@ def test_gsp_gains_over_average_pooling() -> None:
     """In MAP@R, under every loss and everywhere; on SOP about two points with XBM, as the text says."""
     for loss in ("C2", "MS", "Triplet", "PNCA", "PAnchor", "C1 + XBM"):
         for row in (row for row in ROWS if row.paper == "gsp" and row.name == f"{loss} + GSP" and "map_at_r" in row.metrics):
-            other = one("gsp", "2", f"{loss} + GAP", row.dataset, protocol=row.protocol)
+            other = row_of("gsp", "2", f"{loss} + GAP", row.dataset, protocol=row.protocol)
             assert row.metrics["map_at_r"].value > other.metrics["map_at_r"].value
             if loss == "C1 + XBM" and row.dataset == "sop":
                 assert row.metrics["map_at_r"].value - other.metrics["map_at_r"].value == pytest.approx(2.1, abs=0.05)
@@ -159,35 +167,47 @@ def test_what_irt_says_of_table_2() -> None:
         others = [row for row in ROWS if (row.paper, row.table, row.dataset) == ("irt", "2", dataset) and row.quoted]
         best = max(row.metrics["recall_at_1"].value for row in others)
         for name, lead in (("IRT_R", own_lead), ("IRT_R, distilled", distilled_lead)):
-            assert one("irt", "2", name, dataset).metrics["recall_at_1"].value - best == pytest.approx(lead), (dataset, name)
+            assert row_of("irt", "2", name, dataset).metrics["recall_at_1"].value - best == pytest.approx(lead), (dataset, name)
 
 
 def test_rows_that_irt_repeats_are_equal() -> None:
     for dataset in ("sop", "cub", "inshop"):
-        assert values(one("irt", "3", "IRT_R", dataset)) == values(one("irt", "2", "IRT_R", dataset))[:1]
-    assert values(one("irt", "4", "R50, Contr.", "sop")) == values(one("irt", "5", "R50, beta 0.5, lambda 0.0", "sop")) == [79.8]
-    assert values(one("irt", "4", "DeiT-S, Contr.", "sop")) == values(one("irt", "5", "DeiT-S, beta 0.5, lambda 0.0", "sop")) == [83.0]
-    assert values(one("irt", "5", "DeiT-S, beta 0.5, lambda 0.7", "sop")) == [84.0]
+        assert values(row_of("irt", "3", "IRT_R", dataset)) == values(row_of("irt", "2", "IRT_R", dataset))[:1]
+    assert values(row_of("irt", "4", "R50, Contr.", "sop")) == values(row_of("irt", "5", "R50, beta 0.5, lambda 0.0", "sop")) == [79.8]
+    assert values(row_of("irt", "4", "DeiT-S, Contr.", "sop")) == values(row_of("irt", "5", "DeiT-S, beta 0.5, lambda 0.0", "sop")) == [83.0]
+    assert values(row_of("irt", "5", "DeiT-S, beta 0.5, lambda 0.7", "sop")) == [84.0]
     assert max(values(row)[0] for row in ROWS if (row.paper, row.table) == ("irt", "5")) == 84.4
-    assert one("irt", "3", "IRT_L", "landmarks").metrics == one("irt", "6", "lambda 0.0", "landmarks").metrics
-    assert one("irt", "3", "IRT_R", "landmarks").metrics == one("irt", "6", "lambda 4.0", "landmarks").metrics
-    assert one("irt", "3", "IRT_L", "landmarks").metrics == one("irt", "9", "CLS", "landmarks").metrics
+    assert row_of("irt", "3", "IRT_L", "landmarks").metrics == row_of("irt", "6", "lambda 0.0", "landmarks").metrics
+    assert row_of("irt", "3", "IRT_R", "landmarks").metrics == row_of("irt", "6", "lambda 4.0", "landmarks").metrics
+    assert row_of("irt", "3", "IRT_L", "landmarks").metrics == row_of("irt", "9", "CLS", "landmarks").metrics
     for dim in (128, 768):
-        last = one("irt", "7", "DeiT-B distilled, CLS", "landmarks", size=384, dim=dim)
-        assert last.metrics == one("irt", "8", "IRT_L", "landmarks", dim=dim).metrics
+        last = row_of("irt", "7", "DeiT-B distilled, CLS", "landmarks", size=384, dim=dim)
+        assert last.metrics == row_of("irt", "8", "IRT_L", "landmarks", dim=dim).metrics
 
 
 def test_what_papers_quote_of_each_other_agrees_or_carries_a_note() -> None:
-    """The same method, dimensions and data set in two papers: the same numbers, but where a note says otherwise."""
+    """The same method, dimensions and data set in two papers: the same numbers, but where a note says
+    otherwise.
+    """
     quoted = [row for row in ROWS if row.quoted or (row.paper == "irt" and row.table == "2")]
     compared = 0
     for a, b in combinations(quoted, 2):
-        same = a.paper != b.paper and (a.name, a.dataset, a.dim, a.reduced) == (b.name, b.dataset, b.dim, b.reduced)
+        same = a.paper != b.paper and (a.name, a.dataset, a.dim, a.reduced) == (
+            b.name,
+            b.dataset,
+            b.dim,
+            b.reduced,
+        )
         if not same or (a.backbone != b.backbone and None not in (a.backbone, b.backbone)):
             continue
         for name in a.metrics.keys() & b.metrics.keys():
             compared += 1
-            assert a.metrics[name].text == b.metrics[name].text or a.note or b.note, (a.source, b.source, a.name, name)
+            assert a.metrics[name].text == b.metrics[name].text or a.note or b.note, (
+                a.source,
+                b.source,
+                a.name,
+                name,
+            )
     assert compared > 60
 
 
@@ -201,13 +221,13 @@ def test_what_papers_quote_of_each_other_agrees_or_carries_a_note() -> None:
     ],
 )
 def test_misprints_are_marked(table: tuple[str, str], name: str, dataset: str, metric: str) -> None:
-    found = [row for row in ROWS if (row.paper, row.table, row.name, row.dataset) == (*table, name, dataset)]
-    assert [row for row in found if metric in row.metrics and not row.metrics[metric].reliable and row.note]
+    rows_of_name = [row for row in ROWS if (row.paper, row.table, row.name, row.dataset) == (*table, name, dataset)]
+    assert [row for row in rows_of_name if metric in row.metrics and not row.metrics[metric].reliable and row.note]
 
 
 def test_softtriple_on_sop_is_ms_on_cars() -> None:
     """Why both are marked: the same four numbers under two names and two data sets."""
-    on_sop, on_cars = one("irt", "2", "SoftTriple", "sop"), one("multihead", "1", "MS", "cars", dim=64)
+    on_sop, on_cars = row_of("irt", "2", "SoftTriple", "sop"), row_of("multihead", "1", "MS", "cars", dim=64)
     assert values(on_sop) == values(on_cars)
     assert not any(number.reliable for row in (on_sop, on_cars) for number in row.metrics.values())
 

@@ -1,6 +1,9 @@
-"""A finished run made up in seconds: shards of small drawn images, embeddings of known quality, and what evaluation and analysis make of them."""
+"""A made-up finished run: shards of small drawn images, embeddings of chosen quality, and their evaluation
+and analysis.
+"""
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 import simplejpeg
 
 from pipeline.analysis.analyze import analyze
+from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
 from pipeline.data.shards import ShardWriter
 from pipeline.evaluation.evaluate import SELECTED, evaluate
@@ -16,20 +20,32 @@ from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.tables import file_of, neighbour_table, query_table, write_table
+from pipeline.report.dataset import DataSet, GallerySize
+from pipeline.report.inputs import Inputs, read_inputs
+from pipeline.report.page import build
 from pipeline.runtime.files import write_json
 from pipeline.studies.sweep.outputs import row_of
 from pipeline.studies.sweep.record import Trial
+from tests.report.page_reader import Element, read_page
 
 TRAIN, TEST, EACH = 6, 7, 5
 LONG = "Vögel der Heimat/Singvögel/Kleiber und Verwandte aus dem Süden"
-NAMES = [f"train {i}" for i in range(TRAIN)] + ["<script>alert(1)</script>", "a & b", 'quote " class', LONG, *(f"bird {i}" for i in range(TEST - 4))]
+NAMES = [f"train {i}" for i in range(TRAIN)] + [
+    "<script>alert(1)</script>",
+    "a & b",
+    'quote " class',
+    LONG,
+    *(f"bird {i}" for i in range(TEST - 4)),
+]
 NOISE = {"good": 0.25, "poor": 1.2, "fair": 0.9}  # of an embedding about its class
-ATTRIBUTES, MEASURED = "fair", "poor"  # the method with prototypes, and the one whose gradient noise is measured
+METHODS = tuple(NOISE)
+ATTRIBUTES = "fair"  # the method with prototypes
+MEASURED = "poor"  # the method that measures its gradient noise
 PRETRAINED = "poor"
 
 
 def make_shards(directory: Path) -> None:
-    """Discs on stripes, one colour per class; sizes vary."""
+    """Images of discs on stripes: one colour per class, different sizes."""
     generator = np.random.default_rng(0)
     directory.mkdir(parents=True)
     with ShardWriter(directory, NAMES, 2**20) as writer:
@@ -45,10 +61,14 @@ def make_shards(directory: Path) -> None:
         writer.finish(
             {
                 "dataset": directory.name,
-                "duplicates": {"images": 2, "across_classes": 1, "across_splits": 0, "pairs": [["6/1.jpg", "7/2.jpg"], ["8/0.jpg", "8/3.jpg"]]},
+                "duplicates": {
+                    "images": 2, "across_classes": 1, "across_splits": 0,
+                    "pairs": [["6/1.jpg", "7/2.jpg"], ["8/0.jpg", "8/3.jpg"]],
+                },
                 "ingest": {
-                    "resize": None, "quality": 95, "on_error": "skip", "formats": {"jpeg": 64, "png": 2}, "upright": 3, "resized": 0,
-                    "skipped": [{"source": "<img src=x>.jpg", "reason": "cut short"}], "skipped_images": 1, "dropped_classes": [],
+                    "resize": None, "quality": 95, "on_error": "skip", "formats": {"jpeg": 64, "png": 2},
+                    "upright": 3, "resized": 0, "skipped_images": 1, "dropped_classes": [],
+                    "skipped": [{"source": "<img src=x>.jpg", "reason": "cut short"}],
                 },
             }
         )  # fmt: skip
@@ -61,7 +81,7 @@ def clustered(labels: np.ndarray, noise: float, seed: int, dim: int = 12) -> np.
 
 
 def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> None:
-    """Everything that train, export and evaluate leave of one run."""
+    """The outputs of train, export and evaluate of one run."""
     name = Path(dataset, method, str(seed))
     label = np.repeat(np.arange(len(NAMES)), EACH)
     test = np.flatnonzero(label >= TRAIN)
@@ -70,7 +90,13 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         width = {"train": noise * 0.7, "test": noise, "test-last": noise * 1.1, "test-untrained": 2.5}[file]
         path = root / "embeddings" / name / f"{file}.arrow"
         attributes = np.random.default_rng(seed).dirichlet(np.ones(5), len(rows)).astype(np.float32) if method == ATTRIBUTES else None
-        write(path, rows, label[rows], clustered(label[rows], width, 100 * seed + place), attributes=None if file == "train" else attributes)
+        write(
+            path,
+            rows,
+            label[rows],
+            clustered(label[rows], width, 100 * seed + place),
+            attributes=None if file == "train" else attributes,
+        )
         sides[file] = Rows(rows, label[rows], clustered(label[rows], width, 100 * seed + place))
     protocol = Protocol("test", (1, 2, 4), 200, 0.95, 0)
     both = {file: Sides(rows, rows) for file, rows in sides.items()}
@@ -86,19 +112,61 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     model.mkdir(parents=True)
     for file in ("weights", "last"):
         (model / f"{file}.safetensors").write_bytes(f"{file} of {name}".encode())
-    training = {"iterations": 60, "patience": None, "selection_metric": "map_at_r", "gradient_noise": "pair" if method == MEASURED else None}
-    backbone = {"name": "test_resnet", "pretrained": method == PRETRAINED, "checkpoint": None, "arguments": {}}
-    recipe = {"method": method, "backbone": backbone, "input": {"size": 64}, "batch": {"sampling": "classes"}, "training": training}
+    training = {
+        "iterations": 60,
+        "patience": None,
+        "selection_metric": "map_at_r",
+        "gradient_noise": "pair" if method == MEASURED else None,
+    }
+    backbone = {
+        "name": "test_resnet",
+        "pretrained": method == PRETRAINED,
+        "checkpoint": None,
+        "arguments": {},
+    }
+    recipe = {
+        "method": method,
+        "backbone": backbone,
+        "input": {"size": 64},
+        "batch": {"sampling": "classes"},
+        "training": training,
+    }
     write_json(model / "recipe.json", {"recipe": recipe, "dataset": dataset, "seed": seed, "classes": TRAIN - 2})
     history = root / "history" / dataset / method / f"{seed}.csv"
     history.parent.mkdir(parents=True, exist_ok=True)
     with history.open("w", newline="") as file:
         writer = csv.writer(file)
         measured = ["gradient_covariance", "direction_covariance"] if method == MEASURED else []
-        writer.writerow(["iteration", "epoch", "lr", "loss", "diversity", "pair", *measured, "grad_norm", "recall_at_1", "map_at_r", "r_precision"])
+        writer.writerow(
+            [
+                "iteration",
+                "epoch",
+                "lr",
+                "loss",
+                "diversity",
+                "pair",
+                *measured,
+                "grad_norm",
+                "recall_at_1",
+                "map_at_r",
+                "r_precision",
+            ]
+        )
         for step in range(10, 70, 10):
             scores = [0.4 + step / 200 - noise / 9, 0.2 + step / 300 - noise / 9, 0.3]
-            writer.writerow([step, step / 5, 1e-3, 3 / step + 0.2, 0.2, 3 / step, *[1 / step, 0.5][: len(measured)], 1.0, *scores])
+            writer.writerow(
+                [
+                    step,
+                    step / 5,
+                    1e-3,
+                    3 / step + 0.2,
+                    0.2,
+                    3 / step,
+                    *[1 / step, 0.5][: len(measured)],
+                    1.0,
+                    *scores,
+                ]
+            )
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +174,10 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     """data/ of a run over the given data sets, methods (with the noise of their embeddings) and seeds."""
 
     def make(
-        datasets: tuple[str, ...] = ("birds",), noise: dict[str, float] = NOISE, seeds: tuple[int, ...] = (0,), sweeps: tuple[str, ...] = ()
+        datasets: tuple[str, ...] = ("birds",),
+        noise: dict[str, float] = NOISE,
+        seeds: tuple[int, ...] = (0,),
+        sweeps: tuple[str, ...] = (),
     ) -> Path:
         root = tmp_path_factory.mktemp("project") / "data"
         for dataset in datasets:
@@ -116,8 +187,19 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
                     make_run(root, dataset, method, seed, width)
             for method in sweeps:
                 make_sweep(root / "sweep" / dataset / method)
-        runs = analyze(root / "embeddings", [(d, m, s) for d in datasets for m in noise for s in seeds], 40, 10_000, 5, 200, 0.05)
-        write_json(root / "analysis" / "analysis.json", {"runs": [{"row": run.row, "curves": run.curves, "files": run.files} for run in runs]})
+        runs = analyze(
+            root / "embeddings",
+            [(d, m, s) for d in datasets for m in noise for s in seeds],
+            40,
+            10_000,
+            5,
+            200,
+            0.05,
+        )
+        write_json(
+            root / "analysis" / "analysis.json",
+            {"runs": [{"row": run.row, "curves": run.curves, "files": run.files} for run in runs]},
+        )
         return root
 
     return make
@@ -128,7 +210,16 @@ def make_sweep(directory: Path) -> None:
     trials = [Trial(number, {"pooling.transport_ratio": ratio}) for number, ratio in enumerate((0.6, 0.1, 0.3, 0.9))]
     for trial, scores in zip(trials, ((0.1, 0.21), (0.125,), (0.34, 0.3), ()), strict=True):
         for step, score in enumerate(scores, 1):
-            trial.add({"iteration": 30.0 * step, "loss": 1.0, "recall_at_1": 0.5, "map_at_r": score, "r_precision": 0.3, "seconds": float(step)})
+            trial.add(
+                {
+                    "iteration": 30.0 * step,
+                    "loss": 1.0,
+                    "recall_at_1": 0.5,
+                    "map_at_r": score,
+                    "r_precision": 0.3,
+                    "seconds": float(step),
+                }
+            )
     trials[1].stopped_early = True
     trials[3].error = "no memory"
     rows = [row_of(trial, "map_at_r") for trial in trials]
@@ -137,9 +228,90 @@ def make_sweep(directory: Path) -> None:
         writer.writeheader()
         writer.writerows(rows)
     command = "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'"
-    write_json(directory / "best.json", {"trial": 2, "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command})
+    write_json(
+        directory / "best.json",
+        {"trial": 2, "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
+    )
+
+
+def make_ensembles(root: Path, dataset: str, method: str) -> None:
+    values = {"recall_at_1": 0.5, "r_precision": 0.375, "map_at_r": 0.25}
+    kinds = ("separated", "concatenated")
+    numbers = {f"{kind}_{name}{end}": values[name] for kind in kinds for name in values for end in ("", "_std")}
+    sizes = {"members": 12, "ensembles": 81, "separated_dimensions": 128, "concatenated_dimensions": 512}
+    write_json(root / "metrics" / dataset / method / "ensemble.json", numbers | sizes)
+
+
+# One data set, one seed, every kind of section but those of several seeds and of papers.
 
 
 @pytest.fixture(scope="session")
 def project(make_project: Callable[..., Path]) -> Path:
-    return make_project()
+    root = make_project(sweeps=("good",))
+    make_ensembles(root, "birds", "good")
+    return root
+
+
+@pytest.fixture(scope="session")
+def inputs(project: Path) -> Inputs:
+    return read_inputs(project, ("birds",), METHODS, (0,), [("birds", "good")], ("good",))
+
+
+@pytest.fixture(scope="session")
+def birds(inputs: Inputs) -> DataSet:
+    return DataSet(inputs, "birds", "set-0", GallerySize(20, 5, 40))
+
+
+@pytest.fixture(scope="session")
+def html(inputs: Inputs) -> str:
+    return build(inputs, "A report", queries=20, neighbours=5, thumbnail=40)
+
+
+@pytest.fixture(scope="session")
+def page(html: str) -> Element:
+    return read_page(html)
+
+
+# Two data sets, two seeds, a sweep of one of the data sets' methods.
+
+
+@pytest.fixture(scope="session")
+def two_seeds_project(make_project: Callable[..., Path]) -> Path:
+    return make_project(("birds", "my-birds"), NOISE, (0, 1), ("good",))
+
+
+@pytest.fixture(scope="session")
+def two_seeds_inputs(two_seeds_project: Path) -> Inputs:
+    return read_inputs(two_seeds_project, ("birds", "my-birds"), METHODS, (0, 1), [("birds", "good"), ("my-birds", "good")])
+
+
+@pytest.fixture(scope="session")
+def two_seeds_page(two_seeds_inputs: Inputs) -> Element:
+    return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+
+
+# A data set of the papers: a baseline, a published method and a variant of it.
+
+VARIANT = {"pooling.epsilon": 1.0, "training.iterations": 70}
+
+
+@pytest.fixture(scope="session")
+def papers_project(make_project: Callable[..., Path]) -> Path:
+    root = make_project(datasets=("cub",), noise={"ms": 0.9, "gsp": 0.5, "gsp-soft": 0.4})
+    params = Params(Path(__file__).resolve().parents[2] / "params.yaml")
+    for method, like, changes in (("ms", "ms", {}), ("gsp", "gsp", {}), ("gsp-soft", "gsp", VARIANT)):
+        path = root / f"models/cub/{method}/0/recipe.json"
+        recipe = resolve(params, "cub", like, changes).model_dump(mode="json")
+        write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"recipe": recipe})
+    return root
+
+
+@pytest.fixture(scope="session")
+def papers_inputs(papers_project: Path) -> Inputs:
+    like = {"ms": "ms", "gsp": "gsp", "gsp-soft": "gsp"}
+    return read_inputs(papers_project, ("cub",), tuple(like), (0,), like=like)
+
+
+@pytest.fixture(scope="session")
+def papers_page(papers_inputs: Inputs) -> Element:
+    return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24))

@@ -1,4 +1,4 @@
-"""A page as a tree that a test can ask."""
+"""A page as a tree of elements."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ class Element:
             yield from child.descendants()
 
     def all(self, tag: str, **attributes: str | None) -> list["Element"]:
-        """Descendants of that tag that have the attributes; None takes any value."""
+        """Descendants with the tag and the attributes; None matches any value."""
         return [
             e
             for e in self.descendants()
@@ -32,7 +32,7 @@ class Element:
         return self.all(tag, **attributes)[0]
 
     def text(self) -> str:
-        """Its text, blanks at the ends of each piece taken off where a line ends, full hashes and titles included."""
+        """Its text with single spaces, including the titles of code elements."""
         pieces = [part if isinstance(part, str) else part.text() for part in self.parts]
         return " ".join("".join(pieces).split()) + self.attributes.get("title", "") * (self.tag == "code")
 

@@ -1,23 +1,25 @@
-"""The page in a real browser: it renders, loads nothing, fits a laptop and a phone, and every picture is one."""
+"""The page in a browser: it renders, loads nothing, fits a laptop and a phone; all pictures decode."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.report.inputs import read_inputs
+from pipeline.report.inputs import Inputs
 from pipeline.report.page import build
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome is installed: the report was not opened in a browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome is installed: the report is not tested in a browser"),
 ]
 
 TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(e => {
@@ -25,7 +27,8 @@ TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(e => {
     return (box.right > innerWidth + 1 || box.left < -1) && !e.closest('.scroll, nav, svg');
 }).map(e => e.outerHTML.slice(0, 80))"""
 CLIPPED = """() => [...document.querySelectorAll('section *')].filter(e =>
-    e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX === 'visible' && getComputedStyle(e).display !== 'inline'
+    e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0
+    && getComputedStyle(e).overflowX === 'visible' && getComputedStyle(e).display !== 'inline'
     && !e.closest('.scroll, svg')).map(e => e.outerHTML.slice(0, 80))"""
 
 
@@ -44,7 +47,8 @@ CONTRAST = """() => {
         const colour = getComputedStyle(e).backgroundColor;
         return colour === 'rgba(0, 0, 0, 0)' ? ground(e.parentElement) : colour;
     };
-    const text = document.querySelectorAll('h1, p, .note, th, td, .mark, summary, dt, dd, a, figcaption, svg.chart text');
+    const text = document.querySelectorAll(
+        'h1, p, .note, th, td, .mark, summary, dt, dd, a, figcaption, svg.chart text');
     return [...text].map(e => {
         const style = getComputedStyle(e), ink = e.tagName === 'text' ? style.fill : style.color;
         const [a, b] = [light(ink), light(ground(e))].sort((x, y) => y - x);
@@ -64,19 +68,17 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def file(make_project: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with every section on it."""
-    root = make_project(sweeps=("good",))
+def file(html: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "index.html"
-    inputs = read_inputs(root, ("birds",), ("good", "poor", "fair"), (0,), ("good",))
-    path.write_text(build(inputs, "unseen: retrieval on classes never seen in training", 8, 8, 96), encoding="utf-8")
+    path.write_text(html, encoding="utf-8")
     return path
 
 
 FITTING = """() => [...document.querySelectorAll('table.results, table.seeds, table.pairs')].map(table => [
     [...table.querySelectorAll('thead th')].filter(e => e.offsetWidth > 0).length,
     table.closest('.scroll').scrollWidth - table.closest('.scroll').clientWidth,
-    table.querySelectorAll('.range').length > 0 && [...table.querySelectorAll('td, th')].every(e => e.scrollWidth <= e.clientWidth + 1),
+    table.querySelectorAll('.range').length > 0
+        && [...table.querySelectorAll('td, th')].every(e => e.scrollWidth <= e.clientWidth + 1),
 ])"""
 
 
@@ -84,22 +86,22 @@ FITTING = """() => [...document.querySelectorAll('table.results, table.seeds, ta
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_renders_without_errors_requests_or_overflow(browser: Any, file: Path, width: int, scheme: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 850}, color_scheme=scheme)
-    said: list[str] = []
+    messages: list[str] = []
     requests: list[str] = []
-    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
-    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+    page.on("dialog", lambda dialog: messages.append(f"dialog: {dialog.message}"))
     page.goto(file.as_uri(), wait_until="load")
     page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true })")
 
-    assert said == []
+    assert messages == []
     assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate(CLIPPED) == []
     images = page.evaluate(DECODED)
-    assert len(images) == 3 * 8 * 9
+    assert len(images) == 3 * 20 * (1 + 5)
     assert min(images) > 0
     charts = page.evaluate("() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)")
     assert len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2  # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
@@ -108,7 +110,7 @@ def test_it_renders_without_errors_requests_or_overflow(browser: Any, file: Path
 
 
 def test_colours_follow_the_scheme_and_can_be_read(browser: Any, file: Path) -> None:
-    """Text and marks reach a contrast of 4.5 (WCAG AA) on the ground they stand on."""
+    """Text and marks reach a contrast of 4.5 (WCAG AA) to their background."""
     grounds = []
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme)
@@ -120,17 +122,16 @@ def test_colours_follow_the_scheme_and_can_be_read(browser: Any, file: Path) -> 
     assert grounds[0] != grounds[1]
 
 
-def test_a_phone_shows_two_metrics_whole_and_unfolds_the_others(browser: Any, make_project: Callable[..., Path], tmp_path: Path) -> None:
-    inputs = read_inputs(make_project(seeds=(0, 1)), ("birds",), ("good", "poor", "fair"), (0, 1))
+def test_a_phone_shows_two_metrics_and_unfolds_the_others(browser: Any, two_seeds_inputs: Inputs, tmp_path: Path) -> None:
     path = tmp_path / "index.html"
-    path.write_text(build(inputs, "A report", 4, 4, 48), encoding="utf-8")
+    path.write_text(build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48), encoding="utf-8")
     for width, columns in ((390, [3, 3, 3]), (1280, [7, 7, 7])):
         page = browser.new_page(viewport={"width": width, "height": 850})
         page.goto(path.as_uri())
         page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true })")
-        found = page.evaluate(FITTING)
-        assert [count for count, *_ in found] == columns
-        assert all(beyond <= 1 and whole for _, beyond, whole in found), (width, found)
+        tables = page.evaluate(FITTING)
+        assert [count for count, *_ in tables] == columns
+        assert all(beyond <= 1 and whole for _, beyond, whole in tables), (width, tables)
         rest = page.evaluate("() => [...document.querySelectorAll('table.rest')].map(t => [t.offsetWidth > 0, t.rows[0].cells.length])")
         assert rest == [[width == 390, 5]] * 2, "method and the four metrics that are not above"
         page.close()

@@ -1,15 +1,24 @@
-"""Names where there is little room: what tells classes apart is kept, words stay whole, nothing is longer than it may be."""
+"""Short names: unique labels of classes, whole words, and a limit that nothing exceeds."""
 
 import pytest
 
 from pipeline.report.names import breaking, labels_of, shorten
 
-FRUIT = ["Obst und Gemüse/Äpfel/Granny Smith", "Obst und Gemüse/Äpfel/Royal Gala", "Obst und Gemüse/Birnen/Anjou", "Einzelstück"]
+FRUIT = [
+    "Obst und Gemüse/Äpfel/Granny Smith",
+    "Obst und Gemüse/Äpfel/Royal Gala",
+    "Obst und Gemüse/Birnen/Anjou",
+    "Einzelstück",
+]
 
 
-def test_labels_are_the_shortest_ends_that_tell_classes_apart() -> None:
+def test_labels_are_the_shortest_unique_ends() -> None:
     assert labels_of(FRUIT) == ["Granny Smith", "Royal Gala", "Anjou", "Einzelstück"]
-    assert labels_of(["shoes/black", "shirts/black", "shirts/red"]) == ["shoes/black", "shirts/black", "shirts/red"], "one depth for all"
+    assert labels_of(["shoes/black", "shirts/black", "shirts/red"]) == [
+        "shoes/black",
+        "shirts/black",
+        "shirts/red",
+    ], "one depth for all"
     assert labels_of(["all/shoes/black", "all/shirts/black"]) == ["shoes/black", "shirts/black"]
     assert labels_of(["001.Black_footed_Albatross", "a"]) == ["001.Black_footed_Albatross", "a"]
     assert labels_of(["a", "a"]) == ["a", "a"]
@@ -18,7 +27,13 @@ def test_labels_are_the_shortest_ends_that_tell_classes_apart() -> None:
 
 @pytest.mark.parametrize("limit", [8, 16, 24, 32, 44])
 @pytest.mark.parametrize(
-    "name", [*FRUIT, "Donaudampfschifffahrtsgesellschaftskapitän", "CUB_200_2011/images/001.Black_footed_Albatross/1.jpg", "a b c d e f g h i j"]
+    "name",
+    [
+        *FRUIT,
+        "Donaudampfschifffahrtsgesellschaftskapitän",
+        "CUB_200_2011/images/001.Black_footed_Albatross/1.jpg",
+        "a b c d e f g h i j",
+    ],
 )
 def test_shortened_names_fit_and_keep_both_ends(name: str, limit: int) -> None:
     short = shorten(name, limit)
@@ -32,7 +47,7 @@ def test_shortened_names_fit_and_keep_both_ends(name: str, limit: int) -> None:
     assert last
 
 
-def test_words_stay_whole_where_one_fits() -> None:
+def test_words_stay_whole_if_they_fit() -> None:
     assert shorten("Säfte/God Morgon Orange Red Grapefruit Juice", 32) == "Säfte/God…Red Grapefruit Juice"
     assert shorten("Obst und Gemüse/Galia Melon/Foto 25.jpg", 24) == "Obst…Foto 25.jpg"
     assert shorten("Donaudampfschifffahrtsgesellschaft", 16) == "Donau…sellschaft", "there is one word only"

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = ("runtime", "torch")
-OF_EXTRA = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster"}
+OF_EXTRA = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster", "docs": "docs"}
 FILES = ("build", "runtime", "torch", "cuda", *OF_EXTRA.values())
 MACHINES = [
     {"python_version": version, "python_full_version": f"{version}.0", "platform_machine": machine, "sys_platform": "linux"}

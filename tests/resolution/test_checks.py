@@ -33,7 +33,7 @@ def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: P
     (tmp_path / ".CUB_200_2011.tgz.partial").write_bytes(b"half")
     with pytest.raises(UserError, match="is empty") as caught:
         require_files(CubSource(path=str(tmp_path)), "cub")
-    for part in ("CUB_200_2011.tgz", "1,150,585,339 bytes", "97eceeb196236b17998738112f37df78", "make data DATASET=cub", "vision.caltech.edu"):
+    for part in ("CUB_200_2011.tgz", "1,150,585,339 bytes", "97eceeb196236b17998738112f37df78", "unseen data cub", "vision.caltech.edu"):
         assert part in caught.value.remedy
     (tmp_path / "CUB_200_2011.tgz").write_bytes(b"whole")
     require_files(CubSource(path=str(tmp_path)), "cub")
@@ -43,12 +43,12 @@ def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: P
 def test_a_set_without_a_direct_link_promises_no_download(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         require_files(InshopSource(path=str(tmp_path)), "inshop")
-    assert "make data" not in caught.value.remedy
+    assert "unseen data" not in caught.value.remedy
     assert "agreement" in caught.value.remedy
 
 
 def test_a_set_made_of_another_one_asks_for_that(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="make data DATASET=cifar100"):
+    with pytest.raises(UserError, match="unseen data cifar100"):
         require_files(CollageSource(path=str(tmp_path)), "collage")
 
 
@@ -57,7 +57,7 @@ def test_every_part_of_landmarks_is_asked_for_unless_it_is_left_out(tmp_path: Pa
         (tmp_path / part).mkdir()
         (tmp_path / part / "list.pkl").touch()
     places = {part: str(tmp_path / part) for part in ("sfm120k", "roxford5k", "rparis6k")}
-    with pytest.raises(UserError, match=r"rparis6k does not exist[^\n]*\n.*make data DATASET=rparis6k.*datasets\.landmarks\.source\.rparis6k"):
+    with pytest.raises(UserError, match=r"rparis6k does not exist[^\n]*\n.*unseen data rparis6k.*datasets\.landmarks\.source\.rparis6k"):
         require_files(LandmarksSource(**places), "landmarks")
     require_files(LandmarksSource(**places | {"rparis6k": None}), "landmarks")
 
@@ -101,8 +101,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("methods.ms.backbone.arguments", {"output_strid": 8}, r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
         ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
         ("methods.gsp_x", {"like": "gsp", "pooling": {"epsilom": 1.0}}, r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?"),
-        ("run.methods", ["yes"], r"run\.methods\.0: .*YAML reads this name"),
-        ("run.datasets", ["my birds"], r"run\.datasets\.0: .*a name starts with a letter"),
+        ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
+        ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("runs", {}, r"runs is not a setting"),
     ],
 )

@@ -101,7 +101,7 @@ EDITS = [
     ("pipeline/runtime/progress.py", "", "ms"),
     ("pipeline/cluster/training.py", "", "ms"),
     ("pipeline/config/stages.py", "", "ms"),
-    ("pipeline/evaluation/bootstrap.py", "evaluate analyze report", "ms"),
+    ("pipeline/evaluation/statistics/bootstrap.py", "evaluate report", "ms"),
     ("pipeline/ingest/sources/cub.py", "", "ms"),
     ("pipeline/ingest/sources/parts.py", "ingest", "ms"),
     ("pipeline/training/loop.py", "train", "ms"),

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.runtime.errors import UserError
-from pipeline.training.gradient_noise import NAMES, covariance_norm, direction_covariance_norm, gradient_noise, over_training
+from pipeline.training.gradient_noise import NAMES, covariance_norm, direction_covariance_norm, gradient_noise
 from tests.oracles import gradient_noise as oracle
 
 LABELS = [0, 0, 1, 1, 2, 2, 2]
@@ -97,14 +97,3 @@ def test_refusals_name_what_there_is() -> None:
     assert "contrastive, koleo, loss for their sum" in refused.value.remedy
     with pytest.raises(ValueError, match="no graph"):
         gradient_noise({"contrastive": z.sum()}, z.detach(), "contrastive")
-
-
-def test_mean_over_all_iterations_weighs_rows_by_their_steps() -> None:
-    per_step = [1.0, 2.0, 6.0, 3.0, 8.0]
-    rows = [{"iteration": 3, NAMES[0]: 3.0}, {"iteration": 5, NAMES[0]: 5.5}]
-    assert over_training(rows) == pytest.approx(sum(per_step) / 5)
-    for untrained in ([], [{"iteration": 0, "loss": 0.0}]):
-        with pytest.raises(ValueError, match="without a step"):
-            over_training(untrained)
-    with pytest.raises(KeyError, match="direction_covariance"):
-        over_training(rows, NAMES[1])

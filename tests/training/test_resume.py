@@ -114,3 +114,28 @@ def test_checkpoints_do_not_contain_the_initial_weights(root: Path) -> None:
 def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
     with pytest.raises(ValueError, match="tiny/baseline/0 has outputs and no state"):
         dataclasses.replace(job(root, recipe("baseline")), state=None)
+
+
+def test_other_threads_are_named_as_what_differs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    todo = job(root, recipe("baseline", training={"iterations": 4}))
+    state = _kill_at(todo, 3)
+    other = dataclasses.replace(todo, threads=2)
+    capsys.readouterr()
+    _kill_at(other, 0)
+    message = f"{state} is of a run that did not end and that differs in threads (1, now 2): starting from the first step."
+    assert message in capsys.readouterr().err
+    loop.train(todo, 0, 1, CPU)
+    assert "resuming at step 2" in capsys.readouterr().err
+
+
+def test_a_state_without_a_checkpoint_is_not_worth_a_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _kill_at(job(root, recipe("baseline")), 1)
+    loop.train(job(root, recipe("baseline", training={"iterations": 3})), 0, 1, CPU)
+    assert "starting from the first step" not in capsys.readouterr().err
+
+
+def test_a_state_of_unknown_identity_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    todo = job(root, recipe("baseline", training={"iterations": 4}))
+    (_kill_at(todo, 3) / "identity.json").unlink()
+    loop.train(dataclasses.replace(todo, seed=0, threads=2), 0, 1, CPU)
+    assert "differs in unknown inputs: starting from the first step." in capsys.readouterr().err

@@ -65,6 +65,18 @@ def test_the_bytes_of_a_backbone_file_count_and_its_path_starts_at_the_root(tmp_
     assert job.resolved().backbone.checkpoint == "backbone.pth"
 
 
+def test_differences_name_nested_values_and_only_the_name_of_a_hash() -> None:
+    before = {"recipe": {"dim": 8, "batch": {"classes": 3}}, "code": "ab", "threads": 1, "libraries": {"torch": "2.0"}}
+    now = {"recipe": {"dim": 16, "batch": {"classes": 3}}, "code": "cd", "threads": 1, "libraries": {"numpy": "2.1"}}
+    assert state.differences(before, before) == []
+    assert state.differences(before, now) == [
+        "code",
+        'libraries.numpy (null, now "2.1")',
+        'libraries.torch ("2.0", now null)',
+        "recipe.dim (8, now 16)",
+    ]
+
+
 def test_states_of_older_settings_go_with_the_finished_run_and_other_seeds_stay(tmp_path: Path) -> None:
     current, old, other = (tmp_path / name for name in ("1-aaaa", "1-bbbb", "10-cccc"))
     for path in (current, old, other):

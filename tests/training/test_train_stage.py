@@ -62,7 +62,7 @@ def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(given: 
 
 
 def test_a_missing_or_older_resolved_file_says_how_to_write_it(given: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data/resolved/train/parts/crt\.json is missing\.\nRun `dvc repro`"):
+    with pytest.raises(UserError, match=r"data/resolved/train/parts/crt\.json is missing\.\n  Run `dvc repro`"):
         train.run("parts", "crt", 0)
     path = path_of("train", "parts", "ms")
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))

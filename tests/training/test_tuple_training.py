@@ -27,6 +27,7 @@ from pipeline.training.worker import Worker
 from stages import evaluate, export
 from tests.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk
+from tests.resolved import write_resolved
 from tests.training.workers import run_workers
 
 pytestmark = pytest.mark.slow
@@ -92,8 +93,10 @@ def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained)
-    reduced = "evaluate: {recall_at: [1], bootstrap: 50, confidence: 0.9, seed: 0, reduce: {dim: 6}}\n"
-    Path("params.yaml").write_text("export: {workers: 1, batch_size: 8}\n" + reduced)
+    Path("params.yaml").write_text("export: {workers: 1}\n")
+    reduced = {"recall_at": [1], "bootstrap": 50, "confidence": 0.9, "seed": 0, "reduce": {"dim": 6}}
+    write_resolved(trained, "export", "landmarks", "irt_r", batch_size=8, scales=[1.0])
+    write_resolved(trained, "evaluate", "landmarks", "irt_r", evaluate=reduced)
     export.run("landmarks", "irt_r", 0)
     evaluate.run("landmarks", "irt_r", 0)
     metrics = json.loads(Path("data/metrics", NAME.with_suffix(".json")).read_text())

@@ -24,9 +24,17 @@ def class_intervals(
     confidence: float,
     seed: int,
 ) -> tuple[Float64[np.ndarray, "F"], Float64[np.ndarray, "F"]]:
-    """Lower and upper ends for F metrics of Q scored queries.
+    """Lower and upper ends for F metrics of Q scored queries."""
+    tail = (1 - confidence) / 2
+    averages = resampled_averages(values, labels, resamples, seed)
+    low, high = np.quantile(averages, [tail, 1 - tail], axis=0)
+    return low, high
 
-    Equal seeds and classes give equal resamples, so that differences between metrics are paired.
+
+def resampled_averages(values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, seed: int) -> Float64[np.ndarray, "K F"]:
+    """average* of F metrics in K resamples.
+
+    Equal seeds and classes give equal resamples, so averages of different metrics and methods are paired.
     """
     classes, member = np.unique(labels, return_inverse=True)
     sums = np.stack([np.bincount(member, column, len(classes)) for column in values.T], axis=1)
@@ -37,6 +45,4 @@ def class_intervals(
         drawn = random.integers(len(classes), size=(min(CHUNK, resamples - start), len(classes)))
         weights = np.stack([np.bincount(row, minlength=len(classes)) for row in drawn]).astype(np.float64)
         resampled[start : start + CHUNK] = (weights @ sums) / (weights @ sizes)[:, None]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
-    return low, high
+    return resampled

@@ -15,12 +15,13 @@ better), after averaging each method over its seeds:
 The comparison is about these trainings on other classes; seeds.py is about other trainings.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from pipeline.evaluation.statistics.bootstrap import class_intervals
+from pipeline.evaluation.statistics.bootstrap import resampled_averages
 
 CHUNK = 256  # sign vectors in memory at a time
 ROUNDING = 1e-12  # relative; equal sums that were added in different orders differ by less
@@ -48,46 +49,68 @@ def compare(
     confidence: float,
     seed: int,
 ) -> Comparison:
-    """Compares two methods on Q queries, trained S and T times; NaN for lone queries in both.
+    """`compare_pairs` of two methods that were trained S and T times, with as many sign flips as resamples."""
+    return compare_pairs([first, second], [(0, 1)], labels, resamples, resamples, confidence, seed)[0]
 
-    `resamples` is the number of class resamples and of sign vectors. Raises ValueError if the methods have
-    different lone queries.
+
+def compare_pairs(
+    methods: Sequence[Float64[np.ndarray, "_ Q"]],
+    pairs: Sequence[tuple[int, int]],
+    labels: Int64[np.ndarray, "Q"],
+    resamples: int,
+    flips: int,
+    confidence: float,
+    seed: int,
+) -> list[Comparison]:
+    """Paired comparisons on Q queries of methods with one or more runs each; NaN for lone queries, in all of them.
+
+    A comparison refers to these trainings on other classes: runs are averaged per query, classes are resampled and
+    flipped. All pairs share the draws, so the cost grows with the number of methods and not with that of pairs.
+    pairs: (first, second) by position in `methods`. resamples: of the intervals. flips: sign vectors of the p values.
+    Raises ValueError if the methods do not have the same lone queries.
     """
-    scored = _scored(first)
-    if not np.array_equal(scored, _scored(second)):
-        raise ValueError("the two methods were not scored on the same queries")
-    of_first, of_second = first[:, scored].mean(axis=0), second[:, scored].mean(axis=0)
-    labels, difference = labels[scored], of_second - of_first
-    low, high = class_intervals(difference[:, None], labels, resamples, confidence, seed)
+    scored = _scored(methods[0])
+    if not all(np.array_equal(scored, _scored(values)) for values in methods[1:]):
+        raise ValueError("the methods were not scored on the same queries")
+    means, labels = np.stack([values[:, scored].mean(axis=0) for values in methods]), labels[scored]
+    # Relative to the first method, so that the difference of equal methods is exactly zero.
+    relative = means - means[0]
+    averages = resampled_averages(relative.T, labels, resamples, seed)
     _, member = np.unique(labels, return_inverse=True)
-    sums = np.bincount(member, difference)
-    p_value, exact = sign_flip_test(sums, resamples, seed)
-    return Comparison(
-        float(of_first.mean()),
-        float(of_second.mean()),
-        float(difference.mean()),
-        float(low[0]),
-        float(high[0]),
-        p_value,
-        len(labels),
-        len(sums),
-        exact,
-    )
+    sums = np.stack([np.bincount(member, row) for row in relative], axis=1)
+    p_values, exact = sign_flip_tests(sums, pairs, flips, seed)
+    tail = (1 - confidence) / 2
+    comparisons = []
+    for (first, second), p_value in zip(pairs, p_values.tolist(), strict=True):
+        low, high = np.quantile(averages[:, second] - averages[:, first], [tail, 1 - tail])
+        mine, theirs = float(means[first].mean()), float(means[second].mean())
+        difference = float((means[second] - means[first]).mean())
+        comparisons.append(Comparison(mine, theirs, difference, float(low), float(high), p_value, len(labels), len(sums), exact))
+    return comparisons
 
 
-def sign_flip_test(sums: Float64[np.ndarray, "C"], permutations: int, seed: int) -> tuple[float, bool]:
-    """Two-sided p value of sum_c D_c under independent signs of the C terms, and whether it is exact."""
+def sign_flip_tests(
+    sums: Float64[np.ndarray, "C M"], pairs: Sequence[tuple[int, int]], permutations: int, seed: int
+) -> tuple[Float64[np.ndarray, "T"], bool]:
+    """Two-sided p values of sum_c D_c of T pairs of M methods, and whether all 2^C sign vectors were counted.
+
+    D_c = sums[c, second] - sums[c, first]. All pairs have the same sign vectors.
+    """
     classes = len(sums)
-    least = abs(sums.sum()) - ROUNDING * np.abs(sums).sum()
+    first, second = np.array(pairs).T
+    # Equal sums may differ by rounding if they were added in another order.
+    rounding = ROUNDING * np.abs(sums).sum(axis=0)
+    enough = np.abs((sums[:, second] - sums[:, first]).sum(axis=0)) - rounding[first] - rounding[second]
     exact = classes < 63 and 2**classes <= permutations
     count = 2**classes if exact else permutations
     random = np.random.default_rng(seed)
-    as_large = 0
+    as_large = np.zeros(len(pairs))
     for start in range(0, count, CHUNK):
         size = min(CHUNK, count - start)
-        all_flips = (np.arange(start, start + size)[:, None] >> np.arange(classes)) & 1
-        flipped = all_flips if exact else random.integers(2, size=(size, classes))
-        as_large += int((np.abs((1 - 2 * flipped) @ sums) >= least).sum())
+        every = (np.arange(start, start + size)[:, None] >> np.arange(classes)) & 1
+        flipped = every if exact else random.integers(2, size=(size, classes))
+        totals = (1.0 - 2.0 * flipped) @ sums
+        as_large += (np.abs(totals[:, second] - totals[:, first]) >= enough).sum(axis=0)
     return (as_large / count if exact else (1 + as_large) / (1 + count)), exact
 
 

@@ -1,4 +1,4 @@
-"""Fetches the files of a data set from where its authors publish them: `python -m pipeline.ingest.files.download cub data/raw/cub`.
+"""Downloads the files of a data set from where its authors publish them; the command is `unseen data cub`.
 
 A file is written beside its place as `.NAME.partial`, checked against its published size and hashes, and renamed. Where a broken connection or a
 killed process left off, the next one goes on (RFC 9110, section 14). A file that was put together from several answers and does not have the
@@ -23,7 +23,6 @@ from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import full_disk_is_an_error
 from pipeline.runtime.progress import Progress
-from pipeline.runtime.stage import main
 
 PIECE = 2**20  # bytes
 TIMEOUT = 30.0  # seconds without a byte
@@ -177,7 +176,3 @@ def _total(headers: Message) -> int | None:
 
 def _integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
-
-
-if __name__ == "__main__":
-    main(fetch, "dataset", "folder")

@@ -1,6 +1,5 @@
 """The protocol from its settings to its outs: plan the members, finish those that are missing, judge the ensembles, write."""
 
-import os
 import shutil
 import sys
 import time
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from pipeline.cluster.connection import cluster_address
+from pipeline.cluster.devices import device_here, gpus_here
 from pipeline.config import EnsembleSettings, Recipe, TrainSettings
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
@@ -83,10 +84,10 @@ def _train(members: list[Member], settings: EnsembleSettings, machine: TrainSett
     sys.stderr.write(f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{before}\n")
     if not todo:
         return
-    if os.environ.get("RAY_ADDRESS", "") in ("", "local"):
+    if cluster_address() is None:
         concurrent = min(len(todo), abreast(settings, machine, cores, members[0].job.threads))
         if concurrent == 1:
-            _one_by_one(members, torch.device("cuda", 0) if _gpus(machine) else torch.device("cpu"))
+            _one_by_one(members, device_here(machine.gpu))
             return
     else:
         concurrent = settings.concurrent or len(todo)
@@ -103,24 +104,13 @@ def abreast(settings: EnsembleSettings, machine: TrainSettings, cores: int, thre
 
     Raises UserError where train.gpu asks for more GPUs than there are.
     """
-    gpus = _gpus(machine)
+    gpus = gpus_here(machine.gpu)
     if gpus and settings.concurrent and settings.concurrent > gpus:
         raise UserError(
             f"ensemble.concurrent is {settings.concurrent}, and this machine has {gpus} GPU.",
             "Lower ensemble.concurrent, leave it null, or set train.gpu: no to train on CPUs.",
         )
     return settings.concurrent or gpus or max(1, cores // threads)
-
-
-def _gpus(machine: TrainSettings) -> int:
-    """GPUs of this machine that torch can use and train.gpu allows."""
-    gpus = torch.cuda.device_count() if machine.gpu != "no" else 0
-    if machine.gpu == "yes" and not gpus:
-        raise UserError(
-            f"train.gpu is yes, and torch {torch.__version__} finds no GPU.",
-            "Install a CUDA build of torch and a driver that it supports, or set train.gpu: no.",
-        )
-    return gpus
 
 
 def _one_by_one(members: Sequence[Member], device: torch.device) -> None:

@@ -49,7 +49,8 @@ def concatenate(members: Sequence[Sides]) -> Sides:
 
 
 def ensembles(members: Sequence[Sequence[Sides]], score: Score, only: slice = slice(None), label: str | None = None) -> Ensembles:
-    """Separated and concatenated metrics of the ensembles of members[k][r], model k (in the order of the folds) in its repeat r.
+    """Separated and concatenated metrics of all ensembles. `members[k][r]` is model k, in the order of the folds, in its
+    repeat r.
 
     `score` gives the flat metrics of one set of embeddings. `only` is the share of the ensembles wanted, in the order of `choices` (the last
     model's repeat changes fastest). `label` shows progress under that name. Raises UserError as `concatenate` does and where the models have not

@@ -4,7 +4,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from pipeline.cluster.training import Loop
 from pipeline.config import Params, TrainSettings
 from pipeline.config.inputs import SweepInputs, digest
 from pipeline.config.stages import Search
@@ -13,7 +12,7 @@ from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
 from pipeline.studies.sweep.record import load
 from pipeline.studies.sweep.search import jobs_of, search
-from pipeline.training.job import job_of
+from pipeline.training.job import Loop, job_of
 from pipeline.training.state import identity
 
 

@@ -5,36 +5,31 @@ import pytest
 import scipy.stats
 
 from pipeline.evaluation.statistics.bootstrap import class_intervals
-from pipeline.evaluation.statistics.comparison import compare, sign_flip_test
+from pipeline.evaluation.statistics.comparison import compare, compare_pairs, sign_flip_tests
 
 
-def queries(
-    classes: int, effect: float, seed: int, runs: int = 1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def queries(classes: int, effect: float, seed: int, runs: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two methods on queries that are alike within a class: the difference has a class part (0.1) and a query
     part (0.2)."""
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), generator.integers(2, 9, classes))
     level = 0.5 + 0.2 * generator.standard_normal(classes)[labels]
     first = level + 0.2 * generator.standard_normal((runs, len(labels)))
-    second = (
-        level
-        + effect
-        + 0.1 * generator.standard_normal(classes)[labels]
-        + 0.2 * generator.standard_normal((runs, len(labels)))
-    )
+    second = level + effect + 0.1 * generator.standard_normal(classes)[labels] + 0.2 * generator.standard_normal((runs, len(labels)))
     return first, second, labels
+
+
+def sign_flip_test(sums: np.ndarray, permutations: int, seed: int) -> tuple[float, bool]:
+    columns = np.stack([np.zeros(len(sums)), sums], axis=1)
+    p_values, exact = sign_flip_tests(columns, [(0, 1)], permutations, seed)
+    return float(p_values[0]), exact
 
 
 def test_difference_is_second_less_first() -> None:
     first, second, labels = queries(40, 0.3, 0)
     better = compare(first, second, labels, 500, 0.95, 0)
     assert 0 < better.low < better.difference < better.high
-    assert (
-        better.difference
-        == pytest.approx(better.second - better.first)
-        == pytest.approx((second - first).mean())
-    )
+    assert better.difference == pytest.approx(better.second - better.first) == pytest.approx((second - first).mean())
     assert better.p_value == pytest.approx(1 / 501)
     worse = compare(second, first, labels, 500, 0.95, 0)
     assert (worse.difference, worse.p_value) == (-better.difference, better.p_value)
@@ -49,9 +44,7 @@ def test_pairing_sees_what_two_intervals_cannot() -> None:
     labels = np.repeat(np.arange(50), 6)
     first = np.clip(generator.random(50)[labels] + 0.05 * generator.standard_normal(300), 0, 1)[None]
     second = first + 0.03 + 0.03 * generator.standard_normal(300)
-    (_, high), (low, _) = (
-        class_intervals(x.mean(axis=0)[:, None], labels, 500, 0.95, 0) for x in (first, second)
-    )
+    (_, high), (low, _) = (class_intervals(x.mean(axis=0)[:, None], labels, 500, 0.95, 0) for x in (first, second))
     assert high[0] > low[0]
     together = compare(first, second, labels, 500, 0.95, 0)
     assert together.low > 0
@@ -113,9 +106,7 @@ def test_false_alarms_are_as_rare_as_announced_and_intervals_cover() -> None:
 
 
 def test_a_real_difference_is_found() -> None:
-    found = sum(
-        compare(*queries(40, 0.06, 300 + trial), 199, 0.9, trial).p_value <= 0.05 for trial in range(40)
-    )
+    found = sum(compare(*queries(40, 0.06, 300 + trial), 199, 0.9, trial).p_value <= 0.05 for trial in range(40))
     assert found >= 25
 
 
@@ -130,12 +121,33 @@ def test_lone_queries_are_left_out_and_must_be_the_same() -> None:
     first, second, labels = queries(20, 0.1, 7, runs=2)
     lone = np.append(labels, 99)
     with_lone = [np.concatenate([x, np.full((2, 1), np.nan)], axis=1) for x in (first, second)]
-    assert compare(with_lone[0], with_lone[1], lone, 200, 0.95, 0) == compare(
-        first, second, labels, 200, 0.95, 0
-    )
-    with pytest.raises(ValueError, match="two methods were not scored on the same queries"):
+    assert compare(with_lone[0], with_lone[1], lone, 200, 0.95, 0) == compare(first, second, labels, 200, 0.95, 0)
+    with pytest.raises(ValueError, match="methods were not scored on the same queries"):
         compare(with_lone[0], np.nan_to_num(with_lone[1]), lone, 200, 0.95, 0)
     torn = with_lone[0].copy()
     torn[0, 3] = np.nan
     with pytest.raises(ValueError, match="runs were not scored on the same queries"):
         compare(torn, with_lone[1], lone, 200, 0.95, 0)
+
+
+def test_all_pairs_together_are_the_pairs_one_by_one() -> None:
+    """Five methods of two runs each, on many classes and on few, the last method equal to the second."""
+    for classes in (9, 60):
+        labels = queries(classes, 0, 0)[2]
+        methods = [queries(classes, 0.02 * method, 0, runs=2)[1] for method in range(4)]
+        methods.append(methods[1].copy())
+        pairs = [(first, second) for first in range(5) for second in range(5) if first != second]
+        together = compare_pairs(methods, pairs, labels, 700, 700, 0.9, 3)
+        for (first, second), ours in zip(pairs, together, strict=True):
+            alone = compare(methods[first], methods[second], labels, 700, 0.9, 3)
+            assert (ours.p_value, ours.exact) == (alone.p_value, alone.exact)
+            assert ours == pytest.approx(alone, abs=1e-12)
+        assert together[pairs.index((1, 4))].p_value == 1
+
+
+def test_intervals_and_p_values_may_have_different_numbers_of_draws() -> None:
+    first, second, labels = queries(40, 0.02, 9)
+    (ours,) = compare_pairs([first, second], [(0, 1)], labels, 200, 900, 0.95, 0)
+    few, many = compare(first, second, labels, 200, 0.95, 0), compare(first, second, labels, 900, 0.95, 0)
+    assert (ours.low, ours.high, ours.p_value) == (few.low, few.high, many.p_value)
+    assert many.p_value != few.p_value

@@ -283,9 +283,7 @@ def test_mismatch_reads_size_and_hashes(file: PublishedFile, tmp_path: Path) -> 
 
 
 def test_the_command_ends_with_a_message_and_status_one(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "pipeline.ingest.files.download", "cars", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([sys.executable, "-m", "unseen", "data", "cars", str(tmp_path)], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: Cars-196 has no official direct link.")
     assert "Traceback" not in ended.stderr

@@ -12,13 +12,14 @@ import pytest
 
 from pipeline.config import Params, TrainSettings, resolve
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import ROOT
 from pipeline.studies.ensemble import ensemble as module
 from pipeline.studies.ensemble import work
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
 from pipeline.training import loop
 from stages import ensemble as stage
 from tests.oracles import ensembles as oracle
+from tests.params import project
+from tests.resolved import write_resolved
 from tests.studies.ensemble.protocol_runs import FOLDS, MACHINE, RECALL_AT, REPEATS, TEST, TRAIN, go, outs, settings
 
 pytestmark = pytest.mark.slow
@@ -186,6 +187,7 @@ def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.abreast(settings(concurrent=None), MACHINE, 8, 3) == 2
     assert module.abreast(settings(concurrent=None), MACHINE, 2, 3) == 1
     assert module.abreast(settings(concurrent=5), MACHINE, 2, 1) == 5
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     assert module.abreast(settings(concurrent=None), auto, 8, 1) == 4
     assert module.abreast(settings(concurrent=None), MACHINE, 8, 1) == 8
@@ -207,15 +209,16 @@ def test_the_protocol_has_a_hash_that_follows_its_words() -> None:
 
 
 def test_the_stage_hands_over_what_params_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    recipe = resolve(project(tmp_path), "parts", "gsp").model_dump(mode="json")
+    protocol = {"folds": 4, "repeats": 3, "seed": 0, "recall_at": [1], "member_code": "0123"}
+    write_resolved(tmp_path, "ensemble", "parts", "gsp", recipe=recipe, **protocol)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DVC_STAGE", raising=False)
     found: list[Any] = []
     monkeypatch.setattr(stage, "ensemble", lambda *arguments: found.extend(arguments))
     stage.run("parts", "gsp")
-    dataset, method, recipe, wanted, machine, root, cores = found
-    assert (dataset, method, recipe) == ("parts", "gsp", resolve(Params(Path("params.yaml")), "parts", "gsp"))
-    assert (wanted.folds, wanted.repeats) == (4, 3)
-    assert machine == TrainSettings()
+    dataset, method, given, settings, machine, root, cores, code = found
+    assert (dataset, method, given) == ("parts", "gsp", resolve(Params(Path("params.yaml")), "parts", "gsp"))
+    assert (settings.folds, settings.repeats, settings.recall_at, code) == (4, 3, (1,), "0123")
+    assert machine == TrainSettings(checkpoint_every=50)
     assert root == tmp_path
     assert cores >= 1

@@ -66,6 +66,7 @@ def trials_of(output: Path) -> list[dict[str, str]]:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(params: Params, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
     line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, known(log))
@@ -90,6 +91,7 @@ def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(params:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_sweep_goes_on_with_the_trials_that_are_missing(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
 

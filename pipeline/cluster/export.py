@@ -1,0 +1,96 @@
+"""Stage `export` on several processes of this machine or of the cluster of RAY_ADDRESS: same bytes as on one.
+
+The rows are split into runs of whole batches. So every image is embedded in the batch, and with the number of
+threads, that one process would use: sums of floating-point numbers depend on both.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from pipeline.cluster.connection import connection
+from pipeline.config.stages import ExportSettings
+from pipeline.export.model import Embed, Embedded, EmbedHere, export_model, loader_threads
+from pipeline.methods.artifact import Weights
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.progress import Progress
+
+_RUNS = 8  # per worker, so that a slower worker gets fewer
+
+
+def run_export(shards: Path, model: Path, output: Path, settings: ExportSettings) -> None:
+    """`export_model` on `settings.workers` processes: one is this process, without Ray."""
+    if settings.workers == 1:
+        export_model(shards, model, output, settings)
+        return
+    with embedding_workers(settings) as embed:
+        export_model(shards, model, output, settings, embed)
+
+
+class Worker:
+    """An actor: embeds runs of rows with `threads` threads of torch."""
+
+    def __init__(self, settings: ExportSettings, threads: int, loader_threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.embed_here = EmbedHere(settings, loader_threads)
+
+    def embed(self, model: Path, weights: Weights, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
+        """Embeddings and attributes of `rows`, in their order."""
+        return self.embed_here(model, weights, shards, rows)
+
+
+@contextlib.contextmanager
+def embedding_workers(settings: ExportSettings) -> Iterator[Embed]:
+    """Starts `settings.workers` workers and yields the embedding by them.
+
+    Raises UserError where the cluster lacks the resources, and the UserErrors of the workers.
+    """
+    threads = torch.get_num_threads()
+    with connection(settings.workers, object_store=256 * 2**20) as cluster:
+        import ray
+        from ray.util import ActorPool
+
+        gpu = "auto" if cluster.gpus >= settings.workers else "no"
+        bundle = cluster.claim(settings.workers, threads, gpu)
+        remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(Worker)
+        arguments = settings, threads, loader_threads()
+        pool = ActorPool([remote.remote(*arguments) for _ in range(settings.workers)])
+
+        def embed(
+            model: Path,
+            weights: Weights,
+            shards: Path,
+            rows: Int64[np.ndarray, "N"],
+            label: str,
+        ) -> Embedded:
+            of = Path(model).resolve(), weights, Path(shards).resolve()
+            parts: list[Embedded] = []
+            with Progress(label, len(rows), "images") as progress:
+                try:
+                    for part in pool.map(
+                        lambda actor, run: actor.embed.remote(*of, run),
+                        runs(rows, settings.batch_size, settings.workers),
+                    ):
+                        parts.append(part)
+                        progress.advance(len(part.embedding))
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, UserError):
+                        raise error.cause from None
+                    raise
+            embeddings = np.concatenate([part.embedding for part in parts])
+            attributes = [part.attributes for part in parts if part.attributes is not None]
+            return Embedded(embeddings, np.concatenate(attributes) if attributes else None)
+
+        yield embed
+
+
+def runs(rows: Int64[np.ndarray, "N"], batch_size: int, workers: int) -> list[Int64[np.ndarray, "n"]]:
+    """`rows` cut into consecutive runs of whole batches (the last may be shorter), a few for each worker."""
+    batches = max(1, math.ceil(len(rows) / batch_size / workers / _RUNS))
+    size = batches * batch_size
+    return [rows[start : start + size] for start in range(0, max(len(rows), 1), size)]

@@ -1,0 +1,152 @@
+"""Trainings under Ray Tune, one process each, `concurrent` of them side by side.
+
+A trial trains on one worker, for any `train.workers`: the loss is that of the global batch either way, and a
+trial that is stopped leaves nothing reserved. The cluster is filled with trials, not with the workers of one.
+
+ASHA (Li et al. 2020): at a rung of r, 3r, 9r ... iterations a trial continues only if it is in the upper
+third of those that reached the rung. Rungs count the iterations that a trial reports, never Tune's own count
+of reports, which restarts when a trial is resumed.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from pipeline.cluster.connection import connection, imported
+from pipeline.cluster.devices import usable_gpu
+from pipeline.runtime.errors import UserError
+from pipeline.training.job import Job, Loop
+
+_REDUCTION = 3
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """Receives what the trials report, in the process that started them. `trial` is the key of its job."""
+
+    def reported(self, trial: int, result: dict[str, Any]) -> None:
+        """A validation: the metrics that the loop reported, and `seconds` since the loop began.
+
+        The last report of a trial has no metrics: {"ended": True} after its last iteration, which a trial
+        that the scheduler stops does not reach, or {"error": text}.
+        """
+
+    def completed(self, trial: int) -> None:
+        """The trial ended by itself, by the scheduler, or after its error was reported."""
+
+    def died(self, trial: int, reason: str) -> None:
+        """The process of the trial died twice."""
+
+
+@dataclass(frozen=True)
+class Rungs:
+    """ASHA: the first rung r, and the iterations of the longest trial."""
+
+    first: int
+    last: int
+
+
+def run_trials(
+    jobs: Mapping[int, Job],
+    directory: Path,
+    concurrent: int,
+    gpu: str,
+    metric: str,
+    rungs: Rungs | None,
+    listener: Listener,
+    loop: Loop | None = None,
+) -> None:
+    """Runs all jobs, `concurrent` at a time. `gpu` is train.gpu; Tune keeps its files under `directory`.
+
+    With `rungs`, trials whose `metric` is low are stopped early. A trial whose process died runs once more,
+    from its checkpoint. Raises UserError for a cluster without the resources.
+    """
+    threads = next(iter(jobs.values())).threads
+    with imported("torch", "pandas"), connection(concurrent, gpu != "no") as cluster:
+        bundle = cluster.claim(concurrent, threads, usable_gpu(gpu, cluster))
+        _tune(jobs, directory, concurrent, bundle, metric, rungs, listener, loop)
+
+
+def _tune(
+    jobs: Mapping[int, Job],
+    directory: Path,
+    concurrent: int,
+    bundle: dict[str, float],
+    metric: str,
+    rungs: Rungs | None,
+    listener: Listener,
+    loop: Loop | None,
+) -> None:
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+
+    from pipeline.cluster.tune_events import Events
+
+    scheduler = FIFOScheduler()
+    if rungs is not None:
+        scheduler = ASHAScheduler(
+            time_attr="iteration",
+            metric=metric,
+            mode="max",
+            max_t=rungs.last + 1,
+            grace_period=rungs.first,
+            reduction_factor=_REDUCTION,
+        )
+    resources: Any = tune.PlacementGroupFactory([bundle])
+    trainable: Any = tune.with_parameters(run_trial, jobs=dict(jobs), gpu="GPU" in bundle, loop=loop)
+    # Tune warns about files of its own loggers, which are off.
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    notes = Path(tempfile.mkdtemp(prefix="tune-", dir=directory))
+    try:
+        tune.Tuner(
+            tune.with_resources(trainable, resources),
+            param_space={"trial": tune.grid_search(list(jobs))},
+            tune_config=tune.TuneConfig(
+                scheduler=scheduler,
+                max_concurrent_trials=concurrent,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(notes),
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=1),
+                callbacks=[Events(listener)],
+            ),
+        ).fit()
+    finally:
+        shutil.rmtree(notes, ignore_errors=True)
+
+
+def run_trial(config: dict[str, int], jobs: dict[int, Job], gpu: bool, loop: Loop | None) -> None:
+    """The body of a trial, in a process of Tune. It reports its error, so that the text is recorded."""
+    import torch
+    from ray import tune
+
+    if loop is None:
+        from pipeline.training.loop import train
+
+        loop = train
+    start = time.monotonic()
+
+    def report(metrics: dict[str, Any]) -> None:
+        tune.report({**metrics, "seconds": time.monotonic() - start})
+
+    device = torch.device("cuda", 0) if gpu else torch.device("cpu")
+    try:
+        # The stage shows one line per validation.
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
+            loop(jobs[config["trial"]], 0, 1, device, report)
+        tune.report({"ended": True})
+    except UserError as error:
+        tune.report({"error": str(error)})
+    except Exception:
+        tune.report({"error": traceback.format_exc()})

@@ -1,0 +1,31 @@
+"""The events of Ray Tune for a listener. A module of its own: the import of Ray Tune takes seconds."""
+
+from typing import Any
+
+from ray.tune import Callback
+
+from pipeline.cluster.trials import Listener
+
+
+class Events(Callback):
+    """Tune calls this object in the process of the stage."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: list[Any],
+        trial: Any,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        self.listener.reported(trial.config["trial"], result)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.listener.completed(trial.config["trial"])
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        lines = str(trial.get_error() or "").strip().splitlines()
+        self.listener.died(trial.config["trial"], lines[-1] if lines else "no reason is known")

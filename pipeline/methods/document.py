@@ -1,0 +1,182 @@
+"""Writes docs/library.md from the code: `python -m pipeline.methods.document > docs/library.md`.
+
+Every published recipe, loss, pooling and own network has a row. Its text is the first paragraph of a docstring, or
+the first sentence of a recipe file.
+"""
+
+import inspect
+import os
+import re
+import sys
+from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from pydantic_core import PydanticUndefined
+
+from pipeline.config import Params, Recipe, resolve
+from pipeline.config.command import literal
+from pipeline.config.losses import CrossBatchMemory, Loss, ZeroShotLoss
+from pipeline.config.methods import CrtRecipe
+from pipeline.config.poolings import AttributePooling, Pooling
+from pipeline.config.recipe_files import ROOT, published
+from pipeline.config.strict import Strict
+from pipeline.methods.modules import backbone
+from pipeline.models.networks import OWN
+
+_PAGE = """# The library
+
+A recipe names its parts. Any loss works with any pooling, and any pooling with any network; combinations that
+cannot work are refused before anything starts. `python -m pipeline.methods.document` writes this page from
+the code. [Rows of the papers' tables](papers.md) shows how to combine the parts; [deviations](deviations.md)
+lists where a definition differs from released code; [extending](extending.md) adds a part.
+
+## Recipes: `run.methods`
+
+The setting for CUB. `unseen recipe DATASET METHOD` prints all values, and the lines that set them.
+
+{recipes}
+
+## Losses: `loss.name`
+
+The settings are fields of the part, with their published defaults: `-S '++methods.ms.loss.threshold=0.6'`.
+
+{losses}
+
+Beside a loss, each a field of some recipes: `memory`, `zero_shot`, `koleo_weight` (KoLeo, IRT eq. 5),
+`diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
+
+{beside}
+
+## Poolings: `pooling.name`
+
+{poolings}
+
+## Networks: `backbone.name`
+
+Every network of [timm](https://huggingface.co/docs/timm) that has feature maps (`resnet50.tv_in1k`,
+`deit_small_patch16_224`, `deit_base_distilled_patch16_384`, `vit_small_patch16_dinov3`, ...), and these:
+
+{networks}
+
+| field of `backbone` | meaning |
+|---|---|
+| `checkpoint` | a file of weights on disk, under timm's names or those of the published file |
+| `pretrained` | the published weights of the network, which the libraries download; `false`: random weights |
+| `stages` | the feature maps that the method reads, the coarsest last |
+| `arguments` | passed to the constructor: with `img_size: 384` a transformer interpolates its positions |
+| `batch_norm` | `frozen`: running statistics; `fixed`: also fixed scale and shift; `batch`: statistics of the batch |
+"""
+
+
+def markdown() -> str:
+    """The page."""
+    part = ["name", "definition", "settings", "module"]
+    recipe = ["recipe", "source", "network", "loss", "pooling", "dimensions"]
+    network = ["name", "definition", "channels of its maps", "published weights", "module"]
+    return _PAGE.format(
+        recipes=_table(recipe, map(_recipe, published("methods"))),
+        losses=_table(part, map(_part, members(Loss))),
+        beside=_table(["field", *part[1:]], map(_beside, ("memory", "zero_shot"))),
+        poolings=_table(part, map(_part, members(Pooling, AttributePooling))),
+        networks=_table(network, map(_network, OWN)),
+    )
+
+
+def members(*unions: Any) -> list[type[Strict]]:
+    """The settings classes of annotated unions, each once, in their order; unions may be nested."""
+    classes: list[type[Strict]] = []
+    for union in unions:
+        if isinstance(union, type):
+            classes += [union] if issubclass(union, Strict) else []
+        else:
+            classes += members(*get_args(union))
+    return list(dict.fromkeys(classes))
+
+
+def _recipe(name: str) -> list[str]:
+    recipe = resolve(Params(Path(os.devnull)), "cub", name)  # without changes of a user
+    parts = [f"`{recipe.backbone.name}`", _loss(recipe), _pooling(recipe), _dimensions(recipe)]
+    return [f"`{name}`", _first_sentence(name), *parts]
+
+
+def _first_sentence(name: str) -> str:
+    lines = (ROOT / "methods" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    head = takewhile(lambda line: line.startswith("#"), lines)
+    comment = " ".join(line.removeprefix("#").strip() for line in head)
+    return re.split(r"\.(?= [A-Z]|$)", comment)[0]
+
+
+def _loss(recipe: Recipe) -> str:
+    if not recipe.training.iterations:
+        return "none"
+    terms = [f"`{recipe.loss.name}`"]
+    terms += [f"`{field}`" for field in ("memory", "zero_shot") if getattr(recipe, field, None) is not None]
+    weights = (name for name in type(recipe).model_fields if name.endswith("_weight"))
+    return ", ".join([*terms, *(f"`{name}`" for name in weights if getattr(recipe, name) > 0)])
+
+
+def _pooling(recipe: Recipe) -> str:
+    return f"`{recipe.pooling.name}`" if hasattr(recipe, "pooling") else "of the method"
+
+
+def _dimensions(recipe: Recipe) -> str:
+    dim = recipe.embedding.dim if isinstance(recipe, CrtRecipe) else recipe.dim
+    if dim is None:
+        with torch.device("meta"):
+            network = backbone(recipe.backbone.model_copy(update={"pretrained": False}))
+        dim = network.cls_channels if _pooling(recipe) == "`cls`" else network.channels[-1]
+    return str(dim)
+
+
+def _part(settings: type[Strict]) -> list[str]:
+    return [f"`{settings.model_fields['name'].default}`", *_described(settings)]
+
+
+def _beside(field: str) -> list[str]:
+    settings: dict[str, type[Strict]] = {"memory": CrossBatchMemory, "zero_shot": ZeroShotLoss}
+    return [f"`{field}`", *_described(settings[field])]
+
+
+def _described(settings: type[Strict]) -> list[str]:
+    fields = {name: field for name, field in settings.model_fields.items() if name != "name"}
+    shown = [f"`{name}` {_default(field.get_default())}" for name, field in fields.items()]
+    module = getattr(settings, "module", "").partition(":")[0]
+    return [_first_paragraph(settings), ", ".join(shown), _path(module)]
+
+
+def _default(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "(required)"
+    return f"`{value.model_dump()['name']}`" if isinstance(value, Strict) else literal(value)
+
+
+def _network(name: str) -> list[str]:
+    own = OWN[name]
+    with torch.device("meta"):
+        network = own.build({})
+    weights = "none"
+    if network.published is not None:
+        how = "downloaded by a library" if network.published.fetch else "by hand, as `backbone.checkpoint`"
+        weights = f"[{network.published.file}]({network.published.page}), {how}"
+    channels = ", ".join(map(str, network.channels))
+    return [f"`{name}`", _first_paragraph(import_module(own.module)), channels, weights, _path(own.module)]
+
+
+def _first_paragraph(described: Any) -> str:
+    return " ".join((inspect.getdoc(described) or "").split("\n\n")[0].split())
+
+
+def _path(module: str) -> str:
+    return f"`{module.replace('.', '/')}.py`" if module else ""
+
+
+def _table(head: list[str], rows: Any) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

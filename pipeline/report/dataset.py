@@ -1,0 +1,123 @@
+"""One data set of the report: what its sections share, each computed once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pipeline.data.shards import Shards
+from pipeline.report.analysis import Analysis, read_analysis
+from pipeline.report.comparison import Lead, Pair, compare_methods, lead_of
+from pipeline.report.figures.svg import SERIES, dash_pattern
+from pipeline.report.inputs import HistoryRow, Inputs, RunResults
+from pipeline.report.joint_intervals import LANDMARKS, joint_intervals
+from pipeline.report.summary import Best, Summary, best_method, summarize
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """A method and the line that marks it in tables and charts."""
+
+    id: str  # of its recipe on the page
+    name: str
+    position: int
+    dashes: str  # of an SVG line, empty for a solid one
+    like: str = ""  # of a variant: the published method that it is like
+
+    @property
+    def series(self) -> int:
+        """The number of its colour."""
+        return self.position % len(SERIES)
+
+
+def styles_of(methods: Sequence[str], anchor: str, like: Mapping[str, str] | None = None) -> tuple[MethodStyle, ...]:
+    """The style of each method, by its position in the run. like: variant -> published method."""
+    variants = {name: other for name, other in (like or {}).items() if name != other}
+    return tuple(MethodStyle(f"{anchor}-recipe-{i}", name, i, dash_pattern(i), variants.get(name, "")) for i, name in enumerate(methods))
+
+
+@dataclass(frozen=True)
+class GallerySize:
+    """`queries` per method with `neighbours` matches each; pictures are at most `thumbnail` pixels wide and
+    high.
+    """
+
+    queries: int
+    neighbours: int
+    thumbnail: int
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """`anchor` is the prefix of all HTML ids of the data set."""
+
+    inputs: Inputs
+    name: str
+    anchor: str
+    gallery: GallerySize
+
+    def runs(self, method: str | None = None) -> list[RunResults]:
+        """The runs of one method or of all, in the order of the run axes."""
+        return self.inputs.of(self.name, method)
+
+    @property
+    def shards(self) -> Shards:
+        return self.inputs.shards[self.name]
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds."""
+        return len(self.inputs.seeds)
+
+    @property
+    def confidence(self) -> str:
+        """The confidence of all intervals, in percent."""
+        return f"{self.runs()[0].protocol['confidence']:.0%}"
+
+    @property
+    def is_landmarks(self) -> bool:
+        """Whether the data set has a ground truth; then queries are resampled instead of classes."""
+        return LANDMARKS in self.runs()[0].queries.column_names
+
+    @property
+    def resampled(self) -> str:
+        """What the intervals resample."""
+        return "queries" if self.is_landmarks else "classes"
+
+    @cached_property
+    def methods(self) -> tuple[MethodStyle, ...]:
+        return styles_of(self.inputs.methods, self.anchor, self.inputs.like)
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The position of each method, which selects its line style."""
+        return {method.name: method.position for method in self.methods}
+
+    @cached_property
+    def histories(self) -> dict[str, list[list[HistoryRow]]]:
+        """The history of each seed of each method that has one."""
+        histories = {name: [run.history for run in self.runs(name) if run.history] for name in self.inputs.methods}
+        return {name: group for name, group in histories.items() if group}
+
+    @cached_property
+    def summary(self) -> Summary:
+        joint = {name: joint_intervals(self.runs(name)) for name in self.inputs.methods} if self.seeds > 1 else {}
+        return summarize([(run.method, run.metrics) for run in self.runs()], self.inputs.methods, joint)
+
+    @cached_property
+    def best(self) -> Best | None:
+        """The method with the highest headline metric."""
+        return best_method(self.summary, self.summary.headline)
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The paired comparisons of all methods."""
+        return compare_methods(self.inputs, self.name)
+
+    @property
+    def lead(self) -> Lead | None:
+        """What the paired comparison finds about the best method; None where it was not compared."""
+        return lead_of(self.pairs, self.best.method, self.best.metric) if self.best else None
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        return read_analysis(self.inputs, self.name)

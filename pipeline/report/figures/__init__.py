@@ -1,0 +1,1 @@
+"""Figures of the report as inline SVG, one module per section that has figures."""

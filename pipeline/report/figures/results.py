@@ -1,0 +1,55 @@
+"""Forest chart: one metric of every method with its interval."""
+
+from matplotlib.axes import Axes
+
+from pipeline.report.figures.svg import INK, MUTED, PAPER, WIDE, inline, method_rows, panel, style_of
+from pipeline.report.summary import Summary, Value
+from pipeline.report.words import interval, name_of, percent
+
+
+def forest(summary: Summary, metric: str, name: str) -> str:
+    """One row per method: the selected network with its interval and a tick per seed, the last iterate, the
+    network before training."""
+    rows = len(summary.methods)
+    with panel(name_of(metric), WIDE, 0.75 + 0.42 * rows) as (figure, axes):
+        for position, method in enumerate(summary.methods):
+            colour, y = style_of(position)[0], rows - 1 - position
+            _interval(axes, summary.of(method, metric, "untrained"), y, MUTED, "x", 5)
+            last, selected = summary.of(method, metric, "last"), summary.of(method, metric)
+            if last is not None:
+                axes.plot(
+                    [100 * last.value], [y - 0.26], marker="o", markersize=4.5, markerfacecolor=PAPER,
+                    markeredgecolor=colour, linestyle="none",
+                )  # fmt: skip
+            if selected is not None and len(selected.each) > 1:
+                seeds = [100 * value for value in selected.each]
+                axes.plot(seeds, [y - 0.13] * len(seeds), marker="|", color=colour, markersize=6, linestyle="none")
+            _interval(axes, selected, y, colour, "o", 7)
+            if selected is not None:
+                axes.annotate(
+                    percent(selected.value), (100 * selected.value, y), (0, 6), textcoords="offset points",
+                    ha="center", fontsize=8.5, color=INK,
+                )  # fmt: skip
+        method_rows(axes, summary.methods, rows - 0.25)
+        values = "; ".join(
+            f"{method} {percent(value.value)} ({interval(value)})" for method in summary.methods if (value := summary.of(method, metric)) is not None
+        )
+        return inline(figure, name, f"{name_of(metric)} of each method in percent, with its interval: {values}")
+
+
+def _interval(axes: Axes, value: Value | None, y: int, colour: str, marker: str, size: int) -> None:
+    if value is None:
+        return
+    if value.low is not None and value.high is not None:
+        width = 2.4 if marker == "o" else 1.2
+        axes.plot([100 * value.low, 100 * value.high], [y, y], color=colour, linewidth=width, solid_capstyle="butt")
+    edge = 1.6 if marker == "x" else 1
+    axes.plot(
+        [100 * value.value],
+        [y],
+        marker=marker,
+        color=colour,
+        markersize=size,
+        linestyle="none",
+        markeredgewidth=edge,
+    )

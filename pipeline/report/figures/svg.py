@@ -1,0 +1,173 @@
+"""Matplotlib figures as inline SVG with the colours and the font of the page.
+
+A figure is drawn in the placeholder colours below. `inline` replaces them by the variables of page.css, so
+that one figure fits a light and a dark page. Same figure, same bytes: the SVG has no date and a fixed salt
+for ids. Text stays text; its layout uses matplotlib's own font and does not depend on the fonts of the
+machine.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+from xml.sax.saxutils import escape
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+INK, MUTED, GRID, PAPER = "#010101", "#020202", "#030303", "#040404"
+WIDE, SMALL = 4.5, 4.0  # inches: two or three panels in a row on a laptop, one on a phone
+MAX_MARKED = 30  # points of a curve with markers
+SERIES = tuple(f"#0a0b{i:02x}" for i in range(8))
+DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1, 1.2)),
+    (0, (6, 1.5, 1, 1.5)),
+    (0, (3, 1)),
+    (0, (8, 2)),
+    (0, (2, 2)),
+    (0, (4, 1, 1, 1, 1, 1)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+_VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {colour: f"series-{i}" for i, colour in enumerate(SERIES)}
+
+_STYLE = {
+    "svg.hashsalt": "unseen",
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",  # part of matplotlib
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "figure.facecolor": "none",
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "legend.handlelength": 2.4,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "path.simplify": True,
+}
+
+
+def style_of(position: int) -> tuple[str, object, str]:
+    """(colour, dashes, marker) of the series at a position. Series differ in more than colour."""
+    return SERIES[position % len(SERIES)], DASHES[position % len(DASHES)], MARKERS[position % len(MARKERS)]
+
+
+def dash_pattern(position: int) -> str:
+    """The dashes of a series as an SVG stroke-dasharray for a line 3 wide; empty when solid."""
+    dashes = DASHES[position % len(DASHES)]
+    return "" if isinstance(dashes, str) else " ".join(f"{2 * length:g}" for length in dashes[1])
+
+
+@contextmanager
+def panel(title: str, width: float = 4.4, height: float = 2.7) -> Iterator[tuple[Figure, Axes]]:
+    """One styled set of axes; sizes in inches of 72 CSS pixels."""
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_title(title)
+        yield figure, axes
+
+
+def few_ticks(axes: Axes, x: int = 5, y: int = 5, whole_x: bool = False) -> None:
+    """Ticks that stay legible on a phone."""
+    steps = [1, 2, 2.5, 5, 10]
+    axes.xaxis.set_major_locator(MaxNLocator(x, integer=whole_x, steps=steps))
+    axes.yaxis.set_major_locator(MaxNLocator(y, steps=steps))
+
+
+def log_ticks(axes: Axes, locator: LogLocator) -> None:
+    """Plain numbers at the ticks of a logarithmic y axis, and no minor ticks."""
+    axes.yaxis.set_major_locator(locator)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def method_rows(axes: Axes, labels: Sequence[str], top: float) -> None:
+    """A y axis with one labelled row each, the first one at the top, and an x axis in percent."""
+    axes.set_yticks(range(len(labels)), [plain(label) for label in reversed(labels)], color=INK)
+    axes.set_ylim(-0.6, top)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("percent")
+    within_percent(axes, "x")
+
+
+def marker_size(points: Sequence[float], size: float = 4.0) -> float:
+    """The size of the markers of a curve; a curve of many points has none."""
+    return size if len(points) < MAX_MARKED else 0.0
+
+
+def within_percent(axes: Axes, side: Literal["x", "y"], margin: float = 0.06) -> None:
+    """Limits the axis to a margin around the data, and to 0 to 100. Marks at the limits are drawn whole."""
+    if side == "x":
+        axes.margins(x=margin)
+        low, high = axes.get_xlim()
+        axes.set_xlim(max(low, 0.0), min(high, 100.0))
+    else:
+        axes.margins(y=margin)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, 0.0), min(high, 100.0))
+    for line in axes.lines:
+        line.set_clip_on(False)
+
+
+def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str] | None = None) -> str:
+    """The figure as an <svg> element.
+
+    name: prefix of its ids, unique on the page. description: the text for screen readers. whole: the whole
+    text of each shortened text of the figure, which becomes its title.
+    """
+    with rc_context(_STYLE):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"\s*<metadata>.*?</metadata>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+    view = re.search(r'viewBox="([^"]+)"', text)
+    assert view is not None, "matplotlib writes a viewBox"
+    width, height = (float(part) for part in view.group(1).split()[2:])
+    box = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    head = f'<svg class="chart" {box} role="img" aria-label="{_attribute(description)}">'
+    text = re.sub(r"^<svg[^>]*>", lambda _: head, text)
+    text = re.sub(r' id="([^"]+)"', rf' id="{name}-\1"', text)
+    text = text.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')
+    text = text.replace("font-family: 'DejaVu Sans'; ", "")
+    text = re.sub(r' transform="rotate\(-?0 [^"]*\)"', "", text)
+    for short, title in (whole or {}).items():
+        if short != title:
+            titled = f">{escape(short)}<title>{escape(title)}</title></text>"
+            text = text.replace(f">{escape(short)}</text>", titled)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable})")
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    return re.sub(r"\s*\n\s*", "\n", text).strip()
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib does not parse as a formula."""
+    return text.replace("$", r"\$")
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

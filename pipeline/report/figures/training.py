@@ -1,0 +1,31 @@
+"""A metric on validation classes during training."""
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.report.figures.svg import WIDE, few_ticks, inline, marker_size, panel, style_of, within_percent
+from pipeline.report.inputs import HistoryRow
+from pipeline.report.words import name_of
+
+
+def validation(
+    histories: Mapping[str, Sequence[Sequence[HistoryRow]]],
+    positions: Mapping[str, int],
+    metric: str,
+    name: str,
+) -> str:
+    """`metric` on held-out train classes over the iterations: one line per run; the seeds of a method look
+    alike.
+    """
+    with panel(f"{name_of(metric)} on validation classes", WIDE, 2.8) as (figure, axes):
+        for method, runs in histories.items():
+            colour, dashes, marker = style_of(positions[method])
+            for rows in runs:
+                x, y = [row["iteration"] for row in rows], [100 * row[metric] for row in rows]
+                axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=marker_size(x))
+        axes.set_xlabel("iteration")
+        axes.set_ylabel("percent")
+        within_percent(axes, "y")
+        few_ticks(axes, whole_x=True)
+        methods = ", ".join(histories)
+        text = f"{name_of(metric)} on held-out train classes over the iterations, one line per run of {methods}"
+        return inline(figure, name, text)

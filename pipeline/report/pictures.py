@@ -1,0 +1,40 @@
+"""Images as JPEG data URIs inside a page."""
+
+import base64
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+import simplejpeg
+from jaxtyping import UInt8
+
+from pipeline.data.decode import decode
+from pipeline.data.shards import Shards
+
+QUALITY = 82  # of the JPEG
+Thumbnail = Callable[[int], str]  # row id -> data URI
+
+
+def data_uri(encoded: UInt8[np.ndarray, "bytes"], size: int) -> str:
+    """An encoded image as a JPEG data URI, its longer side at most `size` pixels. Raises ValueError as
+    `decode` does.
+    """
+    image = decode(encoded)
+    scale = size / max(image.shape[:2])
+    if scale < 1:
+        sides = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
+        image = cv2.resize(image, sides, interpolation=cv2.INTER_AREA)
+    jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=QUALITY, colorspace="RGB")
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
+
+
+def thumbnails(shards: Shards, size: int) -> Thumbnail:
+    """A function from row id to data URI. It encodes each row once."""
+    uris: dict[int, str] = {}
+
+    def thumbnail(row: int) -> str:
+        if row not in uris:
+            uris[row] = data_uri(shards.image(row), size)
+        return uris[row]
+
+    return thumbnail

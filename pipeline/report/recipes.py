@@ -1,0 +1,57 @@
+"""Settings of a resolved recipe as text, and what a variant changes in the method that it is like."""
+
+from typing import Any
+
+from pipeline.report.inputs import Inputs
+from pipeline.report.words import number
+
+UNKNOWN = object()  # the value of a key that a recipe does not have
+
+
+def setting(recipe: dict[str, Any], key: str) -> Any:
+    """The value at a dotted key, UNKNOWN without such a key."""
+    node: Any = recipe
+    for part in key.split("."):
+        if not isinstance(node, dict) or part not in node:
+            return UNKNOWN
+        node = node[part]
+    return node
+
+
+def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """(dotted key, value as text) of a nested recipe, in its order."""
+    if isinstance(value, dict) and value:
+        return [pair for key, inner in value.items() for pair in flat(inner, f"{prefix}.{key}" if prefix else str(key))]
+    return [(prefix, text(value))]
+
+
+def text(value: Any) -> str:
+    """A setting in the form of YAML."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(text, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return number(value)
+    return "none" if value == {} else str(value)
+
+
+def changes_of(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str, str]] | None:
+    """(key, value, value of the other method) of the settings in which a variant differs from the method it
+    is like.
+
+    Empty for a published method; None if the other method is not in the report.
+    """
+    like = inputs.published_name(method)
+    if like == method:
+        return []
+    if like not in inputs.methods:
+        return None
+    mine, theirs = (dict(flat(inputs.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
+    return [
+        (key, mine.get(key, "not set"), theirs.get(key, "not set")) for key in dict.fromkeys((*mine, *theirs)) if mine.get(key) != theirs.get(key)
+    ]

@@ -1,0 +1,54 @@
+"""Paired comparison of all methods on the same queries: one row per pair, those of the best method first."""
+
+from typing import Any
+
+from pipeline.report.comparison import Pair
+from pipeline.report.dataset import DataSet, MethodStyle
+from pipeline.report.words import name_of, probability, signed_points
+
+MAX_OPEN = 15  # pairs; with more, those without the best method are collapsed
+
+
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    return table_of(dataset.pairs, dataset.methods) if dataset.pairs else None
+
+
+def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, Any]:
+    """The rows of all pairs."""
+    styles = {method.name: method for method in methods}
+    names = list(dict.fromkeys((pair.first, pair.second) for pair in pairs))
+    rows = [
+        {
+            "first": styles[first],
+            "second": styles[second],
+            "cells": [_cell(pair) for pair in pairs if (pair.first, pair.second) == (first, second)],
+        }
+        for first, second in names
+    ]
+    columns = ["pair"]
+    for metric in dict.fromkeys(pair.metric for pair in pairs):
+        columns += [f"{name_of(metric)}, points", "p", "result"]
+    leading = sum(first == names[0][0] for first, _ in names) if len(names) > MAX_OPEN else len(names)
+    return {
+        "columns": columns,
+        "rows": rows[:leading],
+        "collapsed": rows[leading:],
+        "tests": len(pairs),
+        "level": f"{pairs[0].level:.2g}",
+        "classes": f"{pairs[0].comparison.classes:,}",
+    }
+
+
+def _cell(pair: Pair) -> dict[str, str]:
+    result = f"{pair.better} is better" if pair.better else "not significant"
+    if pair.better and pair.seeds is not None:
+        result += ", also over seeds" if pair.holds_over_seeds else ", but not over seeds"
+    return {
+        "metric": pair.metric,
+        "difference": signed_points(pair.comparison.difference),
+        "interval": f"{signed_points(pair.comparison.low)} to {signed_points(pair.comparison.high)}",
+        "seeds": f"{signed_points(pair.seeds.low)} to {signed_points(pair.seeds.high)}" if pair.seeds else "",
+        "p": probability(pair.adjusted),
+        "result": result,
+        "better": pair.better or "",
+    }

@@ -1,0 +1,163 @@
+"""Galleries: test images with their nearest test images, the worst queries first, right and wrong matches
+marked.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Int
+
+from pipeline.data.shards import Shards
+from pipeline.report.dataset import DataSet
+from pipeline.report.names import labels_of
+from pipeline.report.pictures import Thumbnail, thumbnails
+from pipeline.report.words import name_of, percent
+
+Judge = Callable[[int, int], bool | None]  # of a query and a match: whether it is right; None: it is ignored
+MEASURES = {
+    "ap_at_r": "AP@R",
+    "medium_ap": "AP",
+}  # columns of the per-query files; the first that exists is used
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`right` is None for the query itself."""
+
+    row: int
+    image: str  # data URI
+    class_name: str
+    label: str  # the part of the class name that differs between classes
+    source: str  # path within the data set
+    right: bool | None = None
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    picture: Picture
+    matches: tuple[Picture, ...]
+    score: float
+    measure: str  # the name of `score`
+    relevant: int
+    first_positive: int | None  # rank of the first right match; None: beyond the ranks that were computed
+
+
+@dataclass(frozen=True)
+class Group:
+    title: str
+    queries: tuple[Query, ...]
+
+
+def content(dataset: DataSet) -> dict[str, Any]:
+    """One gallery per method, of its first seed; the gallery of the best method is open."""
+    small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
+    headline, size = dataset.summary.headline, dataset.gallery
+    galleries = []
+    for method in dataset.methods:
+        run = dataset.runs(method.name)[0]
+        value = dataset.summary.of(method.name, headline)
+        note = f"{name_of(headline)} {percent(value.value)}" if value else ""
+        galleries.append(
+            {
+                "method": method,
+                "open": dataset.best is not None and dataset.best.method == method.name,
+                "note": f"{note}, seed {run.seed}" if dataset.seeds > 1 else note,
+                "groups": groups_of(dataset.shards, run.queries, run.neighbours, size.queries, size.neighbours, small),
+            }
+        )
+    return {"galleries": galleries}
+
+
+def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np.ndarray, " q"]]]:
+    """(title, positions in `table`) of `count` queries: half the worst, a quarter median ones, a quarter
+    random ones.
+
+    Worst first: ascending average precision, then the later first right match, then the row id. The random
+    ones depend on the row ids only, so all methods of a data set show the same. Lone queries are excluded.
+    """
+    scored = np.flatnonzero(table["relevant"].to_numpy() > 0)
+    ap = table[measure_of(table)].to_numpy(zero_copy_only=False)[scored]
+    first = np.zeros(len(scored))
+    if "first_positive" in table.column_names:
+        column = table["first_positive"].to_numpy(zero_copy_only=False)
+        first = np.nan_to_num(column.astype(float)[scored], nan=np.inf)
+    rows = table["row_id"].to_numpy()[scored]
+    order = scored[np.lexsort((rows, -first, ap))]
+    quarter = count // 4
+    worst = order[: count - 2 * quarter]
+    middle = max(len(worst), (len(order) - quarter) // 2)
+    median = order[middle : middle + quarter]
+    chosen = {*worst.tolist(), *median.tolist()}
+    by_row = scored[np.argsort(rows)]
+    permuted = np.random.default_rng(seed).permutation(by_row).tolist()
+    random = [position for position in permuted if position not in chosen][:quarter]
+    groups = [
+        ("Worst queries", worst),
+        ("Median queries", median),
+        ("Random queries", np.array(random, dtype=np.int64)),
+    ]
+    return [(title, positions) for title, positions in groups if len(positions)]
+
+
+def groups_of(shards: Shards, queries: pa.Table, neighbours: pa.Table, count: int, matches: int, thumbnail: Thumbnail) -> list[Group]:
+    """The chosen queries of one run, each with its `matches` nearest test images that are right or wrong."""
+    row_ids, judge, measure = queries["row_id"].to_numpy(), judge_of(shards), measure_of(queries)
+    labels = labels_of(shards.class_names)
+    position_of = {int(row): position for position, row in enumerate(neighbours["row_id"].to_numpy())}
+
+    def picture(row: int, right: bool | None = None, similarity: float | None = None) -> Picture:
+        label = shards.labels[row]
+        return Picture(
+            row,
+            thumbnail(row),
+            shards.class_names[label],
+            labels[label],
+            shards.sources[row],
+            right,
+            similarity,
+        )
+
+    def query(position: int) -> Query:
+        row = int(row_ids[position])
+        nearest, similarities = (neighbours[name][position_of[row]].as_py() for name in ("neighbours", "similarities"))
+        judged = [
+            picture(match, right, similarity)
+            for match, similarity in zip(nearest, similarities, strict=True)
+            if (right := judge(row, match)) is not None
+        ]
+        has_first = "first_positive" in queries.column_names
+        return Query(
+            picture=picture(row),
+            matches=tuple(judged[:matches]),
+            score=queries[measure][position].as_py(),
+            measure=MEASURES[measure],
+            relevant=queries["relevant"][position].as_py(),
+            first_positive=queries["first_positive"][position].as_py() if has_first else None,
+        )
+
+    return [Group(title, tuple(query(int(position)) for position in positions)) for title, positions in choose(queries, count)]
+
+
+def measure_of(queries: pa.Table) -> str:
+    """The column by which queries are sorted."""
+    return next(name for name in MEASURES if name in queries.column_names)
+
+
+def judge_of(shards: Shards) -> Judge:
+    """A match is right if it has the class of the query.
+
+    With the ground truth of a landmark set, a match is right if it is easy or hard, and ignored if it is
+    junk.
+    """
+    path = shards.directory / "ground_truth.parquet"
+    if not path.is_file():
+        return lambda query, match: bool(shards.labels[match] == shards.labels[query])
+    truth = {row["query"]: row for row in pq.read_table(path).to_pylist()}
+    junk = {query: frozenset(row["junk"]) for query, row in truth.items()}
+    right = {query: frozenset(row["easy"]) | frozenset(row["hard"]) for query, row in truth.items()}
+    return lambda query, match: None if match in junk[query] else match in right[query]

@@ -1,0 +1,41 @@
+"""Gradient noise of the methods whose recipe names a loss term in training.gradient_noise."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.figures import gradient_noise as figures
+from pipeline.report.inputs import HistoryRow
+from pipeline.report.words import number
+
+NOISE = ("gradient_covariance", "direction_covariance")  # columns of a history
+_TITLES = dict(zip(NOISE, ("Covariance of gradients", "Covariance of gradient directions"), strict=True))
+
+
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    """None if no method measures it."""
+    measured = {method: histories for method, histories in dataset.histories.items() if NOISE[0] in histories[0][0]}
+    if not measured:
+        return None
+    rows = []
+    for method in (method for method in dataset.methods if method.name in measured):
+        recipe, histories = dataset.runs(method.name)[0].recipe["recipe"], measured[method.name]
+        means = [sum(over_training(history, name) for history in histories) / len(histories) for name in NOISE]
+        term = recipe["training"]["gradient_noise"].replace("_", " ")
+        rows.append({"method": method, "term": term, "cells": [number(mean) for mean in means]})
+    charts = [
+        Markup(figures.gradient_noise(measured, dataset.positions, title, name, f"{dataset.anchor}-noise-{place}"))
+        for place, (name, title) in enumerate(_TITLES.items())
+    ]
+    return {"rows": rows, "figures": charts, "titles": list(_TITLES.values())}
+
+
+def over_training(history: Sequence[HistoryRow], name: str) -> float:
+    """The mean over all iterations of a column whose rows contain the mean since the previous row (IRT fig.
+    4).
+    """
+    previous: list[HistoryRow] = [{"iteration": 0.0}, *history[:-1]]
+    steps = [row["iteration"] - before["iteration"] for before, row in zip(previous, history, strict=True)]
+    return sum(row[name] * count for row, count in zip(history, steps, strict=True)) / sum(steps)

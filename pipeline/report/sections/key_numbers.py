@@ -1,0 +1,49 @@
+"""Tiles of the size of the test, the highest numbers and the network before training; the networks in a line
+each.
+"""
+
+from typing import Any
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.networks import is_pretrained, networks
+from pipeline.report.summary import Best, Summary, best_method
+from pipeline.report.words import counted, interval, name_of, percent
+
+
+def content(dataset: DataSet) -> dict[str, Any]:
+    return {
+        "tiles": tiles(dataset, dataset.summary, dataset.best),
+        "networks": networks(dataset.inputs, dataset.name),
+    }
+
+
+def tiles(dataset: DataSet, summary: Summary, best: Best | None) -> list[dict[str, str]]:
+    """Label, number, unit and a line below, of each tile."""
+    test = dataset.shards.manifest["counts"]["test"]
+    images = counted(test["images"], "test image")
+    result = [{"label": "Unseen classes", "figure": f"{test['classes']:,}", "unit": "", "under": images}]
+    if best is None:
+        return result
+    for highest in (best, best_method(summary, "recall_at_1")):
+        if highest is not None:
+            under = ", ".join(filter(None, (highest.method, interval(highest.value))))
+            result.append(
+                {
+                    "label": f"Highest {name_of(highest.metric)}",
+                    "figure": percent(highest.value.value),
+                    "unit": "%",
+                    "under": under,
+                }
+            )
+    untrained = summary.of(best.method, best.metric, "untrained")
+    if untrained is not None:
+        is_tuned = is_pretrained(dataset.runs(best.method)[0])
+        result.append(
+            {
+                "label": f"{name_of(best.metric)} before {'fine-tuning' if is_tuned else 'training'}",
+                "figure": percent(untrained.value),
+                "unit": "%",
+                "under": f"{best.method}, {'pretrained' if is_tuned else 'random'} weights",
+            }
+        )
+    return result

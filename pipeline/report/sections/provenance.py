@@ -1,0 +1,92 @@
+"""Hashes of the files behind each number, the resolved recipes, the protocol of the evaluation."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from contextlib import suppress
+from typing import Any
+
+from pipeline.report.dataset import DataSet, MethodStyle
+from pipeline.report.inputs import Inputs, RunResults
+from pipeline.report.recipes import changes_of, flat, text
+from pipeline.runtime.digest import sha256_of
+
+COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
+LIBRARIES = (
+    "unseen", "torch", "timm", "ray", "faiss-cpu", "faiss-gpu", "numpy", "scipy", "pyarrow",
+    "opencv-python-headless", "simplejpeg", "pillow", "matplotlib",
+)  # fmt: skip
+
+
+def content(dataset: DataSet) -> dict[str, Any]:
+    hashes = [(run, hashes_of(dataset.inputs, run)) for run in dataset.runs()]
+    columns = [name for name in hashes[0][1] if name in COLUMNS]
+    first = {run.method: (run, digests) for run, digests in reversed(hashes)}  # the first seed of each method
+    return {
+        "columns": columns,
+        "rows": [
+            {
+                "name": f"{run.method}, seed {run.seed}" if dataset.seeds > 1 else run.method,
+                "digests": [digests[name] for name in columns],
+            }
+            for run, digests in hashes
+        ],
+        "protocols": len({digests["protocol"] for _, digests in hashes}),
+        "recipes": [_recipe(dataset, method, *first[method.name]) for method in dataset.methods],
+        "protocol": [(key.replace("_", " "), text(value)) for key, value in dataset.runs()[0].protocol.items()],
+    }
+
+
+def _recipe(dataset: DataSet, method: MethodStyle, run: RunResults, digests: dict[str, str]) -> dict[str, Any]:
+    settings = flat(run.recipe.get("recipe", run.recipe))
+    half = (len(settings) + 1) // 2
+    backbone = dict(settings).get("backbone.name", "")
+    iterations = dict(settings).get("training.iterations", "")
+    notes = [f"like {method.like}"] if method.like else []
+    if backbone and iterations:
+        notes.append(f"{backbone}, {iterations} iterations")
+    changes = changes_of(dataset.inputs, dataset.name, method.name) or []
+    return {
+        "method": method,
+        "note": ", ".join(notes),
+        "changes": [(key, f"{value} ({method.like}: {other})") for key, value, other in changes],
+        "left": settings[:half],
+        "right": settings[half:],
+        "hashes": list(digests.items()),
+    }
+
+
+def hashes_of(inputs: Inputs, run: RunResults) -> dict[str, str]:
+    """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their
+    dependence.
+    """
+    files: dict[str, str] = next((entry["files"] for entry in inputs.analysis if _is_selected(entry["row"], run)), {})
+    return {
+        "shards": inputs.shards[run.dataset].fingerprint,
+        "recipe": sha256_of_value(run.recipe),
+        "weights": sha256_of(run.weights["weights"]),
+        "last weights": sha256_of(run.weights["last"]),
+        **{f"{name} embeddings": digest for name, digest in files.items()},
+        "protocol": str(run.metrics["protocol"]),
+    }
+
+
+def _is_selected(row: dict[str, Any], run: RunResults) -> bool:
+    """Whether an analysis row describes the selected network of the run."""
+    key = row["dataset"], row["method"], row["seed"], row["network"]
+    return key == (run.dataset, run.method, run.seed, "selected")
+
+
+def sha256_of_value(value: Any) -> str:
+    """Of its canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """The installed versions of Python and LIBRARIES. One of the two builds of FAISS is installed."""
+    installed = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed

@@ -1,0 +1,80 @@
+"""Metrics of every method and network on the test classes with intervals, as tables and charts."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.figures import results as figures
+from pipeline.report.inputs import RunResults
+from pipeline.report.networks import before, few_validation_classes
+from pipeline.report.summary import CLASS_MEAN, NETWORKS, Summary, best_method
+from pipeline.report.words import interval, name_of, percent
+
+_SEARCH_RECALL = "approximate_search_recall_at_"
+_EQUAL = {  # metrics that equal another one
+    "precision_at_1": "recall_at_1",
+    f"{CLASS_MEAN}precision_at_1": f"{CLASS_MEAN}recall_at_1",
+}
+
+
+def content(dataset: DataSet) -> dict[str, Any]:
+    summary, first = dataset.summary, dataset.runs()[0]
+    metrics = metrics_over_queries(summary)
+    class_means = [name for name in _different(summary) if name.startswith(CLASS_MEAN)]
+    charted = [name for name in dict.fromkeys(("recall_at_1", summary.headline)) if name in metrics] or metrics[:1]
+    return {
+        "table_over_queries": table_of(dataset, metrics),
+        "table_over_classes": table_of(dataset, class_means),
+        "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
+        "over": "queries" if dataset.is_landmarks else "test classes",
+        "few": few_validation_classes(dataset.inputs, dataset.name),
+        "forests": [Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted],
+    }
+
+
+def metrics_over_queries(summary: Summary) -> list[str]:
+    """The metrics of the first table: means over queries."""
+    return [name for name in _different(summary) if not name.startswith(CLASS_MEAN)]
+
+
+def _different(summary: Summary) -> list[str]:
+    return [name for name in summary.metrics if _EQUAL.get(name) not in summary.metrics]
+
+
+def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
+    """Each method's selected network, then its other networks. A value is bold if it is best and clear."""
+    summary = dataset.summary
+    best = {name: best_method(summary, name) for name in metrics}
+    rows = []
+    for method in dataset.methods:
+        for network in NETWORKS:
+            if all(summary.of(method.name, name, network) is None for name in metrics):
+                continue
+            cells = []
+            for name in metrics:
+                value, highest = summary.of(method.name, name, network), best[name]
+                is_best = highest is not None and highest.clear and highest.method == method.name
+                cells.append(
+                    {
+                        "metric": name,
+                        "value": percent(value.value) if value else "–",
+                        "interval": interval(value) if value else "",
+                        "deviation": percent(value.deviation) if value and value.deviation is not None else "",
+                        "best": network == "selected" and is_best and len(dataset.methods) > 1,
+                    }
+                )
+            runs = dataset.runs(method.name)
+            label = before(runs[0]) if network == "untrained" else name_of(network)
+            recall = search_recall(runs) if network == "approximate" else ""
+            rows.append({"method": method, "network": network, "label": label, "recall": recall, "cells": cells})
+    return {"metrics": [name_of(name.removeprefix(CLASS_MEAN)) for name in metrics], "rows": rows}
+
+
+def search_recall(runs: Sequence[RunResults]) -> str:
+    """The share of the exact nearest images that the approximate index finds, as a mean over `runs`."""
+    shares = {int(key.rpartition("_")[2]): fmean(run.metrics[key] for run in runs) for key in runs[0].metrics if key.startswith(_SEARCH_RECALL)}
+    k = max(shares)
+    return f"finds {percent(shares[k])}% of the exact {k} nearest"

@@ -1,0 +1,168 @@
+"""The connection to Ray: absent, foreign, small and busy clusters get one message; a private one leaves nothing behind however it ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.cluster.connection import Cluster, connection
+from pipeline.cluster.private import private_cluster
+from pipeline.runtime.errors import UserError
+from tests.conftest import CLUSTER_CPUS
+
+HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
+
+
+def test_an_absent_cluster_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=f"RAY_ADDRESS is {address}, but no Ray cluster answers there") as caught, connection(1):
+        pass
+    assert "unset it to run on this machine alone" in caught.value.remedy
+    assert time.monotonic() - start < 5
+
+
+def test_a_server_that_is_no_cluster_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connected, _ = server.accept()
+            with connected:
+                connected.recv(1024)
+                connected.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(UserError, match="no Ray cluster answers there"), connection(1):
+            pass
+        thread.join()
+
+
+@pytest.mark.parametrize(("address", "message"), [("cluster", "no address"), ("ray://head:10001", "client protocol")])
+def test_an_address_that_cannot_be_joined_is_named(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=message), connection(1):
+        pass
+
+
+def test_gpus_are_taken_where_there_are_enough_and_refused_where_not() -> None:
+    assert HERE.claim(2, 4, "auto") == {"CPU": 1.0}
+    assert HERE.claim(2, 4, "no") == {"CPU": 1.0}
+    with pytest.raises(UserError, match="1 worker on GPUs need 1, but this machine has none"):
+        HERE.claim(1, 1, "yes")
+    one = Cluster(private=True, name="this machine", cpus=2, gpus=1)
+    assert one.claim(1, 1, "auto") == {"CPU": 1.0, "GPU": 1.0}
+    assert one.claim(2, 1, "no") == {"CPU": 1.0}
+    with pytest.raises(UserError, match="2 workers on GPUs need 2, but this machine has 1"):
+        one.claim(2, 1, "auto")
+
+
+PRIVATE = """
+    import os, time
+    from pipeline.runtime.stage import die_with_parent
+    from pipeline.cluster.connection import connection
+    die_with_parent()
+    home = set(os.environ)
+    with connection(1, gpu=False) as cluster:
+        import ray
+        @ray.remote
+        class Worker:
+            def token(self):
+                return os.environ["RAY_AUTH_TOKEN"]
+        worker = Worker.remote()
+        assert len(ray.get(worker.token.remote())) == 64
+        print("up", flush=True)
+        {then}
+    assert set(os.environ) == home
+    print("down", flush=True)
+"""
+
+
+def script(text: str, **environment: str) -> subprocess.Popen[str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text)], env=clean | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """An empty directory with a path that leaves room for those of Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def test_a_temporary_directory_that_is_too_long_for_sockets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a-rather-long-name-of-a-directory"))
+    with pytest.raises(UserError, match="may not exceed 107 characters"), private_cluster(1, False, 80 * 2**20):
+        pass
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("end", ["by itself", signal.SIGTERM, signal.SIGKILL])
+def test_a_private_cluster_leaves_nothing_behind(end: str | signal.Signals, tmp_path: Path, short: Path) -> None:
+    then = "pass" if end == "by itself" else "time.sleep(100)"
+    process = script(PRIVATE.format(then=then), RAY_TMPDIR=str(short), HOME=str(tmp_path))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n", process.communicate()[0]
+    started = psutil.Process(process.pid).children(recursive=True)
+    if isinstance(end, signal.Signals):
+        assert len(started) >= 5
+        process.send_signal(end)
+    output, _ = process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=15)
+    assert alive == []
+    assert not (tmp_path / ".ray").exists(), "no token in the home directory"
+    if end != signal.SIGKILL:
+        assert list(short.iterdir()) == []
+    if end == "by itself":
+        assert output == "down\n", "Ray itself says nothing"
+        assert process.returncode == 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_small_or_busy_cluster_is_named(
+    ray_cluster: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"the cluster at {ray_cluster}"
+
+    class Holder:  # an actor that holds resources
+        def ready(self) -> bool:
+            return True
+
+    with connection(1, gpu=False) as cluster:
+        import ray
+
+        assert (cluster.private, cluster.name, cluster.cpus, cluster.gpus) == (False, name, CLUSTER_CPUS, 0)
+        holder = ray.remote(num_cpus=CLUSTER_CPUS - 1)(Holder).remote()
+        ray.get(holder.ready.remote())
+        assert cluster.claim(1, 1, "auto") == {"CPU": 1.0}
+        for workers, cpus in ((CLUSTER_CPUS + 1, 1), (1, CLUSTER_CPUS + 1)):
+            required = rf"{workers} x \({cpus} CPU\) are required, but {name} has {CLUSTER_CPUS} CPU and"
+            with pytest.raises(UserError, match=required):
+                cluster.claim(workers, cpus, "no")
+        monkeypatch.setenv("UNSEEN_RAY_WAIT", "2")
+        with pytest.raises(UserError, match="did not free them within 2 s"):
+            cluster.claim(2, 1, "no")
+        assert f"waiting for 2 x (1 CPU) on {name}" in capsys.readouterr().err
+        ray.kill(holder)
+        assert cluster.claim(2, 1, "no") == {"CPU": 1.0}

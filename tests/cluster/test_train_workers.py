@@ -1,0 +1,128 @@
+"""What ends a run of workers, and the way back to Ray's own trainer where its internals differ."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError
+from ray.train import ControllerError, WorkerGroupError
+from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
+
+from pipeline.cluster import lean_trainer, train_workers
+from pipeline.cluster.connection import Cluster
+from pipeline.runtime.errors import UserError
+from tests.training.jobs import job, recipe
+
+HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
+DAMAGED = UserError("Row 3 is damaged.", "Ingest again.")
+
+
+def ended(failures: list[Exception], of: int, deaths: int = 1) -> None:
+    error = WorkerGroupError("a worker failed", dict(enumerate(failures)))
+    train_workers.raise_unless_dead(error, "a/b/0", of, deaths)
+
+
+def test_a_dead_worker_is_started_again_twice() -> None:
+    ended([ActorDiedError()], of=1)
+    ended([RuntimeError("Connection closed by peer"), ActorDiedError()], of=2, deaths=2)
+    with pytest.raises(UserError, match=r"worker of the training of a/b/0 died 3 times: a worker failed"):
+        ended([ActorDiedError()], of=1, deaths=3)
+
+
+def test_an_error_of_the_loop_ends_the_run() -> None:
+    with pytest.raises(UserError, match="Row 3"):
+        ended([RuntimeError("Connection closed by peer"), DAMAGED], of=2)
+    with pytest.raises(WorkerGroupError):
+        ended([RuntimeError("a defect")], of=1)
+    with pytest.raises(WorkerGroupError):
+        ended([ValueError("a defect"), ActorDiedError()], of=2)
+
+
+@pytest.fixture
+def without_module() -> Any:
+    """Imports pipeline.cluster.lean_trainer anew in the test."""
+    name = "pipeline.cluster.lean_trainer"
+    before = sys.modules.pop(name, None)
+    yield
+    sys.modules[name] = before or lean_trainer
+
+
+def test_the_lean_trainer_is_for_private_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_workers.trainer_class(private=True) is lean_trainer.LeanTrainer
+    assert train_workers.trainer_class(private=False) is TorchTrainer
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("without_module")
+def test_a_missing_internal_module_gives_rays_trainer_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray.train.v2._internal.callbacks", None)
+    assert train_workers.trainer_class(private=True) is TorchTrainer
+    assert capsys.readouterr().err.count("warning: the fast start of workers fails with Ray") == 1
+
+
+@pytest.mark.usefixtures("without_module")
+def test_a_missing_internal_attribute_gives_rays_trainer_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delattr(ScalingPolicy, "_maybe_send_resource_request")
+    assert train_workers.trainer_class(private=True) is TorchTrainer
+    errors = capsys.readouterr().err
+    assert errors.count("warning:") == 1
+    assert "_maybe_send_resource_request" in errors
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs of Ray's trainer, which returns at once."""
+    names: list[str] = []
+
+    def fit(trainer: TorchTrainer) -> Any:
+        names.append(trainer.run_config.name)
+        return SimpleNamespace(return_value={"result": {}})
+
+    monkeypatch.setattr(TorchTrainer, "fit", fit)
+    return names
+
+
+@pytest.mark.parametrize("error", [TypeError("no such argument"), ControllerError(TypeError("likewise"))])
+def test_internals_that_fail_in_the_run_give_rays_trainer_and_one_warning(
+    error: Exception,
+    fits: list[str],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(trainer: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fail)
+    assert train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE) == {"result": {}}
+    assert fits == ["run-1"]
+    assert capsys.readouterr().err.count("warning:") == 1
+
+
+def test_workers_that_ray_cannot_start_are_a_plain_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(trainer: Any) -> Any:
+        raise ControllerError(TimeoutError("no worker after 60 s"))
+
+    monkeypatch.setattr(TorchTrainer, "fit", fail)
+    shared = Cluster(private=False, name="the cluster", cpus=2, gpus=0)
+    monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
+    with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
+        train_workers.fit(job(root, recipe("baseline")), 2, "no", shared)
+
+
+def test_ctrl_c_is_not_success(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(trainer: Any) -> Any:
+        sys.exit(0)  # as the handler does that Ray's trainer installs
+
+    monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE)

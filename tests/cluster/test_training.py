@@ -1,0 +1,201 @@
+"""Trainings in this process and under Ray Train: same numbers, same bytes after a kill, same errors."""
+
+import csv
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.cluster import training
+from pipeline.cluster.training import run_training
+from pipeline.config import TrainSettings
+from pipeline.runtime.errors import UserError
+from pipeline.training.job import Job
+from pipeline.training.loop import train
+from tests.training.jobs import job, recipe
+
+CPU = torch.device("cpu")
+ONE, TWO = TrainSettings(workers=1, gpu="no"), TrainSettings(workers=2, gpu="no")
+
+
+def elsewhere(job: Job, directory: Path) -> Job:
+    """The same training with other outs."""
+    assert job.outputs is not None
+    outputs = replace(
+        job.outputs,
+        model=directory / "model",
+        history=directory / "history.csv",
+        log=directory / "log.json",
+    )
+    return replace(job, outputs=outputs)
+
+
+def results(job: Job) -> dict[str, bytes]:
+    """The bytes of the weights and of the history."""
+    assert job.outputs is not None
+    paths = [*job.outputs.model.iterdir(), job.outputs.history]
+    return {"history" if path.suffix == ".csv" else path.name: path.read_bytes() for path in paths}
+
+
+def log_of(job: Job) -> dict[str, Any]:
+    assert job.outputs is not None
+    return dict(json.loads(job.outputs.log.read_text()))
+
+
+def losses(job: Job) -> list[float]:
+    assert job.outputs is not None
+    with open(job.outputs.history, newline="", encoding="utf-8") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_before_ray_starts(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(training, "connection")
+    with pytest.raises(UserError, match="5 workers cannot share a batch of 12 images"):
+        run_training(job(root, recipe("baseline")), TrainSettings(workers=5))
+
+
+@pytest.mark.slow
+def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(training, "connection")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    here = job(root, recipe("baseline"))
+    threads = torch.get_num_threads()
+    row = run_training(here, ONE)
+    assert row["iteration"] == 12
+    assert torch.get_num_threads() == threads
+    alone = elsewhere(here, tmp_path / "alone")
+    train(alone, 0, 1, CPU)
+    assert results(here) == results(alone)
+    assert log_of(here)["train_seconds"] > 0
+    assert "ray_seconds" not in log_of(here)
+
+
+def test_one_worker_imports_no_ray() -> None:
+    code = "import sys, pipeline.cluster.training, pipeline.training.loop; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_what_the_loop_raises_in_this_process_is_raised_as_it_is(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+
+    def loop(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
+        assert (rank, world, device) == (0, 1, CPU)
+        raise UserError("Row 3 is damaged.", "Ingest again.")
+
+    with pytest.raises(UserError) as caught:
+        run_training(job(root, recipe("baseline")), ONE, loop)
+    assert (caught.value.what, caught.value.remedy) == ("Row 3 is damaged.", "Ingest again.")
+
+
+def test_a_gpu_that_is_required_and_missing_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match=r"train.gpu is yes, and torch .* finds no GPU"):
+        run_training(job(root, recipe("baseline")), TrainSettings(gpu="yes"))
+
+
+def _train_and_die(job: Job) -> None:
+    """Trains in this process, which kills itself right after its first checkpoint."""
+    from pipeline.training import checkpoint
+
+    save = checkpoint.save
+
+    def save_and_die(*arguments: Any) -> None:
+        save(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    checkpoint.save = save_and_die
+    run_training(job, ONE)
+
+
+@pytest.mark.slow
+def test_a_killed_stage_resumes_to_the_same_bytes(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    killed = job(root, recipe("baseline", training={"validate_every": 12}))
+    process = multiprocessing.get_context("forkserver").Process(target=_train_and_die, args=(killed,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    run_training(killed, ONE)
+    assert "resuming at step 2 from" in capsys.readouterr().err
+    assert log_of(killed)["resumed_at"] == [2]
+    whole = elsewhere(killed, tmp_path / "whole")
+    train(whole, 0, 1, CPU)
+    assert results(killed) == results(whole)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    shared = job(root, recipe("baseline"))
+    mark = tmp_path / "killed"
+
+    def loop(job: Job, rank: int, world: int, device: torch.device) -> Any:
+        if not mark.exists():
+            torch.distributed.barrier()
+            if rank == 1:
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            torch.distributed.barrier()  # rank 0 waits for one that is dead
+        from pipeline.training.loop import train
+
+        return train(job, rank, world, device)
+
+    row = run_training(shared, TWO, loop)
+    errors = capsys.readouterr().err
+    assert errors.startswith("train tiny/baseline/0: starting Ray and 2 workers ...\n")
+    assert mark.exists()
+    assert errors.count("train tiny/baseline/0: 144/144 images") == 1
+    assert "warning" not in errors, "the internals of Ray Train are those that LeanTrainer overrides"
+    alone = elsewhere(shared, tmp_path / "alone")
+    train(alone, 0, 1, CPU)
+    assert losses(shared) == pytest.approx(losses(alone), rel=1e-5)
+    assert row["iteration"] == 12
+    log = log_of(shared)
+    assert log["workers"] == 2
+    assert set(log["ray_seconds"]) == {"connect", "start", "return", "shutdown"}
+    assert all(seconds >= 0 for seconds in log["ray_seconds"].values())
+    assert log["train_seconds"] > 0
+    assert not list((root / "data/state/ray").iterdir())
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_error_of_one_worker_of_two_reaches_the_stage_as_it_is(root: Path) -> None:
+    def loop(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
+        if rank == 1:
+            raise UserError("Row 3 is damaged.", "Ingest again.")
+        torch.distributed.barrier()  # rank 0 waits for one that will not come
+        return {}
+
+    with pytest.raises(UserError) as caught:
+        run_training(job(root, recipe("baseline")), TWO, loop)
+    assert (caught.value.what, caught.value.remedy) == ("Row 3 is damaged.", "Ingest again.")
+    assert not list((root / "data/state/ray").iterdir())

@@ -1,0 +1,79 @@
+"""Files as contracts in the real graph: which stages a change reruns, variants and names with hyphens, other revisions."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from tests.graph.conftest import Project
+
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
+
+
+def stages_run(output: str) -> set[str]:
+    return {line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")}
+
+
+def would_run(project: Project) -> set[str]:
+    """The stages that `dvc repro` would rerun first, once stage `resolve` has read the changes."""
+    project.run("dvc repro -q resolve")
+    return set(json.loads(project.run("dvc status --json").splitlines()[-1]))
+
+
+def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project) -> None:
+    if (project.path / "dvc.lock").exists():
+        project.restore()
+    for label in range(16):
+        for image in range(6):
+            path = project.home / f"birds/class-{label:02d}/{image}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (48 + label, 40 + image), (15 * label, 255 - 15 * label, 40 * image)).save(path, quality=95)
+    own = (project.path / "params.yaml").read_text(encoding="utf-8")
+    output = project.run(
+        f"dvc exp run -S '++datasets.my-birds.source={{kind: folder, path: {project.home}/birds}}' "
+        "-S '++datasets.my-birds.recipe.backbone={name: test_resnet, pretrained: false, batch_norm: batch}' "
+        "-S '++datasets.my-birds.recipe.input={size: 32, resize: 36}' "
+        "-S '++datasets.my-birds.recipe.batch={classes: 4, images_per_class: 3}' "
+        "-S '++datasets.my-birds.recipe.training={iterations: 4, validate_every: 2, patience: null}' "
+        "-S '++datasets.my-birds.methods.gsp.pooling={prototypes: 8, initialization_memory: 24}' "
+        "-S '++methods.gsp-soft={like: gsp, pooling: {epsilon: 1.0}}' "
+        "-S 'run.datasets=[my-birds]' -S 'run.methods=[gsp, gsp-soft]'"
+    )
+    cells = {f"{stage}@my-birds-{method}-0" for stage in ("train", "export", "evaluate") for method in ("gsp", "gsp-soft")}
+    assert stages_run(output) == {"resolve", "ingest@my-birds", *cells, "sweep@my-birds-gsp", "analyze", "report"}
+    recipes = [
+        json.loads((project.path / f"data/models/my-birds/{method}/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
+        for method in ("gsp", "gsp-soft")
+    ]
+    assert [recipe["pooling"]["epsilon"] for recipe in recipes] == [5.0, 1.0]
+    assert recipes[1]["pooling"]["prototypes"] == 8, "the variant inherits the user's change of gsp"
+    page = (project.path / "data/report/index.html").read_text(encoding="utf-8")
+    assert "gsp-soft" in page
+    assert (project.path / "data/sweep/my-birds/gsp/skipped.json").is_file(), "the search of params.yaml names `parts` alone"
+    assert (project.path / "params.yaml").read_text(encoding="utf-8") != own
+    project.run("git add -A && git commit -q -m birds")
+
+    def edit(name: str, old: str, new: str) -> set[str]:
+        file = project.path / name
+        text = file.read_text(encoding="utf-8")
+        assert old in text, name
+        file.write_text(text.replace(old, new, 1), encoding="utf-8")
+        changed = would_run(project)
+        file.write_text(text, encoding="utf-8")
+        return changed
+
+    assert would_run(project) == set()
+    assert edit("pipeline/losses/multi_similarity.py", '"""', '"""Other words. ') == set()
+    assert edit("pipeline/config/stages.py", '"""Block `report`."""', '"""Other words."""') == set()
+    assert edit("pipeline/training/optimizer.py", "\n\n\n", "\n\n\nUNUSED = 1\n\n\n") >= {
+        "train@my-birds-gsp-0",
+        "train@my-birds-gsp-soft-0",
+    }
+    assert edit("params.yaml", "\n      epsilon: 1.0", "\n      epsilon: 2.0") == {"train@my-birds-gsp-soft-0"}
+    assert edit("params.yaml", "loader_threads: 2", "loader_threads: 1") == set()
+
+    project.run("sed -i 's/^      epsilon: 1.0/      epsilon: 2.0/' params.yaml")
+    difference = project.run("python -m unseen recipe my-birds gsp-soft --diff HEAD")
+    assert difference.splitlines() == ["pooling.epsilon: 1.0 -> 2.0"]
+    assert "There is no git revision nowhere" in project.refused("python -m unseen recipe my-birds gsp-soft --diff nowhere")
+    project.restore()

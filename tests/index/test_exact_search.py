@@ -1,0 +1,238 @@
+"""Search against the definition: ties, duplicates, self by id, cuts inside runs of equal similarities,
+gallery order, block sizes."""
+
+import faiss
+import numpy as np
+import pytest
+
+from pipeline.index import exact
+from pipeline.index.exact import exact_search, search_blocks
+from pipeline.runtime.errors import UserError
+from tests.oracles import retrieval as oracle
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def gaussian(rows: int, dim: int, seed: int = 0) -> np.ndarray:
+    return unit(np.random.default_rng(seed).standard_normal((rows, dim)))
+
+
+def signs(rows: int, bits: int, seed: int = 0) -> np.ndarray:
+    return unit(np.sign(np.random.default_rng(seed).standard_normal((rows, bits))))
+
+
+def repeated(rows: int, dim: int, distinct: int, seed: int = 0) -> np.ndarray:
+    return gaussian(distinct, dim, seed)[np.random.default_rng(seed + 1).integers(distinct, size=rows)]
+
+
+def nearly_equal(rows: int, dim: int, spread: float, seed: int = 0) -> np.ndarray:
+    return unit(gaussian(1, dim, seed) + spread * np.random.default_rng(seed).standard_normal((rows, dim)))
+
+
+def slow(queries: np.ndarray, query_ids: np.ndarray, gallery: np.ndarray, gallery_ids: np.ndarray, k: int) -> tuple[list, list]:
+    ids, similarities = [], []
+    for query, identity in zip(queries.tolist(), query_ids.tolist(), strict=True):
+        found = oracle.ranking(query, identity, gallery.tolist(), gallery_ids.tolist())[:k]
+        pad = k - len(found)
+        ids.append([row[1] for row in found] + [-1] * pad)
+        similarities.append([row[0] for row in found] + [-np.inf] * pad)
+    return ids, similarities
+
+
+GALLERIES = {
+    "gaussian": gaussian(60, 12),
+    "signs": signs(60, 4),
+    "long signs": signs(60, 37),
+    "repeated": repeated(60, 7, 9),
+    "one point": repeated(60, 5, 1),
+    "nearly one point": nearly_equal(60, 16, 1e-7),
+    "one dimension": np.where(np.arange(60)[:, None] % 3, 1, -1).astype(np.float32),
+    "zeros among them": gaussian(60, 6) * (np.arange(60)[:, None] % 4 > 0).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("k", [1, 3, 20, 59, 70])
+@pytest.mark.parametrize("name", GALLERIES)
+def test_is_the_definition(name: str, k: int) -> None:
+    gallery = GALLERIES[name]
+    ids = np.random.default_rng(5).permutation(1000)[: len(gallery)].astype(np.int64)
+    found, similarities = exact_search(gallery, ids, gallery, ids, k)
+    expected, expected_similarities = slow(gallery, ids, gallery, ids, k)
+    assert found.tolist() == expected
+    assert similarities.tolist() == expected_similarities
+
+
+def brute_force(x: np.ndarray, k: int) -> np.ndarray:
+    """Exact ranking of integer vectors: integer products, ties by position."""
+    products = x.astype(np.int64) @ x.astype(np.int64).T
+    np.fill_diagonal(products, -x.shape[1] - 1)
+    return np.argsort(-products, axis=1, kind="stable")[:, :k]
+
+
+@pytest.mark.parametrize(("rows", "bits", "k"), [(2000, 8, 1), (2000, 8, 40), (1500, 16, 10), (1500, 128, 25)])
+def test_codes_tie_in_long_runs(rows: int, bits: int, k: int) -> None:
+    """Ties straddle the cut in most rows, among equal and among different codes; integers know the truth."""
+    codes = np.sign(np.random.default_rng(bits).standard_normal((rows, bits)))
+    ids = np.arange(rows)
+    found, _ = exact_search(unit(codes), ids, unit(codes), ids, k)
+    assert np.array_equal(found, brute_force(codes, k))
+
+
+def test_a_collapsed_gallery_is_ranked_by_id_and_quickly() -> None:
+    """Every query's ranking is all ids ascending but its own."""
+    rows, k = 6000, 12
+    gallery = np.repeat(gaussian(1, 64), rows, axis=0)
+    found, similarities = exact_search(gallery, np.arange(rows), gallery, np.arange(rows), k)
+    first = np.arange(k + 1)
+    assert all(found[q].tolist() == first[first != q][:k].tolist() for q in range(rows))
+    assert len(np.unique(similarities)) == 1
+
+
+def test_equal_rows_have_equal_similarities() -> None:
+    gallery = repeated(3000, 96, 800)
+    found, similarities = exact_search(gallery, np.arange(3000), gallery, np.arange(3000), 30)
+    for query in range(0, 3000, 7):
+        seen: dict[bytes, float] = {}
+        for identity, value in zip(found[query], similarities[query], strict=True):
+            assert seen.setdefault(gallery[identity].tobytes(), value) == value
+    tied = similarities[:, 1:] == similarities[:, :-1]
+    assert tied.any()
+    assert (found[:, 1:] > found[:, :-1])[tied].all()
+    assert (similarities[:, 1:] <= similarities[:, :-1]).all()
+
+
+def test_a_query_is_removed_by_id_wherever_its_copies_stand() -> None:
+    gallery = repeated(200, 8, 5)
+    ids = np.random.default_rng(0).permutation(200).astype(np.int64)
+    found, _ = exact_search(gallery, ids, gallery, ids, 60)
+    assert not (found == ids[:, None]).any()
+    assert all(len(set(row)) == 60 for row in found.tolist())
+
+
+def test_queries_of_another_id_space_keep_everything() -> None:
+    queries, gallery = gaussian(9, 6, 1), gaussian(30, 6, 2)
+    found, _ = exact_search(queries, np.arange(100, 109), gallery, np.arange(30), 30)
+    assert np.array_equal(np.sort(found, axis=1), np.tile(np.arange(30), (9, 1)))
+    some, _ = exact_search(queries, np.arange(20, 29), gallery, np.arange(30), 30)
+    assert all(-1 in row and identity not in row for identity, row in zip(range(20, 29), some.tolist(), strict=True))
+
+
+def test_gallery_order_changes_nothing() -> None:
+    for gallery in (gaussian(900, 20), signs(900, 8), repeated(900, 16, 60)):
+        ids = np.arange(900)
+        shuffled = np.random.default_rng(3).permutation(900)
+        one = exact_search(gallery[:100], ids[:100], gallery, ids, 15)
+        other = exact_search(gallery[:100], ids[:100], gallery[shuffled], ids[shuffled], 15)
+        assert np.array_equal(one[0], other[0])
+        assert np.array_equal(one[1], other[1])
+
+
+def test_block_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gallery, ids = signs(700, 10), np.arange(700)
+    one = exact_search(gallery, ids, gallery, ids, 9)
+    for block, cells, spare, wider in (
+        (7, 1 << 20, 4, 4),
+        (4096, 300, 4, 4),
+        (64, 1 << 12, 0, 2),
+        (1, 1, 1, 50),
+    ):
+        for name, value in (("BLOCK", block), ("CELLS", cells), ("SPARE", spare), ("WIDER", wider)):
+            monkeypatch.setattr(exact, name, value)
+        other = exact_search(gallery, ids, gallery, ids, 9)
+        assert np.array_equal(one[0], other[0])
+        assert np.array_equal(one[1], other[1])
+
+
+def test_rotation_changes_no_ranking_without_near_ties() -> None:
+    generator = np.random.default_rng(11)
+    gallery, ids = gaussian(500, 24, 4), np.arange(500)
+    turn, _ = np.linalg.qr(generator.standard_normal((24, 24)))
+    one, similarities = exact_search(gallery, ids, gallery, ids, 10)
+    other, turned = exact_search((gallery @ turn).astype(np.float32), ids, (gallery @ turn).astype(np.float32), ids, 10)
+    assert np.abs(similarities - turned).max() < 5e-7
+    apart = (np.diff(similarities, axis=1) < -2e-6).all(axis=1)
+    assert apart.mean() > 0.9
+    assert np.array_equal(one[apart, :9], other[apart, :9])
+
+
+def test_candidates_agree_with_plain_faiss_up_to_draws() -> None:
+    from faiss.contrib.evaluation import check_ref_knn_with_draws
+
+    gallery, queries = gaussian(1500, 32, 1), gaussian(200, 32, 2)
+    found, similarities = exact_search(queries, np.arange(5000, 5200), gallery, np.arange(1500), 10)
+    reference, positions = faiss.knn(queries, gallery, 10, metric=faiss.METRIC_INNER_PRODUCT)
+    check_ref_knn_with_draws(reference, positions, similarities, found)
+
+
+def test_blocks_come_in_query_order_and_hold_few_rows() -> None:
+    gallery, ids = gaussian(9000, 4), np.arange(9000)
+    blocks = list(search_blocks(gallery, ids, gallery, ids, 3))
+    assert len(blocks) == 3
+    assert np.array_equal(np.concatenate([block.queries for block in blocks]), ids)
+    wide = next(iter(search_blocks(gallery, ids, gallery, ids, 5000)))
+    assert wide.positions.size <= exact.CELLS
+
+
+def test_a_value_that_is_not_finite_is_refused() -> None:
+    gallery = gaussian(10, 4)
+    gallery[3, 2] = np.nan
+    with pytest.raises(UserError, match=r"query row id 103.*1 such rows"):
+        exact_search(gallery, np.arange(100, 110), gaussian(10, 4), np.arange(10), 2)
+    with pytest.raises(UserError, match="gallery row id 13"):
+        exact_search(gaussian(10, 4), np.arange(10), gallery, np.arange(10, 20), 2)
+
+
+def test_an_id_that_occurs_twice_is_refused() -> None:
+    with pytest.raises(UserError, match="Row id 4 occurs twice"):
+        exact_search(gaussian(3, 4), np.arange(3), gaussian(3, 4), np.array([4, 1, 4]), 2)
+
+
+def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU build that multiplied in TF32 would leave neighbours out unseen: its products are checked."""
+    honest = exact._faiss
+
+    def careless(gallery: np.ndarray) -> exact.Nearest:
+        nearest = honest(gallery)
+
+        def rounded(queries: np.ndarray, fetch: int) -> tuple[np.ndarray, np.ndarray]:
+            values, found = nearest(queries, fetch)
+            return values + np.float32(1e-3), found
+
+        return rounded
+
+    monkeypatch.setattr(exact, "_faiss", careless)
+    with pytest.raises(UserError, match=r"off by 1\.0e-03"):
+        exact_search(gaussian(100, 8), np.arange(100), gaussian(100, 8), np.arange(100), 2)
+
+
+def test_a_gallery_spread_over_several_devices_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAISS merges the results of its shards in its own order. Three CPU indexes stand for three GPUs."""
+
+    def spread(gallery: np.ndarray) -> exact.Nearest:
+        index = faiss.IndexShards(gallery.shape[1], False, True)  # type: ignore[call-arg]  # not in its stubs
+        for _ in range(3):
+            index.add_shard(faiss.IndexFlatIP(gallery.shape[1]))
+        index.add(gallery)
+        return index.search
+
+    ids = np.random.default_rng(3).permutation(1000)[:400]
+    for gallery in (gaussian(400, 10), signs(400, 6), repeated(400, 5, 1)):
+        expected = exact_search(gallery, ids, gallery, ids, 20)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "_faiss", spread)
+            actual = exact_search(gallery, ids, gallery, ids, 20)
+        assert np.array_equal(actual[0], expected[0])
+        assert np.array_equal(actual[1], expected[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(faiss.get_num_gpus() == 0, reason="this FAISS has no GPU")
+def test_gpu_and_cpu_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    gallery, ids = repeated(5000, 64, 3000), np.arange(5000)
+    on_gpu = exact_search(gallery, ids, gallery, ids, 20)
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 0)
+    on_cpu = exact_search(gallery, ids, gallery, ids, 20)
+    assert np.array_equal(on_gpu[0], on_cpu[0])
+    assert np.array_equal(on_gpu[1], on_cpu[1])

@@ -1,0 +1,21 @@
+"""docs/published.md is up to date."""
+
+from pathlib import Path
+
+from pipeline.published import papers
+from pipeline.published.document import markdown
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/published.md"
+
+
+def test_the_document_is_that_of_the_tables() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), "run `python -m pipeline.published.document > docs/published.md`"
+
+
+def test_every_table_is_whole_and_every_mark_explained() -> None:
+    text = markdown()
+    for section in text.split("\n### ")[1:]:
+        lines = [line for line in section.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in lines}) == 1, section[:60]
+        assert ("†" in section) <= ("\n- " in section), section[:60]
+    assert text.count("\n### ") == sum(len(paper.tables) for paper in papers())

@@ -1,0 +1,135 @@
+"""Figures: every series and name is drawn, in the colours of the page, with the same bytes each time."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from pipeline.analysis.spectrum import decay_modes
+from pipeline.report.figures.attributes import PROTOTYPES, attributes, transfer
+from pipeline.report.figures.gradient_noise import gradient_noise
+from pipeline.report.figures.results import forest
+from pipeline.report.figures.similarity import seen_and_unseen
+from pipeline.report.figures.spectrum import modes
+from pipeline.report.figures.svg import inline, panel, plain
+from pipeline.report.figures.sweeps import sweep
+from pipeline.report.figures.training import validation
+from pipeline.report.summary import Summary, Value
+
+POSITIONS = {"gsp": 0, "irt_r": 1}
+RUNS = {name: [decay_modes(np.geomspace(1, 0.01 * (place + 1), 12))] for name, place in POSITIONS.items()}
+
+
+def histogram(peak: int) -> dict[str, object]:
+    share = np.exp(-((np.arange(20) - peak) ** 2) / 8)
+    return {"share": (share / share.sum()).tolist(), "mean": peak / 10 - 0.95}
+
+
+CURVES = {
+    "edges": np.linspace(-1, 1, 21).tolist(),
+    "positive": histogram(15), "negative": histogram(9),
+    "train_positive": histogram(18), "train_negative": histogram(10),
+}  # fmt: skip
+SHARES = {"labels": [4, 5], "share": np.random.default_rng(0).dirichlet(np.ones(20), 2).tolist()}
+TRANSFER = {
+    "transfer_map_cosine": 0.41,
+    "transfer_map_cosine_std": 0.05,
+    "transfer_map_l2": 0.37,
+    "transfer_map_l2_std": 0.04,
+    "transfer_map_chance": 0.1,
+}
+MEANS = {
+    ("gsp", "selected"): TRANSFER,
+    ("gsp", "untrained"): TRANSFER | {"transfer_map_cosine": 0.12, "transfer_map_l2": None},
+    ("irt_r", "selected"): dict.fromkeys(TRANSFER), ("irt_r", "untrained"): {},
+}  # fmt: skip
+HISTORY = [{"iteration": i, "gradient_covariance": 1 / i} for i in (10.0, 20.0, 30.0)]
+FIGURES = {
+    "modes": partial(modes, RUNS, POSITIONS),
+    "seen": partial(seen_and_unseen, "gsp", 0, CURVES, (-0.5, 1.0)),
+    "attributes": partial(attributes, "gsp", 0, SHARES, [("<a>", "birds/<a>"), ("cost $5$", "cost $5$")]),
+    "transfer": partial(transfer, MEANS, POSITIONS),
+    "noise": partial(gradient_noise, {"irt_r": [HISTORY]}, POSITIONS, "Noise", "gradient_covariance"),
+}
+
+
+def label(svg: str) -> str:
+    match = re.search(r'aria-label="([^"]+)"', svg)
+    assert match is not None
+    return match.group(1)
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_same_figure_same_bytes_and_the_colours_of_the_page(draw: Callable[..., str]) -> None:
+    svg = draw(name="here")
+    assert svg == draw(name="here")
+    assert svg.startswith('<svg class="chart"')
+    assert not set(re.findall(r"#[0-9a-f]{6}", svg)), "a colour that is not a variable of the page"
+    assert all(identifier.startswith("here-") for identifier in re.findall(r' id="([^"]+)"', svg))
+
+
+def test_a_chart_takes_no_formula_or_markup_from_a_name() -> None:
+    def draw() -> str:
+        with panel(plain("a $x^2$ <b>")) as (figure, axes):
+            axes.plot([1, 2], [3, 4], marker="o")
+            return inline(figure, "one", 'a "quoted" <name>')
+
+    assert draw() == draw()
+    assert "a $x^2$ &lt;b&gt;</text>" in draw()
+    assert 'aria-label="a &quot;quoted&quot; &lt;name>"' in draw()
+    assert "#0" not in draw().replace("#one", ""), "colours are variables of the page"
+
+
+def test_modes_name_the_decay_and_end_with_the_values() -> None:
+    assert "gsp" in label(FIGURES["modes"](name="x"))
+    assert f"{RUNS['gsp'][0]['spectral_decay']:.3f}" in label(FIGURES["modes"](name="x"))
+    missing = {f"spectral_decay{end}_at_{m}": None for end in ("", "_reversed") for m in range(4, 11)}
+    short = {"gsp": [decay_modes(np.array([3.0, 2, 1])) | missing]}
+    assert "<svg" in modes(short, POSITIONS, "x")
+
+
+def test_the_means_of_similarities_are_in_the_description() -> None:
+    text = label(FIGURES["seen"](name="x"))
+    assert "positive pairs 0.850 on seen and 0.550 on unseen classes" in text
+    assert "negative pairs 0.050 on seen and -0.050 on unseen classes" in text
+
+
+def test_attributes_name_classes_and_the_leading_prototypes() -> None:
+    svg = FIGURES["attributes"](name="x")
+    assert "&lt;a&gt;<title>birds/&lt;a&gt;</title></text>" in svg, "the whole name of a shortened one"
+    assert "cost $5$</text>" in svg
+    leading = int(np.argmax(np.mean(SHARES["share"], axis=0)))
+    assert f">{leading}</text>" in svg
+    assert svg.count("opacity") == 2 * PROTOTYPES - 1, "one for each share but the largest"
+
+
+def test_transfer_excludes_methods_without_attributes() -> None:
+    svg = FIGURES["transfer"](name="x")
+    cosine = "gsp, cosine 41.0, before training 12.0, chance 10.0"
+    assert f"{cosine}; gsp, distance 37.0, before training –, chance 10.0" in label(svg)
+    assert "irt_r" not in svg
+
+
+def test_noise_of_zero_has_no_logarithm() -> None:
+    flat = [{"iteration": i, "gradient_covariance": 0.0} for i in (10.0, 20.0)]
+    assert "<svg" in gradient_noise({"irt_r": [flat]}, POSITIONS, "Noise", "gradient_covariance", "x")
+
+
+def ticks(svg: str) -> list[float]:
+    return [float(text) for text in re.findall(r">(-?\d+(?:\.\d+)?)</text>", svg.replace("−", "-"))]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_no_axis_of_percentages_leaves_0_to_100(share: float) -> None:
+    """If all values are at one end, matplotlib's own limits go beyond it."""
+    rows = [{"iteration": float(step), "recall_at_1": share} for step in (1000, 2000, 3000)]
+    curves = [tick for tick in ticks(validation({"a": [rows]}, {"a": 0}, "recall_at_1", "x")) if tick < 1000]
+    values = {"a": {"selected": {"recall_at_1": Value(share, share, share)}}}
+    intervals = ticks(forest(Summary(("a",), ("recall_at_1",), values, 1), "recall_at_1", "x"))
+    trials = [{"trial": place, "dim": f"of {place}", "best_map_at_r": share} for place in range(3)]
+    swept = ticks(sweep(trials, "dim", "best_map_at_r", {"trial": 1, "metric": "map_at_r"}, "x"))
+    for axis in (curves, intervals, swept):
+        assert len(axis) > 1
+        assert 0 <= min(axis) <= max(axis) <= 100

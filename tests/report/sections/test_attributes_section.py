@@ -1,0 +1,19 @@
+"""Attributes of the methods with prototypes."""
+
+from dataclasses import replace
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections.attributes import content
+from tests.report.page_reader import Element
+
+
+def test_transfer_and_attributes_of_the_method_with_prototypes(page: Element) -> None:
+    section = page.first("section", id="set-0-geometry")
+    labels = [svg["aria-label"] for svg in section.all("svg", **{"aria-label": None})]
+    assert [label for label in labels if "Mean attributes of 7 test classes of fair" in label]
+    assert [label for label in labels if "Zero-shot transfer of attributes" in label and "fair, cosine" in label]
+
+
+def test_without_prototypes_there_is_no_section(birds: DataSet) -> None:
+    others = replace(birds, inputs=replace(birds.inputs, methods=("good", "poor")))
+    assert content(others) is None

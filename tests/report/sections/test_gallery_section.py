@@ -1,0 +1,91 @@
+"""Galleries: the worst queries first, right and wrong matches marked, files and classes named."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipeline.data.shards import Shards
+from pipeline.report.sections.gallery import choose
+from tests.report.conftest import LONG, METHODS
+from tests.report.page_reader import Element
+
+
+def queries_of(page: Element, method: str) -> list[Element]:
+    return page.first("details", **{"data-method": method}).all("div", **{"class": "query"})
+
+
+def test_worst_queries_come_first(page: Element, project: Path) -> None:
+    for method in METHODS:
+        table = pq.read_table(project / f"evaluation/birds/{method}/0/queries.parquet")
+        ap = dict(zip(table["row_id"].to_pylist(), table["ap_at_r"].to_pylist(), strict=True))
+        rows = [int(query["data-row"]) for query in queries_of(page, method)]
+        assert len(rows) == len(set(rows)) == 20
+        assert [ap[row] for row in rows[:10]] == sorted(ap.values())[:10]
+        median = [ap[row] for row in rows[10:15]]
+        assert sorted(ap.values())[15] <= min(median)
+        assert max(median) <= sorted(ap.values())[19]
+
+
+def test_marks_tell_whether_the_class_is_right(page: Element, project: Path) -> None:
+    shards = Shards(project / "shards/birds")
+    right = wrong = 0
+    for method in METHODS:
+        table = pq.read_table(project / f"evaluation/birds/{method}/0/neighbours.parquet").to_pydict()
+        for query in queries_of(page, method):
+            row = int(query["data-row"])
+            place = table["row_id"].index(row)
+            matches = query.all("li")
+            assert [int(match["data-row"]) for match in matches] == table["neighbours"][place][:5]
+            for match, similarity in zip(matches, table["similarities"][place], strict=False):
+                label = shards.labels[int(match["data-row"])]
+                same = label == shards.labels[row]
+                assert match["class"] == f"match {'right' if same else 'wrong'}"
+                mark = match.first("span", **{"class": None})
+                title = "same class" if same else "another class"
+                assert (mark["title"], mark.text()) == (title, f"{similarity:.2f}")
+                assert match.first("img")["alt"] == shards.class_names[label]
+                right, wrong = right + bool(same), wrong + (not same)
+    assert min(right, wrong) > 5
+
+
+def test_the_gallery_of_the_best_method_is_open(page: Element) -> None:
+    galleries = page.all("details", **{"data-method": None})
+    assert [gallery["data-method"] for gallery in galleries if "open" in gallery.attributes] == ["good"]
+
+
+def test_only_the_worst_queries_are_open(page: Element) -> None:
+    gallery = page.first("details", **{"data-method": "good"})
+    assert [heading.text() for heading in gallery.all("h4")] == ["Worst queries"]
+    groups = gallery.all("details", **{"class": "group"})
+    assert [group.first("summary").text() for group in groups] == ["Median queries 5", "Random queries 5"]
+    assert not [group for group in groups if "open" in group.attributes]
+
+
+def test_random_queries_are_the_same_for_every_method(project: Path) -> None:
+    tables = [pq.read_table(project / f"evaluation/birds/{method}/0/queries.parquet") for method in METHODS]
+    order = np.random.default_rng(0).permutation(len(tables[0])).tolist()
+    for table in tables:
+        groups = {title: positions.tolist() for title, positions in choose(table, 8)}
+        random = groups.pop("Random queries")
+        others = {position for positions in groups.values() for position in positions}
+        assert random == [position for position in order if position not in others][:2]
+
+
+def test_every_picture_names_its_file_and_every_query_prints_it(page: Element, project: Path) -> None:
+    shards = Shards(project / "shards/birds")
+    for query in queries_of(page, "poor"):
+        source = shards.sources[int(query["data-row"])]
+        path = query.first("span", **{"class": "path"})
+        assert query.first("img")["title"] == path["title"] == path.text() == source
+        for match in query.all("li"):
+            assert match.first("img")["title"] == shards.sources[int(match["data-row"])]
+
+
+def test_captions_show_the_part_of_a_class_name_that_differs(page: Element) -> None:
+    captions = page.all("b", title=LONG)
+    assert captions
+    assert {caption.text() for caption in captions} == {"Kleiber und Verwandte aus dem Süden"}
+    wrong = page.all("span", **{"class": "class", "title": LONG})
+    assert wrong
+    assert {span.text() for span in wrong} == {"Kleiber…aus dem Süden"}

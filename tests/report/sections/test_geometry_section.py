@@ -1,0 +1,22 @@
+"""The table of the analysis."""
+
+from dataclasses import replace
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections.geometry import content
+from tests.report.page_reader import Element
+
+
+def test_every_method_has_its_network_before_and_after_training(page: Element, birds: DataSet) -> None:
+    table = page.first("section", id="set-0-geometry").first("table")
+    before = ["before training", "pretrained, before fine-tuning", "before training"]
+    assert [row.first("th").text() for row in table.all("tr", **{"class": "beside"})] == before
+    density = birds.analysis.means["good", "selected"]["embedding_density"]
+    assert table.first("tbody").all("td")[0].text() == f"{density:.3f}"
+
+
+def test_floored_singular_values_are_reported(birds: DataSet) -> None:
+    assert content(birds)["floored"] == ""
+    entries = [entry | {"row": entry["row"] | {"floored_singular_values": int(entry["row"]["method"] == "poor")}} for entry in birds.inputs.analysis]
+    changed = replace(birds, inputs=replace(birds.inputs, analysis=entries))
+    assert content(changed)["floored"].startswith("Singular values of poor are below")

@@ -1,0 +1,41 @@
+"""The tiles: size of the test, highest numbers, the network before training."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections.key_numbers import tiles
+from tests.report.page_reader import Element
+
+
+def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
+    best = birds.best
+    assert best is not None
+    labels = [label.text() for label in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "label"})]
+    assert labels == ["Unseen classes", "Highest MAP@R", "Highest Recall@1", "MAP@R before training"]
+    figures = [item.text() for item in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "figure"})]
+    assert figures[:2] == ["7", f"{100 * best.value.value:.1f} %"]
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "checkpoint", "word", "weights"),
+    [
+        (False, None, "training", "random"),
+        (True, None, "fine-tuning", "pretrained"),
+        (False, "mine.safetensors", "fine-tuning", "pretrained"),
+    ],
+)
+def test_the_network_before_training_names_its_weights(birds: DataSet, pretrained: bool, checkpoint: str | None, word: str, weights: str) -> None:
+    def change(recipe: dict) -> dict:
+        backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
+        return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}
+
+    runs = [replace(run, recipe=change(run.recipe)) for run in birds.inputs.runs]
+    changed = replace(birds, inputs=replace(birds.inputs, runs=runs))
+    last = tiles(changed, changed.summary, changed.best)[-1]
+    assert (last["label"], last["under"]) == (f"MAP@R before {word}", f"good, {weights} weights")
+
+
+def test_no_result_leaves_the_size_of_the_test(birds: DataSet) -> None:
+    assert [tile["label"] for tile in tiles(birds, birds.summary, None)] == ["Unseen classes"]

@@ -1,0 +1,13 @@
+"""Loss terms: one chart per method, one line per term."""
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections.losses import content
+
+
+def test_every_term_of_every_method_is_drawn(birds: DataSet) -> None:
+    charts = content(birds)["curves"]
+    assert len(charts) == 3
+    for chart in charts:
+        for term in ("sum", "diversity", "pair"):
+            assert f">{term}</text>" in chart
+        assert "covariance" not in chart, "gradient noise is no term"

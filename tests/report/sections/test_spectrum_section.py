@@ -1,0 +1,16 @@
+"""Spectrum: three charts of the singular values."""
+
+from dataclasses import replace
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections.spectrum import content
+
+
+def test_there_are_three_charts_of_all_methods(birds: DataSet) -> None:
+    charts = content(birds)["figures"]
+    assert len(charts) == 3
+    assert all(method in chart for chart in charts for method in birds.positions)
+
+
+def test_without_analysis_there_are_no_charts(birds: DataSet) -> None:
+    assert content(replace(birds, inputs=replace(birds.inputs, analysis=[])))["figures"] == []

@@ -1,0 +1,109 @@
+"""The first paragraph: the best method and its significant differences, for one, two and many methods."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.report.comparison import Lead
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections.verdict import sentence
+from pipeline.report.summary import Summary, Value, best_method
+from tests.report.page_reader import Element
+
+TEST = "birds has 35 test images of 7 classes that were not seen in training. "
+ONCE = "Each method was trained once, so this comparison excludes the variation between trainings. "
+BEFORE = "Before training, the same network with random weights had 12.5."
+
+
+def summary_of(values: dict[str, float], seeds: int = 1) -> Summary:
+    networks = {
+        method: {
+            "selected": {"map_at_r": Value(value, value - 0.1, value + 0.1)},
+            "untrained": {"map_at_r": Value(0.125)},
+        }
+        for method, value in values.items()
+    }
+    return Summary(tuple(values), ("map_at_r",), networks, seeds)
+
+
+def text_of(birds: DataSet, summary: Summary, lead: Lead | None) -> str:
+    text = str(sentence(birds, summary, best_method(summary, "map_at_r"), lead))
+    for tag in ("<b>", "</b>", '<span class="whole">', "</span>"):
+        text = text.replace(tag, "")
+    return text
+
+
+TWO = {"good": 0.5, "b": 0.45}
+THREE = {"good": 0.5, "b": 0.45, "c": 0.4}
+FOUR = {"good": 0.5, "b": 0.45, "c": 0.4, "d": 0.1}
+HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
+
+
+@pytest.mark.parametrize(
+    ("values", "lead", "expected"),
+    [
+        ({"good": 0.5}, None, "good reaches MAP@R: 50.0 (40.0 – 60.0). "),
+        (
+            TWO,
+            Lead(["b"], [], (0.05, 0.02, 0.08)),
+            f"{HIGHEST}b has 45.0. The difference of 5.0 points (+2.0 to +8.0) is significant. {ONCE}",
+        ),
+        (
+            {"b": 0.45, "good": 0.5},
+            Lead([], ["b"], (0.05, -0.02, 0.12)),
+            f"{HIGHEST}b has 45.0. The difference of 5.0 points (−2.0 to +12.0) is not significant. {ONCE}",
+        ),
+        (
+            THREE,
+            Lead(["b", "c"], []),
+            f"{HIGHEST}The differences to all 2 other methods are significant. {ONCE}",
+        ),
+        (
+            FOUR,
+            Lead(["c", "d"], ["b"]),
+            f"{HIGHEST}The differences to c and d are significant. The difference to b is not significant. {ONCE}",
+        ),
+        (THREE, Lead([], ["b", "c"]), f"{HIGHEST}No difference to another method is significant. {ONCE}"),
+        (TWO, None, f"{HIGHEST}Its interval overlaps with that of b. "),
+        ({"good": 0.5, "b": 0.15}, None, f"{HIGHEST}Its interval lies above all others. "),
+    ],
+)
+def test_the_best_method_and_its_significant_differences(birds: DataSet, values: dict[str, float], lead: Lead | None, expected: str) -> None:
+    assert text_of(birds, summary_of(values), lead) == TEST + expected + BEFORE
+
+
+def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> None:
+    text = text_of(birds, summary_of(THREE, seeds=2), Lead(["b", "c"], []))
+    mean = "good has the highest MAP@R: 50.0 (40.0 – 60.0) as the mean of 2 seeds. "
+    assert text == f"{TEST}{mean}The differences to all 2 other methods are significant. {BEFORE}"
+    assert "as the mean of 2 seeds" in two_seeds_page.first("p", **{"class": "lede"}).text()
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "checkpoint", "words"),
+    [
+        (False, None, ("training", "random")),
+        (True, None, ("fine-tuning", "pretrained")),
+        (False, "mine.safetensors", ("fine-tuning", "pretrained")),
+    ],
+)
+def test_a_pretrained_network_is_not_called_untrained(birds: DataSet, pretrained: bool, checkpoint: str | None, words: tuple[str, str]) -> None:
+    def change(recipe: dict) -> dict:
+        backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
+        return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}
+
+    runs = [replace(run, recipe=change(run.recipe)) for run in birds.inputs.runs]
+    changed = replace(birds, inputs=replace(birds.inputs, runs=runs))
+    text = text_of(changed, summary_of({"good": 0.5}), None)
+    assert text.endswith(" Before {}, the same network with {} weights had 12.5.".format(*words))
+    assert "untrained" not in text.lower()
+
+
+def test_the_page_starts_with_it(page: Element) -> None:
+    text = page.first("p", **{"class": "lede"}).text()
+    assert text.startswith(TEST + "good has the highest MAP@R: 100.0")
+    assert "No difference to another method is significant." in text, "seven classes are too few"
+
+
+def test_without_a_metric_there_is_no_best_method(birds: DataSet) -> None:
+    assert str(sentence(birds, birds.summary, None, None)).endswith("training. No metric is available.")

@@ -1,0 +1,112 @@
+"""The paired comparison of all methods: equal to comparison.py pair by pair; which differences are
+significant.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.evaluation.statistics.comparison import Comparison, compare
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.statistics.seeds import Average, over_seeds
+from pipeline.evaluation.tables import read_runs
+from pipeline.report import comparison
+from pipeline.report.comparison import Pair, compare_methods, lead_of
+from pipeline.report.inputs import Inputs, read_inputs
+from pipeline.runtime.errors import UserError
+from tests.report.conftest import METHODS
+
+
+def pair(
+    low: float,
+    high: float,
+    adjusted: float,
+    seeds: Average | None = None,
+    metric: str = "map_at_r",
+    names: str = "ab",
+) -> Pair:
+    result = Comparison(0.5, 0.5, (low + high) / 2, low, high, adjusted, 100, 10, False)
+    return Pair(names[0], names[1], metric, result, adjusted, seeds, 0.05)
+
+
+def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
+    pairs = compare_methods(inputs, "birds")
+    names = [(pair.first, pair.second) for pair in pairs[:3]]
+    assert names == [("good", "fair"), ("good", "poor"), ("fair", "poor")], "by MAP@R, not by the order of the run"
+    expected = []
+    for column in ("ap_at_r", "recall_at_1"):
+        runs = read_runs([run.query_file for run in inputs.of("birds")], column)
+        values = dict(zip(METHODS, runs.values[:, None], strict=True))
+        for first, second in combinations(("good", "fair", "poor"), 2):
+            expected.append(compare(values[second], values[first], runs.label, 480, 0.95, 0))
+    for compared, result in zip(pairs, expected, strict=True):
+        assert compared.comparison == pytest.approx(result, abs=1e-12)
+        assert compared.comparison.p_value == result.p_value
+    p_values = np.array([result.p_value for result in expected])
+    assert [pair.adjusted for pair in pairs] == pytest.approx(holm(p_values))
+
+
+def test_many_pairs_need_more_sign_flips_but_no_more_resamples(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "MAX_RESAMPLES", 250)
+    runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
+    values = dict(zip(METHODS, runs.values[:, None], strict=True))
+    pair = compare_methods(inputs, "birds")[0]
+    few, many = (compare(values["fair"], values["good"], runs.label, draws, 0.95, 0) for draws in (250, 480))
+    ours = pair.comparison
+    assert (ours.low, ours.high) == pytest.approx((few.low, few.high), abs=1e-12)
+    assert ours.p_value == many.p_value
+    assert (few.low, few.high) != (many.low, many.high)
+
+
+@pytest.mark.parametrize(
+    ("compared", "better"),
+    [
+        (pair(0.01, 0.05, 0.01), "a"),
+        (pair(-0.05, -0.01, 0.01), "b"),
+        (pair(-0.01, 0.05, 0.01), None),
+        (pair(0.01, 0.05, 0.06), None),
+        (pair(0.0, 0.0, 0.0), None),
+    ],
+)
+def test_significance_needs_interval_and_p_value(compared: Pair, better: str | None) -> None:
+    assert compared.better == better
+
+
+def test_several_seeds_must_agree() -> None:
+    sure = Average(0.02, 0.01, 0.01, 0.03)
+    unsure = Average(0.02, 0.1, -0.3, 0.3)
+    pairs = [
+        pair(0.01, 0.05, 0.01, sure),
+        pair(0.01, 0.05, 0.01, unsure, names="ac"),
+        pair(0.01, 0.05, 0.01, sure, names="bc"),
+    ]
+    lead = lead_of(pairs, "a", "map_at_r")
+    assert lead is not None
+    assert (lead.better_than, lead.not_significant) == (["b"], ["c"])
+    reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01)
+    second = lead_of([pair(-0.05, -0.01, 0.01, reversed_seeds)], "b", "map_at_r")
+    assert second is not None
+    assert second.better_than == ["a"]
+    assert second.margin == pytest.approx((0.03, 0.01, 0.05))
+    assert lead_of([pair(0.01, 0.05, 0.01)], "a", "recall_at_1") is None
+
+
+def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: Inputs) -> None:
+    pairs = compare_methods(two_seeds_inputs, "birds")
+    good, fair = (
+        [np.mean(read_runs([run.query_file], "ap_at_r").values) for run in two_seeds_inputs.of("birds", method)] for method in ("good", "fair")
+    )
+    assert (pairs[0].first, pairs[0].second) == ("good", "fair")
+    assert pairs[0].seeds == over_seeds(np.subtract(good, fair), 0.95)
+
+
+def test_methods_of_other_queries_are_refused(make_project: Callable[..., Path]) -> None:
+    root = make_project(noise={"good": 0.25, "poor": 1.2})
+    path = root / "evaluation/birds/poor/0/queries.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    with pytest.raises(UserError, match="does not contain the same queries"):
+        compare_methods(read_inputs(root, ("birds",), ("good", "poor"), (0,)), "birds")

@@ -1,0 +1,57 @@
+"""Missing and damaged inputs of the report are named."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.inputs import Inputs, read_inputs
+from pipeline.runtime.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def root(make_project: Callable[..., Path]) -> Path:
+    return make_project(noise={"good": 0.25})
+
+
+def read(root: Path) -> Inputs:
+    return read_inputs(root, ("birds",), ("good",), (0,))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "metrics/birds/good/0.json", "history/birds/good/0.csv", "models/birds/good/0/last.safetensors",
+        "analysis/analysis.json", "evaluation/birds/good/0/queries.parquet",
+    ],
+)  # fmt: skip
+def test_a_missing_file_is_named(root: Path, name: str) -> None:
+    path = root / name
+    content = path.read_bytes()
+    assert len(read(root).runs) == 1
+    path.unlink()
+    with pytest.raises(UserError, match=re.escape(name) + " is missing") as caught:
+        read(root)
+    path.write_bytes(content)
+    assert "dvc pull" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "finding"),
+    [
+        ("metrics/birds/good/0.json", b'{"queries": 3,', r"0\.json:1 is not valid JSON"),
+        (
+            "evaluation/birds/good/0/queries.parquet",
+            b"PAR1 no",
+            r"queries\.parquet is not a complete Parquet file",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named(root: Path, name: str, content: bytes, finding: str) -> None:
+    path = root / name
+    original = path.read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=finding):
+        read(root)
+    path.write_bytes(original)
