@@ -49,7 +49,10 @@ def compare(
     confidence: float,
     seed: int,
 ) -> Comparison:
-    """`compare_pairs` of two methods that were trained S and T times, with as many sign flips as resamples."""
+    """`compare_pairs` of two methods that were trained S and T times.
+
+    The number of sign flips is that of resamples.
+    """
     return compare_pairs([first, second], [(0, 1)], labels, resamples, resamples, confidence, seed)[0]
 
 
@@ -62,12 +65,14 @@ def compare_pairs(
     confidence: float,
     seed: int,
 ) -> list[Comparison]:
-    """Paired comparisons on Q queries of methods with one or more runs each; NaN for lone queries, in all of them.
+    """Paired comparisons on Q queries of methods with one or more runs each.
 
-    A comparison refers to these trainings on other classes: runs are averaged per query, classes are resampled and
-    flipped. All pairs share the draws, so the cost grows with the number of methods and not with that of pairs.
-    pairs: (first, second) by position in `methods`. resamples: of the intervals. flips: sign vectors of the p values.
-    Raises ValueError if the methods do not have the same lone queries.
+    Lone queries are NaN in all methods.
+
+    A comparison refers to these trainings on other classes: runs are averaged per query, classes are
+    resampled and flipped. All pairs share the draws, so the cost grows with the number of methods and not
+    with that of pairs. pairs: (first, second) by position in `methods`. resamples: of the intervals. flips:
+    sign vectors of the p values. Raises ValueError if the methods do not have the same lone queries.
     """
     scored = _scored(methods[0])
     if not all(np.array_equal(scored, _scored(values)) for values in methods[1:]):
@@ -83,9 +88,19 @@ def compare_pairs(
     comparisons = []
     for (first, second), p_value in zip(pairs, p_values.tolist(), strict=True):
         low, high = np.quantile(averages[:, second] - averages[:, first], [tail, 1 - tail])
-        mine, theirs = float(means[first].mean()), float(means[second].mean())
-        difference = float((means[second] - means[first]).mean())
-        comparisons.append(Comparison(mine, theirs, difference, float(low), float(high), p_value, len(labels), len(sums), exact))
+        comparisons.append(
+            Comparison(
+                float(means[first].mean()),
+                float(means[second].mean()),
+                float((means[second] - means[first]).mean()),
+                float(low),
+                float(high),
+                p_value,
+                len(labels),
+                len(sums),
+                exact,
+            )
+        )
     return comparisons
 
 
@@ -100,17 +115,17 @@ def sign_flip_tests(
     first, second = np.array(pairs).T
     # Equal sums may differ by rounding if they were added in another order.
     rounding = ROUNDING * np.abs(sums).sum(axis=0)
-    enough = np.abs((sums[:, second] - sums[:, first]).sum(axis=0)) - rounding[first] - rounding[second]
+    least = np.abs((sums[:, second] - sums[:, first]).sum(axis=0)) - rounding[first] - rounding[second]
     exact = classes < 63 and 2**classes <= permutations
     count = 2**classes if exact else permutations
     random = np.random.default_rng(seed)
     as_large = np.zeros(len(pairs))
     for start in range(0, count, CHUNK):
         size = min(CHUNK, count - start)
-        every = (np.arange(start, start + size)[:, None] >> np.arange(classes)) & 1
-        flipped = every if exact else random.integers(2, size=(size, classes))
+        all_flips = (np.arange(start, start + size)[:, None] >> np.arange(classes)) & 1
+        flipped = all_flips if exact else random.integers(2, size=(size, classes))
         totals = (1.0 - 2.0 * flipped) @ sums
-        as_large += (np.abs(totals[:, second] - totals[:, first]) >= enough).sum(axis=0)
+        as_large += (np.abs(totals[:, second] - totals[:, first]) >= least).sum(axis=0)
     return (as_large / count if exact else (1 + as_large) / (1 + count)), exact
 
 
