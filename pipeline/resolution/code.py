@@ -2,7 +2,8 @@
 
 The code of a stage is the import closure of its script and of the modules that its recipe names (losses, poolings, networks,
 sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two change no result, and the resolved
-settings contain the effect of the third. The digest of a module ignores comments, docstrings and formatting. It is equal for
+settings contain the effect of the third. The digest of a module ignores comments, docstrings, formatting and imports of these
+packages. It is equal for
 all supported versions of Python. Files that are not Python (templates, tables) count by their bytes for the modules of their
 directory.
 """
@@ -113,12 +114,20 @@ def _write(node: Any, pieces: list[str]) -> None:
     elif isinstance(node, list):
         pieces.append("[")
         for item in node:
-            docstring = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
-            if not docstring:
+            if not _is_docstring(item) and not _imports_excluded(item):
                 _write(item, pieces)
         pieces.append("]")
     else:
         pieces.append(f"{node!a},")
+
+
+def _is_docstring(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _imports_excluded(node: Any) -> bool:
+    """Whether a statement imports from a package that does not count, so that renaming one of its modules reruns nothing."""
+    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(tuple(f"{name}." for name in _EXCLUDED))
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:

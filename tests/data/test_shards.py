@@ -99,9 +99,7 @@ def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
         "train": {"images": 467, "classes": 2},
         "test": {"images": 233, "classes": 1},
     }
-    assert manifest["shards"] == {
-        "shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()
-    }
+    assert manifest["shards"] == {"shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()}
 
 
 def test_an_image_is_a_read_only_view_of_the_file(written: Path) -> None:
@@ -256,9 +254,7 @@ class TestDamage:
     def test_another_schema_version(self, shards: Path) -> None:
         manifest = json.loads((shards / "manifest.json").read_text())
         (shards / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 7}))
-        with pytest.raises(
-            UserError, match=r"(?s)schema version 7, expected 1.*dvc repro -f ingest@animals"
-        ):
+        with pytest.raises(UserError, match=r"(?s)schema version 7, expected 1.*dvc repro -f ingest@animals"):
             Shards(shards)
 
     def test_a_missing_shard(self, shards: Path) -> None:

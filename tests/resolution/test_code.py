@@ -33,6 +33,8 @@ def digest(text: str) -> str:
     ("old", "new"),
     [
         ('"""A module."""', '"""Another text."""'),
+        ("import os\n", "import os\nfrom pipeline.config.blocks import Batch\n"),
+        ("import os\n", "import os\nfrom pipeline.runtime.errors import UserError\n"),
         ('"""x times by."""', ""),
         ("# a comment", "# other words"),
         ("(x: float, by: float = 2.0)", "(\n    x: float,\n    by: float = 2.0,\n)"),
@@ -46,7 +48,16 @@ def test_words_and_formatting_change_no_digest(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("2.0", "2.5"), ("x * by", "x + by"), ("import os", "import sys as os"), (" times", " of"), ("2.0", "2"), (":>{", ":<{")]
+    ("old", "new"),
+    [
+        ("2.0", "2.5"),
+        ("x * by", "x + by"),
+        ("import os", "import sys as os"),
+        ("import os\n", "import os\nfrom pipeline.data.shards import Shards\n"),
+        (" times", " of"),
+        ("2.0", "2"),
+        (":>{", ":<{"),
+    ],
 )
 def test_code_changes_the_digest(old: str, new: str) -> None:
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
