@@ -1,11 +1,10 @@
 """A digest of the code that a stage can reach, so that DVC reruns exactly the stages that a change of code can affect.
 
-The code of a stage is the import closure of its script and of the modules that its recipe names (losses, poolings, networks,
-sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two change no result, and the resolved
-settings contain the effect of the third. The digest of a module ignores comments, docstrings, formatting and imports of these
-packages. It is equal for
-all supported versions of Python. Files that are not Python (templates, tables) count by their bytes for the modules of their
-directory.
+The code of a stage is the import closure of its script and of the modules that its recipe names (losses, poolings,
+networks, sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two change no result, and
+the resolved settings contain the effect of the third. The digest of a module ignores comments, docstrings, formatting
+and imports from these packages. It is equal for all supported versions of Python. Files that are not Python (templates,
+tables) count by their bytes for the modules of their directory.
 """
 
 import ast
