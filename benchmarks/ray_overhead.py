@@ -1,8 +1,8 @@
 """What Ray adds to a training: wall and CPU seconds of one worker without Ray and of two workers under Ray.
 
 The loop only imports what a training imports; a bare process that does the same is measured first. Then two
-workers start on a private cluster: with few helper processes (pipeline/cluster/lean_trainer.py) and with Ray's
-trainer. The CPU seconds of Ray's processes follow, by name. The processes that only the latter has are what the
+workers start on a private cluster: with few helper processes (pipeline/cluster/lean_trainer.py), and with the
+trainer of Ray. The CPU seconds of Ray's processes follow, by name. The processes that only the latter has are what the
 internals of Ray Train save: PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor.
 """
 

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
+from ray.exceptions import RayActorError
+from ray.train import (
+    ControllerError,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    TrainingFailedError,
+    WorkerGroupError,
+)
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipeline.cluster.connection import Cluster
@@ -52,7 +60,7 @@ def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = 
                 deaths += 1
                 raise_unless_dead(error, job.name, workers, deaths)
             except Exception as error:
-                if trainer is TorchTrainer:
+                if trainer is TorchTrainer or not internals_differ(error):
                     raise_failure(error, job.name)
                 _warn(error)
                 trainer = TorchTrainer
@@ -72,6 +80,12 @@ def trainer_class(private: bool) -> Any:
         _warn(error)
         return TorchTrainer
     return LeanTrainer
+
+
+def internals_differ(error: Exception) -> bool:
+    """Whether a call of an internal failed: in this process, in the controller, or when its actor started."""
+    cause = error.controller_failure if isinstance(error, ControllerError) else error
+    return isinstance(cause, AttributeError | ImportError | NotImplementedError | TypeError | RayActorError)
 
 
 def _warn(error: Exception) -> None:

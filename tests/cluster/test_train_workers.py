@@ -92,7 +92,11 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("error", [TypeError("no such argument"), ControllerError(TypeError("likewise"))])
+@pytest.mark.parametrize(
+    "error",
+    [TypeError("no such argument"), ControllerError(TypeError("likewise")), ActorDiedError()],
+    ids=["driver", "controller", "start of the controller"],
+)
 def test_internals_that_fail_in_the_run_give_rays_trainer_and_one_warning(
     error: Exception,
     fits: list[str],
@@ -109,15 +113,22 @@ def test_internals_that_fail_in_the_run_give_rays_trainer_and_one_warning(
     assert capsys.readouterr().err.count("warning:") == 1
 
 
-def test_workers_that_ray_cannot_start_are_a_plain_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("private", [True, False])
+def test_workers_that_ray_cannot_start_are_a_plain_error(
+    private: bool,
+    fits: list[str],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(trainer: Any) -> Any:
         raise ControllerError(TimeoutError("no worker after 60 s"))
 
-    monkeypatch.setattr(TorchTrainer, "fit", fail)
-    shared = Cluster(private=False, name="the cluster", cpus=2, gpus=0)
+    monkeypatch.setattr(lean_trainer.LeanTrainer if private else TorchTrainer, "fit", fail)
+    shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), 2, "no", shared)
+    assert fits == []
 
 
 def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

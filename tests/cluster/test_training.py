@@ -147,7 +147,7 @@ def test_a_killed_stage_resumes_to_the_same_bytes(
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
