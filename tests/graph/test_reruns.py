@@ -1,6 +1,7 @@
 """Files as contracts in the real graph: which stages a change reruns, variants and names with hyphens, other revisions."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from PIL import Image
@@ -20,9 +21,20 @@ def would_run(project: Project) -> set[str]:
     return set(json.loads(project.run("dvc status --json").splitlines()[-1]))
 
 
-def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project) -> None:
-    if (project.path / "dvc.lock").exists():
+@pytest.fixture
+def at_the_first_commit(project: Project) -> Iterator[None]:
+    """The test may commit: afterwards the copy is at the commit at which the test began."""
+    start = project.run("git rev-parse HEAD").strip()
+    built = (project.path / "dvc.lock").exists()
+    if built:
         project.restore()
+    yield
+    project.run(f"git reset -q --hard {start} && git clean -fdq")
+    if built:
+        project.run("dvc checkout -q --force")
+
+
+def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project, at_the_first_commit: None) -> None:
     for label in range(16):
         for image in range(6):
             path = project.home / f"birds/class-{label:02d}/{image}.jpg"
@@ -76,4 +88,3 @@ def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project) ->
     difference = project.run("python -m unseen recipe my-birds gsp-soft --diff HEAD")
     assert difference.splitlines() == ["pooling.epsilon: 1.0 -> 2.0"]
     assert "There is no git revision nowhere" in project.refused("python -m unseen recipe my-birds gsp-soft --diff nowhere")
-    project.restore()
