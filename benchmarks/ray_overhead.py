@@ -2,8 +2,8 @@
 
 The loop only imports what a training imports; a bare process that does the same is measured first. Then two
 workers start on a private cluster: with few helper processes (pipeline/cluster/lean_trainer.py), and with the
-trainer of Ray. The CPU seconds of Ray's processes follow, by name. The processes that only the latter has are what the
-internals of Ray Train save: PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor.
+trainer of Ray. The CPU seconds of Ray's processes follow, by name. The processes that only the latter has are
+what the internals of Ray Train save: PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor.
 """
 
 import json
