@@ -86,9 +86,15 @@ def analyze(
             else:
                 row |= retrieved("test", test.embedding, test.label)
             if test.attributes is not None:
-                _transfer(test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves)
+                _transfer(
+                    test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves
+                )
             if (folder / "ground_truth.parquet").is_file():
-                row = {measure: value for measure, value in row.items() if not measure.startswith(_BY_TEST_LABEL) and not measure.endswith("_gap")}
+                row = {
+                    measure: value
+                    for measure, value in row.items()
+                    if not measure.startswith(_BY_TEST_LABEL) and not measure.endswith("_gap")
+                }
             files = ("test", "train", "test-last") if network == "selected" else (name,)
             paths = {file: folder / f"{file}.arrow" for file in files}
             digests = {file: sha256_of(path) for file, path in paths.items() if path.is_file()}
@@ -126,7 +132,9 @@ def _test_classes(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, An
     return row, curves
 
 
-def _train_classes(train: Embeddings, bins: int, pairs: int, row: dict[str, Any], curves: dict[str, Any]) -> None:
+def _train_classes(
+    train: Embeddings, bins: int, pairs: int, row: dict[str, Any], curves: dict[str, Any]
+) -> None:
     """Adds the measures of training classes that are compared with those of test classes."""
     decay = decay_modes(spectrum(train.embedding).values)
     cosine = similarities(train.embedding, train.label, bins, pairs)
@@ -156,11 +164,16 @@ def _transfer(
     names = np.unique(test.label)
     curves["attributes"] = {
         "labels": names[:ATTRIBUTE_CLASSES].tolist(),
-        "share": [_rounded_list(attributes[test.label == name].mean(0, dtype=np.float64)) for name in names[:ATTRIBUTE_CLASSES]],
+        "share": [
+            _rounded_list(attributes[test.label == name].mean(0, dtype=np.float64))
+            for name in names[:ATTRIBUTE_CLASSES]
+        ],
     }
     if len(names) >= LEAST_CLASSES:
         title = "analyze: transfer of attributes"
-        transfer = attribute_transfer(attributes, test.embedding, test.label, splits, ridge, classes, title=title)
+        transfer = attribute_transfer(
+            attributes, test.embedding, test.label, splits, ridge, classes, title=title
+        )
         row |= {
             "transfer_map_l2": transfer.l2,
             "transfer_map_l2_std": transfer.l2_std,
@@ -180,7 +193,11 @@ def numbers(runs: Iterable[Run]) -> dict[str, Any]:
     for run in runs:
         row = run.row
         if row["network"] == "selected":
-            leaf = tree.setdefault(row["dataset"], {}).setdefault(row["method"], {}).setdefault(str(row["seed"]), {})
+            leaf = (
+                tree.setdefault(row["dataset"], {})
+                .setdefault(row["method"], {})
+                .setdefault(str(row["seed"]), {})
+            )
             leaf.update({name: row[name] for name in COLUMNS[4:] if row[name] is not None})
     return tree
 

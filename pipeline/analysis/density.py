@@ -49,7 +49,9 @@ def embedding_density(embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarr
     means = class_means(embeddings, label, len(names))
     residual = np.zeros(len(names))
     for rows, x in unit_blocks(embeddings):
-        residual += np.bincount(label[rows], weights=((x - means[label[rows]]) ** 2).sum(1), minlength=len(names))
+        residual += np.bincount(
+            label[rows], weights=((x - means[label[rows]]) ** 2).sum(1), minlength=len(names)
+        )
     pairs = counts >= 2
     intra = float((residual[pairs] / (counts[pairs] - 1)).mean()) if pairs.any() else float("nan")
 

@@ -26,7 +26,9 @@ def train_test_gap(
     return result | {f"{name}_gap": result[f"train_{name}"] - result[f"test_{name}"] for name in METRICS}
 
 
-def retrieved(side: str, embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"]) -> dict[str, float]:
+def retrieved(
+    side: str, embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"]
+) -> dict[str, float]:
     """<side>_<metric> with every image as a query in all other images. Shows progress for many images."""
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
     label = f"analyze: retrieval, {side} classes" if len(labels) > PROGRESS_FROM else None

@@ -26,7 +26,9 @@ def unit_blocks(embeddings: Float[np.ndarray, "N D"]) -> Iterator[tuple[slice, F
         yield rows, block / norms
 
 
-def class_means(embeddings: Float[np.ndarray, "N D"], label: Int[np.ndarray, " N"], classes: int) -> Float[np.ndarray, "C D"]:
+def class_means(
+    embeddings: Float[np.ndarray, "N D"], label: Int[np.ndarray, " N"], classes: int
+) -> Float[np.ndarray, "C D"]:
     """Mean of the unit rows of each class, not normalised. Labels are 0 .. C - 1, each with a row."""
     means = np.zeros((classes, embeddings.shape[1]))
     for rows, x in unit_blocks(embeddings):

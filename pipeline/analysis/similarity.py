@@ -42,7 +42,9 @@ class Similarities:
         return float(np.minimum(self.positive.share, self.negative.share).sum())
 
 
-def similarities(embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"], bins: int, limit: int, seed: int = 0) -> Similarities:
+def similarities(
+    embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"], bins: int, limit: int, seed: int = 0
+) -> Similarities:
     """Histograms of both kinds with `bins` equal bins.
 
     Time is O(min(N^2, limit) D); memory is independent of the number of pairs.
@@ -100,7 +102,9 @@ class _Tally:
         return Histogram(self.counts / pairs, mean, std, pairs, of)
 
 
-def _count_all(unit: Float[np.ndarray, "N D"], ends: Int[np.ndarray, " N"], tally: _Tally, positive: bool) -> None:
+def _count_all(
+    unit: Float[np.ndarray, "N D"], ends: Int[np.ndarray, " N"], tally: _Tally, positive: bool
+) -> None:
     """Counts every pair i < j once. In class order, row i has positives i+1..end and negatives end..N."""
     n = len(unit)
     column = np.arange(n)

@@ -78,7 +78,9 @@ def spectral_decay(values: Float[np.ndarray, " d"], mode: int = 1) -> float:
         raise ValueError("mode 0 is undefined: 1 is KL(uniform || values), -1 is KL(values || uniform)")
     rest = np.sort(np.asarray(values, dtype=np.float64))[::-1][abs(mode) - 1 :]
     if not len(rest) or rest[0] <= 0:
-        raise ValueError(f"spectral decay needs a positive value after dropping {abs(mode) - 1} of {len(values)}")
+        raise ValueError(
+            f"spectral decay needs a positive value after dropping {abs(mode) - 1} of {len(values)}"
+        )
     share = rest / rest.sum()
     if mode < 0:
         return float(np.log(len(rest)) - entr(share).sum())
@@ -91,7 +93,10 @@ def decay_modes(values: Float[np.ndarray, " d"]) -> dict[str, float]:
 
     Names: spectral_decay (mode 1), spectral_decay_at_2 to _at_10, and ..._reversed for -1 to -10.
     """
-    return {name: spectral_decay(values, mode) if abs(mode) <= len(values) else float("nan") for name, mode in MODES.items()}
+    return {
+        name: spectral_decay(values, mode) if abs(mode) <= len(values) else float("nan")
+        for name, mode in MODES.items()
+    }
 
 
 def pca_energy(embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " D"]:

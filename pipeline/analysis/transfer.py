@@ -101,7 +101,9 @@ def attribute_transfer(
     if ridge <= 0:
         raise ValueError(f"ridge must be positive, got {ridge}")
     if not np.isfinite(attributes).all():
-        raise ValueError(f"attributes of image {int(np.argmax(~np.isfinite(attributes).all(1)))} are not finite")
+        raise ValueError(
+            f"attributes of image {int(np.argmax(~np.isfinite(attributes).all(1)))} are not finite"
+        )
     table = _table(attributes, label, class_means(embeddings, label, len(names)))
     generator = np.random.default_rng(seed)
     drawn = [generator.permutation(len(names))[:drawn_classes] for _ in range(splits)]
@@ -113,7 +115,9 @@ def attribute_transfer(
         threadpool_limits(1, user_api="blas"),  # in so small a product, threads of BLAS wait for each other
         ThreadPoolExecutor(min(faiss.omp_get_max_threads(), MOST_THREADS)) as pool,
     ):
-        for turn in pool.map(lambda start: _turn(table, drawn[start : start + TURN], ridge), range(0, splits, TURN)):
+        for turn in pool.map(
+            lambda start: _turn(table, drawn[start : start + TURN], ridge), range(0, splits, TURN)
+        ):
             scores += turn
             if progress is not None:
                 progress.advance(len(turn))
@@ -122,17 +126,24 @@ def attribute_transfer(
     return Transfer(l2, l2_std, cosine, cosine_std, chance, drawn_classes)
 
 
-def _table(attributes: Float[np.ndarray, "N M"], label: Int[np.ndarray, " N"], means: Float[np.ndarray, "C D"]) -> Table:
+def _table(
+    attributes: Float[np.ndarray, "N M"], label: Int[np.ndarray, " N"], means: Float[np.ndarray, "C D"]
+) -> Table:
     counts = np.bincount(label)
     starts = np.cumsum(counts) - counts
     rows = attributes[np.argsort(label, kind="stable")]
     groups = [rows[start : start + count] for start, count in zip(starts, counts, strict=True)]
     sums = np.stack([group.sum(0, dtype=np.float64) for group in groups])
-    factors = [group if len(group) <= group.shape[1] else qr(group.astype(np.float64), mode="r")[0][: group.shape[1]] for group in groups]
+    factors = [
+        group if len(group) <= group.shape[1] else qr(group.astype(np.float64), mode="r")[0][: group.shape[1]]
+        for group in groups
+    ]
     return Table(rows, starts, counts, sums, factors, means)
 
 
-def _turn(table: Table, drawn: Sequence[Int[np.ndarray, " c"]], ridge: float) -> list[tuple[float, float, float]]:
+def _turn(
+    table: Table, drawn: Sequence[Int[np.ndarray, " c"]], ridge: float
+) -> list[tuple[float, float, float]]:
     """MAP by L2 distance, by cosine and by chance of each split.
 
     Its first half of the classes is for the fit.
@@ -150,7 +161,9 @@ def _split(
     ridge: float,
     memory: Float[np.ndarray, " m"],
 ) -> tuple[float, float, float]:
-    weights = fit_ridge(np.concatenate([table.factors[c] for c in fit]).astype(np.float64), table.sums[fit], ridge)
+    weights = fit_ridge(
+        np.concatenate([table.factors[c] for c in fit]).astype(np.float64), table.sums[fit], ridge
+    )
     toward = (weights @ (table.means[fit] @ table.means[held].T)).T  # A^T v_c of each query
     square = weights @ (table.means[fit] @ table.means[fit].T) @ weights.T  # A^T A
     counts = table.counts[held]
@@ -180,13 +193,17 @@ def _split(
     return statistics.fmean(by_l2), statistics.fmean(by_cosine), chance
 
 
-def fit_ridge(attributes: Float[np.ndarray, "n M"], sums: Float[np.ndarray, "C M"], ridge: float) -> Float[np.ndarray, "M C"]:
+def fit_ridge(
+    attributes: Float[np.ndarray, "n M"], sums: Float[np.ndarray, "C M"], ridge: float
+) -> Float[np.ndarray, "M C"]:
     """W = (Z^T Z + ridge I)^{-1} S^T, with A = V^T W^T.
 
     All images of a class have the same target, so the fit needs only the sum of their attributes. attributes:
     Z, or any F with F^T F = Z^T Z. sums: of the attributes of each class.
     """
-    solution: np.ndarray = np.linalg.solve(attributes.T @ attributes + ridge * np.eye(attributes.shape[1]), sums.T)
+    solution: np.ndarray = np.linalg.solve(
+        attributes.T @ attributes + ridge * np.eye(attributes.shape[1]), sums.T
+    )
     return solution
 
 

@@ -15,13 +15,21 @@ from pipeline.runtime.stage import said_plainly
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.catalog", description="Search a folder of pictures with a trained model.")
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.catalog", description="Search a folder of pictures with a trained model."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     building = commands.add_parser("build", help="build or update the catalog of a folder of pictures")
-    building.add_argument("model", type=Path, help="directory of a trained model, e.g. data/models/folder/ms/0")
-    building.add_argument("photos", type=Path, help="folder of pictures, with its subfolders; labels are not needed")
+    building.add_argument(
+        "model", type=Path, help="directory of a trained model, e.g. data/models/folder/ms/0"
+    )
+    building.add_argument(
+        "photos", type=Path, help="folder of pictures, with its subfolders; labels are not needed"
+    )
     building.add_argument("catalog", type=Path, help="directory to write")
-    building.add_argument("--skip-damaged", action="store_true", help="exclude unreadable pictures instead of stopping")
+    building.add_argument(
+        "--skip-damaged", action="store_true", help="exclude unreadable pictures instead of stopping"
+    )
     building.add_argument(
         "--index",
         choices=list(KINDS),
@@ -36,7 +44,9 @@ def main() -> None:
     with said_plainly():
         if arguments.command == "build":
             index = KINDS[arguments.index]() if arguments.index else None
-            catalog = build(arguments.model, arguments.photos, arguments.catalog, arguments.skip_damaged, index)
+            catalog = build(
+                arguments.model, arguments.photos, arguments.catalog, arguments.skip_damaged, index
+            )
             excluded = len(catalog.about["left_out"])
             suffix = f", {excluded:,} left out" if excluded else ""
             sys.stdout.write(f"{arguments.catalog}: {len(catalog):,} pictures{suffix}\n")

@@ -76,14 +76,18 @@ def build(
     if pictures.damaged and not skip_damaged:
         raise _damaged(photos, pictures.damaged)
     if not pictures.paths:
-        raise UserError(f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}.")
+        raise UserError(
+            f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}."
+        )
 
     vectors, earlier_index = _earlier(output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
     vectors |= _read_unfinished(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
-    sys.stderr.write(f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model}\n")
+    sys.stderr.write(
+        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model}\n"
+    )
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
         label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"

@@ -52,7 +52,9 @@ class Catalog:
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self.paths) == vectors == self.about["pictures"]:
-            raise UserError(f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.", _REMEDY)
+            raise UserError(
+                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.", _REMEDY
+            )
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -29,7 +29,10 @@ def page(catalog: Catalog, queries: Sequence[str | Path], results: Sequence[Sequ
         {
             "name": str(query),
             "image": data_uri(np.frombuffer(encoded(query), np.uint8), SIZE),
-            "matches": [{"path": path, "similarity": f"{similarity:.3f}", "image": _image(catalog.photos / path)} for path, similarity in matches],
+            "matches": [
+                {"path": path, "similarity": f"{similarity:.3f}", "image": _image(catalog.photos / path)}
+                for path, similarity in matches
+            ],
         }
         for query, matches in zip(queries, results, strict=True)
     ]

@@ -85,7 +85,9 @@ def split_classes(
     return _divided(rows, labels, for_validation)
 
 
-def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]) -> ClassSplit:
+def split_groups(
+    rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]
+) -> ClassSplit:
     """Holds out the images of group `validation`. Raises UserError if the data set has no such group.
 
     Validation is retrieval among them, as for every data set. On SfM-120k a neighbour is relevant if it has
@@ -102,7 +104,9 @@ def split_groups(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], gro
     return _divided(rows, labels, for_validation)
 
 
-def _divided(rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], for_validation: Bool[np.ndarray, " N"]) -> ClassSplit:
+def _divided(
+    rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], for_validation: Bool[np.ndarray, " N"]
+) -> ClassSplit:
     classes = np.unique(labels[~for_validation])
     return ClassSplit(
         rows=rows[~for_validation],

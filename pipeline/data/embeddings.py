@@ -89,10 +89,14 @@ def read(path: Path) -> Embeddings:
         types.append(pa.list_(pa.float32(), attribute_dim))
     if not schema.equals(pa.schema(zip(Embeddings._fields, types, strict=False))) or len(batches) != 1:
         fields = ", ".join(f"{field.name}: {field.type}" for field in schema)
-        raise UserError(f"{path} is no embedding file: it contains {len(batches)} batches of {fields}.", remedy)
+        raise UserError(
+            f"{path} is no embedding file: it contains {len(batches)} batches of {fields}.", remedy
+        )
     batch = batches[0]
     row_id, label = (batch.column(name).to_numpy(zero_copy_only=True) for name in ("row_id", "label"))
-    is_query, is_gallery = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("is_query", "is_gallery"))
+    is_query, is_gallery = (
+        batch.column(name).to_numpy(zero_copy_only=False) for name in ("is_query", "is_gallery")
+    )
     embedding = _rows(batch, "embedding", dim)
     attributes = _rows(batch, "attributes", attribute_dim) if attribute_dim else None
     text = (schema.metadata or {}).get(b"scales", b"[1.0]").decode(errors="replace")
@@ -115,11 +119,15 @@ def _list_size(schema: pa.Schema, name: str) -> int:
 
 
 def _lists(values: Float32[np.ndarray, "N D"]) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1]
+    )
 
 
 def _rows(batch: pa.RecordBatch, name: str, width: int) -> Float32[np.ndarray, "N D"]:
-    rows: np.ndarray = batch.column(name).flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, width)
+    rows: np.ndarray = (
+        batch.column(name).flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, width)
+    )
     return rows
 
 
@@ -150,7 +158,8 @@ def check(
     if bad.any():
         row_id, norm = row_ids[bad][0], norms[bad][0]
         raise UserError(
-            f"{where}: the embedding of row id {row_id} has norm {norm:g}, expected 1 ({np.count_nonzero(bad):,} of {len(bad):,} rows).",
+            f"{where}: the embedding of row id {row_id} has norm {norm:g}, expected 1 "
+            f"({np.count_nonzero(bad):,} of {len(bad):,} rows).",
             f"The network diverged or its embedding is zero. {_TRAIN_AGAIN}",
         )
     if attributes is not None and not np.isfinite(attributes).all():

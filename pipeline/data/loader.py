@@ -87,7 +87,8 @@ class TrainLoader:
             divisors = [n for n in range(1, size + 1) if size % n == 0]
             batch = sampler.batch
             raise UserError(
-                f"A global batch of {batch.classes} x {batch.images_per_class} = {size} images is not divisible by {world} workers.",
+                f"A global batch of {batch.classes} x {batch.images_per_class} = {size} images "
+                f"is not divisible by {world} workers.",
                 f"Set train.workers to one of {divisors}, or change batch.classes.",
             )
         if not 0 <= rank < world:
@@ -140,7 +141,9 @@ class EvalLoader:
         return -(-len(self.rows) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[UInt8[Tensor, "b 3 S S"], Int64[Tensor, "b"]]]:
-        return _in_order((self._job(first) for first in range(0, len(self.rows), self.batch_size)), self.threads)
+        return _in_order(
+            (self._job(first) for first in range(0, len(self.rows), self.batch_size)), self.threads
+        )
 
     def _job(self, first: int) -> tuple[tuple[Tensor, Tensor], list[_Part]]:
         rows = self.rows[first : first + self.batch_size].astype(np.int64)
@@ -157,7 +160,9 @@ class EvalLoader:
         return (images, torch.from_numpy(rows)), _parts(write, len(rows), self.threads)
 
 
-def normalize(images: UInt8[Tensor, "B 3 H W"], mean: tuple[float, ...], std: tuple[float, ...]) -> Float32[Tensor, "B 3 H W"]:
+def normalize(
+    images: UInt8[Tensor, "B 3 H W"], mean: tuple[float, ...], std: tuple[float, ...]
+) -> Float32[Tensor, "B 3 H W"]:
     """(x / 255 - mean) / std per channel on the device of `images`.
 
     It is computed in place as x * 1/(255 std) - mean/std.

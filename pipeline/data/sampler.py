@@ -88,7 +88,8 @@ class PKSampler:
             remaining = len(classes) - self.excluded_classes
             raise UserError(
                 f"A batch needs {batch.classes} classes, but only {remaining} can be trained on{excluded}.",
-                f"Set batch.classes={remaining} or lower, or add images of more classes. Test classes and validation classes are not trained on.",
+                f"Set batch.classes={remaining} or lower, or add images of more classes. "
+                "Test classes and validation classes are not trained on.",
             )
         usable = np.flatnonzero(sizes[members] >= least)
         # Sorted by class: the images of class c are usable[start[c] : start[c] + sizes[c]].
@@ -134,7 +135,9 @@ class PKSampler:
         keys = augmentation_keys(self.seed, number, flat, _occurrences(flat))
         return _Epoch(number, positions.reshape(steps, -1), keys.reshape(steps, -1))
 
-    def _shuffled(self, generator: np.random.Generator) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "C"]]:
+    def _shuffled(
+        self, generator: np.random.Generator
+    ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "C"]]:
         """The images of all classes, shuffled within each class, and the position of each class.
 
         Repetitions follow the images of a class with fewer than K.
@@ -167,7 +170,9 @@ def _most_batches(chunks: Int64[np.ndarray, "C"], classes: int) -> int:
     return low
 
 
-def _choose(generator: np.random.Generator, remaining: Int64[np.ndarray, "C"], classes: int, steps: int) -> Int64[np.ndarray, "P"]:
+def _choose(
+    generator: np.random.Generator, remaining: Int64[np.ndarray, "C"], classes: int, steps: int
+) -> Int64[np.ndarray, "P"]:
     """P distinct classes, c with probability remaining_c / steps, by systematic sampling in random order.
 
     If sum_c remaining_c = P steps and remaining_c <= steps, both remain true afterwards for steps - 1,
@@ -190,7 +195,9 @@ def _occurrences(positions: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
     return occurrences
 
 
-def augmentation_keys(seed: int, epoch: int, positions: Int64[np.ndarray, "n"], occurrences: Int64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+def augmentation_keys(
+    seed: int, epoch: int, positions: Int64[np.ndarray, "n"], occurrences: Int64[np.ndarray, "n"]
+) -> UInt64[np.ndarray, "n"]:
     """A 64-bit hash of (seed, epoch, position, occurrence) by the mixing function of SplitMix64."""
     state = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)
     return _mix(_mix(state + positions.astype(np.uint64)) + occurrences.astype(np.uint64))

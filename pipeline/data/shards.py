@@ -123,14 +123,21 @@ class ShardWriter:
         """
         if split not in SPLITS or self._split_of.setdefault(label, split) != split:
             earlier = self._split_of.get(label)
-            raise ValueError(f"{source}: the row has split {split!r}, class {label} has split {earlier!r}; splits are {SPLITS}")
+            raise ValueError(
+                f"{source}: the row has split {split!r}, class {label} has split {earlier!r}; "
+                f"splits are {SPLITS}"
+            )
         size = len(image) + len(source.encode()) + len(split) + 40
         if size + _BATCH_OVERHEAD + _FILE_OVERHEAD > self.shard_bytes:
             raise UserError(
-                f"{source} has {len(image) / 2**20:.1f} MiB, but a shard has at most {self.shard_bytes / 2**20:.0f} MiB.",
+                f"{source} has {len(image) / 2**20:.1f} MiB, "
+                f"but a shard has at most {self.shard_bytes / 2**20:.0f} MiB.",
                 "Raise ingest.shard_mebibytes, or shrink images at ingest (ingest.resize).",
             )
-        if self._writer is not None and self._written + self._pending_bytes + size + _BATCH_OVERHEAD > self.shard_bytes:
+        if (
+            self._writer is not None
+            and self._written + self._pending_bytes + size + _BATCH_OVERHEAD > self.shard_bytes
+        ):
             self._close_shard()
         if len(self._pending) == BATCH_ROWS or (self._pending and self._pending_bytes + size > _BATCH_BYTES):
             self._flush()
@@ -169,7 +176,10 @@ class ShardWriter:
             "class_names": list(self.class_names),
             "shards": {path.name: sha256_of(path) for path in shards},
             "shard_bytes": {path.name: path.stat().st_size for path in shards},
-            "shard_rows": {path.name: int(rows) for path, rows in zip(shards, np.diff(first, append=self.rows), strict=True)},
+            "shard_rows": {
+                path.name: int(rows)
+                for path, rows in zip(shards, np.diff(first, append=self.rows), strict=True)
+            },
             "index": sha256_of(self.directory / "index.parquet"),
             **extra_manifest,
         }
@@ -292,7 +302,9 @@ class Shards:
         """The table `name`.parquet of the data set. Raises UserError if there is none."""
         file, extras = f"{name}.parquet", self.manifest.get("extras", {})
         if file not in extras:
-            raise UserError(f"{self.directory} has no {file}; it has: {', '.join(extras) or 'none'}.", self._remedy)
+            raise UserError(
+                f"{self.directory} has no {file}; it has: {', '.join(extras) or 'none'}.", self._remedy
+            )
         return pq.read_table(self.directory / file, memory_map=False)
 
     def image(self, row: int) -> UInt8[np.ndarray, " size"]:
@@ -315,7 +327,8 @@ class Shards:
     def undecodable(self, row: int, reason: str) -> UserError:
         """The error for a row whose bytes are no picture."""
         return UserError(
-            f"The image of row {row} in {self.directory}, from {self.sources[row]}, cannot be decoded: {reason}.",
+            f"The image of row {row} in {self.directory}, from {self.sources[row]}, "
+            f"cannot be decoded: {reason}.",
             f"The shard was damaged after it was written. {self._remedy}",
         )
 
@@ -367,7 +380,9 @@ class Shards:
                 with open(path, "rb") as file:
                     actual = file.seek(0, 2)
                     if actual != size:
-                        raise UserError(f"{path} has {actual:,} bytes, the manifest lists {size:,}.", self._remedy)
+                        raise UserError(
+                            f"{path} has {actual:,} bytes, the manifest lists {size:,}.", self._remedy
+                        )
                     file.seek(-len(_MAGIC), 2)
                     if file.read() != _MAGIC:
                         raise UserError(f"{path} lacks the end marker of an Arrow file.", self._remedy)

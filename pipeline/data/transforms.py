@@ -102,7 +102,9 @@ def crop_for_training(
     _planes(_resized(copy, input.size, input.size, input.interpolation), out)
 
 
-def crop_for_testing(picture: UInt8[np.ndarray, "H W 3"], input: Input, out: UInt8[np.ndarray, "3 S S"]) -> None:
+def crop_for_testing(
+    picture: UInt8[np.ndarray, "H W 3"], input: Input, out: UInt8[np.ndarray, "3 S S"]
+) -> None:
     """Writes the centre of `picture` into `out` after resizing.
 
     With fit `shorter` the shorter side becomes `input.resize`, otherwise both sides; None: `input.size`.
@@ -119,7 +121,9 @@ def crop_for_testing(picture: UInt8[np.ndarray, "H W 3"], input: Input, out: UIn
     _planes(resized[top : top + input.size, left : left + input.size], out)
 
 
-def cut_out(picture: UInt8[np.ndarray, "H W 3"], box: tuple[float, float, float, float]) -> UInt8[np.ndarray, "h w 3"]:
+def cut_out(
+    picture: UInt8[np.ndarray, "H W 3"], box: tuple[float, float, float, float]
+) -> UInt8[np.ndarray, "h w 3"]:
     """The part of `picture` within x0, y0, x1, y1, at least one pixel.
 
     The box is rounded to pixels and clipped to the picture.
@@ -134,7 +138,9 @@ def cut_out(picture: UInt8[np.ndarray, "H W 3"], box: tuple[float, float, float,
     return picture[top : max(bottom, top + 1), left : max(right, left + 1)]
 
 
-def _resized(picture: UInt8[np.ndarray, "H W 3"], height: int, width: int, interpolation: str) -> UInt8[np.ndarray, "h w 3"]:
+def _resized(
+    picture: UInt8[np.ndarray, "H W 3"], height: int, width: int, interpolation: str
+) -> UInt8[np.ndarray, "h w 3"]:
     if picture.shape[:2] == (height, width):
         return picture
     # The batch axis is added by torch: with one of NumPy, torch would not recognise that the pixels are

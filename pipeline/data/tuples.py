@@ -45,13 +45,16 @@ class TupleSampler:
 
     excluded_classes = 0
 
-    def __init__(self, pairs: Int[np.ndarray, "R 2"], clusters: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
+    def __init__(
+        self, pairs: Int[np.ndarray, "R 2"], clusters: Int[np.ndarray, "N"], batch: Batch, seed: int
+    ) -> None:
         self.pairs, self.clusters, self.batch, self.seed = pairs, clusters, batch, seed
         self.negatives = batch.images_per_class - 2
         self.steps_per_epoch = min(batch.pairs, len(pairs)) // batch.classes
         if self.steps_per_epoch == 0:
             raise UserError(
-                f"A batch has {batch.classes} tuples, but an epoch draws {batch.pairs:,} of the {len(pairs):,} pairs of the data set.",
+                f"A batch has {batch.classes} tuples, but an epoch draws {batch.pairs:,} "
+                f"of the {len(pairs):,} pairs of the data set.",
                 "Lower batch.classes, which is the number of tuples of a batch, or raise batch.pairs.",
             )
         self._epoch: tuple[int, Int64[np.ndarray, "P K"]] | None = None
@@ -59,7 +62,9 @@ class TupleSampler:
     def plan(self, epoch: int) -> Plan:
         """The pairs and the pool of an epoch. Raises UserError if the pool has too few clusters."""
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-        pairs = self.pairs[generator.permutation(len(self.pairs))[: self.steps_per_epoch * self.batch.classes]]
+        pairs = self.pairs[
+            generator.permutation(len(self.pairs))[: self.steps_per_epoch * self.batch.classes]
+        ]
         pool = generator.permutation(len(self.clusters))[: self.batch.pool]
         classes = len(np.unique(self.clusters[pool]))
         if classes <= self.negatives:
@@ -73,14 +78,18 @@ class TupleSampler:
     def tuples(self, plan: Plan, embeddings: Float32[np.ndarray, "N D"]) -> Int64[np.ndarray, "P K"]:
         """The tuples of a plan, as positions. Only the rows of `embeddings` in the plan are read."""
         queries, clusters = plan.pairs[:, 0], self.clusters
-        negatives = hardest(embeddings[queries], clusters[queries], embeddings[plan.pool], clusters[plan.pool], self.negatives)
+        negatives = hardest(
+            embeddings[queries], clusters[queries], embeddings[plan.pool], clusters[plan.pool], self.negatives
+        )
         return np.concatenate([plan.pairs, plan.pool[negatives]], axis=1)
 
     def begin(self, epoch: int, tuples: Int64[np.ndarray, "P K"]) -> None:
         """Sets the tuples of an epoch, from which `draw` takes its batches."""
         shape = (self.steps_per_epoch * self.batch.classes, self.batch.images_per_class)
         if tuples.shape != shape:
-            raise ValueError(f"epoch {epoch} has {shape[0]} tuples of {shape[1]} images, got an array of {tuples.shape}")
+            raise ValueError(
+                f"epoch {epoch} has {shape[0]} tuples of {shape[1]} images, got an array of {tuples.shape}"
+            )
         self._epoch = (epoch, tuples)
 
     def draw(self, step: int) -> Draw:

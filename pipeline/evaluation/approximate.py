@@ -16,7 +16,9 @@ from pipeline.index.kinds import Setting, kind_of
 from pipeline.index.recall import recall
 
 
-def evaluate_index(sides: Sides, protocol: Protocol, setting: Setting, sample: int) -> tuple[dict[str, float | int | str], PerQuery]:
+def evaluate_index(
+    sides: Sides, protocol: Protocol, setting: Setting, sample: int
+) -> tuple[dict[str, float | int | str], PerQuery]:
     """Builds the index of the gallery and gives its metrics and per-query results.
 
     approximate_<metric>: the metric with its interval; a relevant row that the index does not retrieve counts
@@ -31,7 +33,9 @@ def evaluate_index(sides: Sides, protocol: Protocol, setting: Setting, sample: i
     values = metrics_of(result, sides, protocol, Extent(full_ranking=False))
     metrics: dict[str, float | int | str] = {f"approximate_{name}": value for name, value in values.items()}
     k = min(NEIGHBOURS, max(1, len(gallery.row_id) - 1))
-    measured = recall(index, gallery.embedding, gallery.row_id, queries.embedding, queries.row_id, k, sample, protocol.seed)
+    measured = recall(
+        index, gallery.embedding, gallery.row_id, queries.embedding, queries.row_id, k, sample, protocol.seed
+    )
     metrics["approximate_search_recall_at_1"] = round(measured.at_1, DIGITS)
     metrics[f"approximate_search_recall_at_{k}"] = round(measured.at_k, DIGITS)
     metrics["approximate_protocol"] = dataclasses.replace(protocol, search=declaration(setting)).hash()

@@ -51,7 +51,9 @@ def evaluate(
     }
     for network, sides in others.items():
         for first, second in zip(selected, sides, strict=True):
-            if not (np.array_equal(first.row_id, second.row_id) and np.array_equal(first.label, second.label)):
+            if not (
+                np.array_equal(first.row_id, second.row_id) and np.array_equal(first.label, second.label)
+            ):
                 raise UserError(
                     f"The embeddings of network {network} have other rows than those of network {SELECTED}.",
                     "Export all networks of the run again.",
@@ -87,7 +89,9 @@ def metrics_of(result: PerQuery, sides: Sides, protocol: Protocol, extent: Exten
     return flat
 
 
-def _with_intervals(means: dict[str, float], columns: dict[str, np.ndarray], labels: np.ndarray, protocol: Protocol) -> dict[str, float]:
+def _with_intervals(
+    means: dict[str, float], columns: dict[str, np.ndarray], labels: np.ndarray, protocol: Protocol
+) -> dict[str, float]:
     values = np.stack([columns[name] for name in means], axis=1)
     low, high = class_intervals(values, labels, protocol.bootstrap, protocol.confidence, protocol.seed)
     flat = {}

@@ -46,7 +46,10 @@ class LandmarkProtocol(Declared):
     easy: str = "sought easy, taken out of the ranking junk and hard"
     medium: str = "sought easy and hard, taken out junk"
     hard: str = "sought hard, taken out junk and easy"
-    map: str = "mean area under the precision-recall line by trapezoids, over queries with something to find at the level"
+    map: str = (
+        "mean area under the precision-recall line by trapezoids, "
+        "over queries with something to find at the level"
+    )
     mp_at_k: str = "mean share of the sought among the first k, or among as many as the last of them needs"
     interval: str = "percentiles of the average over queries resampled with replacement"
 
@@ -74,7 +77,9 @@ class LandmarkResults(NamedTuple):
     others: dict[str, pa.Table]  # the table of queries of each other network
 
 
-def evaluate_landmarks(selected: Sides, others: dict[str, Sides], ground_truth: pa.Table, protocol: LandmarkProtocol) -> LandmarkResults:
+def evaluate_landmarks(
+    selected: Sides, others: dict[str, Sides], ground_truth: pa.Table, protocol: LandmarkProtocol
+) -> LandmarkResults:
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
     Every metric has an interval in `_low` and `_high`. Further keys: queries, lone_queries (nothing to find
@@ -95,9 +100,15 @@ def evaluate_landmarks(selected: Sides, others: dict[str, Sides], ground_truth: 
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),
         "queries": sum(len(ranked.truths) for ranked in rankings),
-        "lone_queries": sum(not len(truth.easy) and not len(truth.hard) for ranked in rankings for truth in ranked.truths),
+        "lone_queries": sum(
+            not len(truth.easy) and not len(truth.hard) for ranked in rankings for truth in ranked.truths
+        ),
         "gallery": sum(ranked.ids.shape[1] for ranked in rankings),
-        **{f"{benchmark}_{level}_queries": averages(levels)[f"queries_{level}"] for benchmark, levels in scores.items() for level in LEVELS},
+        **{
+            f"{benchmark}_{level}_queries": averages(levels)[f"queries_{level}"]
+            for benchmark, levels in scores.items()
+            for level in LEVELS
+        },
         **_metrics(scores, protocol),
     }
     tables = {}
@@ -125,7 +136,9 @@ def _rank(sides: Sides, ground_truth: pa.Table) -> Iterator[Ranked]:
             )
         members = sides.gallery.label == labels[0]
         gallery = Rows(*(column[members] for column in sides.gallery))
-        neighbours = exact_search(queries.embedding, queries.row_id, gallery.embedding, gallery.row_id, len(gallery.row_id))
+        neighbours = exact_search(
+            queries.embedding, queries.row_id, gallery.embedding, gallery.row_id, len(gallery.row_id)
+        )
         yield Ranked(benchmark, queries, *neighbours, truths)
 
 
@@ -141,7 +154,9 @@ def _rows(rows: Rows, ids: Int64[np.ndarray, "Q"], benchmark: str) -> Rows:
 
 def _scores(rankings: list[Ranked], protocol: LandmarkProtocol) -> dict[str, dict[str, Scores]]:
     """Scores by benchmark and level."""
-    return {ranked.benchmark: revisited(ranked.ids, ranked.truths, protocol.precision_at) for ranked in rankings}
+    return {
+        ranked.benchmark: revisited(ranked.ids, ranked.truths, protocol.precision_at) for ranked in rankings
+    }
 
 
 def _metrics(scores: dict[str, dict[str, Scores]], protocol: LandmarkProtocol) -> dict[str, float]:
@@ -152,7 +167,9 @@ def _metrics(scores: dict[str, dict[str, Scores]], protocol: LandmarkProtocol) -
             scored = ~np.isnan(score.ap)
             values = np.concatenate([score.ap[:, None], score.precision], axis=1)[scored]
             own_class = np.arange(len(values))  # queries are resampled
-            low, high = class_intervals(values, own_class, protocol.bootstrap, protocol.confidence, protocol.seed)
+            low, high = class_intervals(
+                values, own_class, protocol.bootstrap, protocol.confidence, protocol.seed
+            )
             for column, metric in enumerate(["map", *(f"mp_at_{k}" for k in score.precision_at)]):
                 mean = means[f"{metric}_{level}"]
                 for end, value in (("", mean), ("_low", low[column]), ("_high", high[column])):
@@ -184,7 +201,9 @@ def _neighbours(rankings: Iterable[Ranked]) -> pa.Table:
             {
                 "row_id": pa.array(ranked.queries.row_id),
                 "neighbours": pa.array(ranked.ids[:, :NEIGHBOURS].tolist(), pa.list_(pa.int64())),
-                "similarities": pa.array(ranked.similarities[:, :NEIGHBOURS].tolist(), pa.list_(pa.float32())),
+                "similarities": pa.array(
+                    ranked.similarities[:, :NEIGHBOURS].tolist(), pa.list_(pa.float32())
+                ),
             }
         )
         for ranked in rankings

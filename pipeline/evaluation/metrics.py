@@ -64,7 +64,9 @@ class PerQuery(NamedTuple):
         return {**recalls, "r_precision": self.r_precision, "map_at_r": self.ap_at_r, **full}
 
 
-def quick_metrics(embeddings: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"], recall_at: tuple[int, ...] = (1,)) -> dict[str, float]:
+def quick_metrics(
+    embeddings: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"], recall_at: tuple[int, ...] = (1,)
+) -> dict[str, float]:
     """Averages over all rows as queries in all other rows: keys recall_at_<K>, r_precision and map_at_r.
 
     Raises UserError if no class has two rows.
@@ -86,7 +88,9 @@ def class_means(result: PerQuery) -> tuple[Int64[np.ndarray, "C"], dict[str, Flo
     """
     scored = _scored(result)
     classes, member, sizes = np.unique(result.label[scored], return_inverse=True, return_counts=True)
-    return classes, {name: np.bincount(member, values[scored]) / sizes for name, values in result.columns().items()}
+    return classes, {
+        name: np.bincount(member, values[scored]) / sizes for name, values in result.columns().items()
+    }
 
 
 def per_query(
@@ -134,7 +138,9 @@ def per_query(
         )
     else:
         blocks = _searched(queries, gallery, relevant, recall_at, search)
-    progress_line = Progress(label, int((relevant > 0).sum()), "queries") if label else contextlib.nullcontext()
+    progress_line = (
+        Progress(label, int((relevant > 0).sum()), "queries") if label else contextlib.nullcontext()
+    )
     with progress_line as progress:
         for rows, ranks in blocks:
             if not full_ranking:  # both engines give the ranks up to max(K, R)
@@ -168,7 +174,9 @@ Scores = tuple[
 ]
 
 
-def score(ranks: Int64[np.ndarray, "Q R"], relevant: Int64[np.ndarray, "Q"], recall_at: tuple[int, ...]) -> Scores:
+def score(
+    ranks: Int64[np.ndarray, "Q R"], relevant: Int64[np.ndarray, "Q"], recall_at: tuple[int, ...]
+) -> Scores:
     """Recall at each K, R-precision, AP@R, AP and the first rank, from ascending ranks of relevant rows.
 
     Rank 0 pads a row and replaces ranks that were not computed. AP needs all R ranks, AP@R those up to R.
@@ -193,7 +201,9 @@ def ranks_of(hits: Bool[np.ndarray, "Q K"]) -> Int64[np.ndarray, "Q R"]:
     return ranks
 
 
-def _searched(queries: Rows, gallery: Rows, relevant: np.ndarray, recall_at: tuple[int, ...], search: Search) -> Iterator[Ranks]:
+def _searched(
+    queries: Rows, gallery: Rows, relevant: np.ndarray, recall_at: tuple[int, ...], search: Search
+) -> Iterator[Ranks]:
     """The ranks among the first max(K, R) neighbours.
 
     Queries are grouped by this number in steps of a factor four, so that one large class does not make the
@@ -211,16 +221,22 @@ def _searched(queries: Rows, gallery: Rows, relevant: np.ndarray, recall_at: tup
             yield Ranks(rows, ranks_of(hits))
 
 
-def _exact(gallery: Rows, embeddings: Float32[np.ndarray, "Q D"], ids: Int64[np.ndarray, "Q"], k: int) -> Iterator[Neighbours]:
+def _exact(
+    gallery: Rows, embeddings: Float32[np.ndarray, "Q D"], ids: Int64[np.ndarray, "Q"], k: int
+) -> Iterator[Neighbours]:
     return search_blocks(embeddings, ids, gallery.embedding, gallery.row_id, k)
 
 
-def _nearest(queries: Rows, gallery: Rows, keep: int, label: str | None, search: Search) -> tuple[np.ndarray, np.ndarray]:
+def _nearest(
+    queries: Rows, gallery: Rows, keep: int, label: str | None, search: Search
+) -> tuple[np.ndarray, np.ndarray]:
     """Row ids and similarities of the `keep` nearest."""
     ids = np.full((len(queries.row_id), keep), -1, np.int64)
     similarities = np.full((len(queries.row_id), keep), -np.inf, np.float32)
     if keep:
-        progress_line = Progress(f"{label}, neighbours", len(ids), "queries") if label else contextlib.nullcontext()
+        progress_line = (
+            Progress(f"{label}, neighbours", len(ids), "queries") if label else contextlib.nullcontext()
+        )
         with progress_line as progress:
             for block in search(queries.embedding, queries.row_id, keep):
                 ids[block.queries] = np.where(block.positions < 0, -1, gallery.row_id[block.positions])

@@ -17,7 +17,9 @@ class Declared:
 
     def hash(self) -> str:
         """sha256 of the canonical JSON text, in hex."""
-        text = json.dumps(self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(
+            self.declaration(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -45,7 +47,9 @@ class Protocol(Declared):
     r_precision: str = "share of relevant images among the first R neighbours"
     map_at_r: str = "(1/R) sum over the relevant ranks j <= R of the precision at j"
     map: str = "(1/R) sum over all relevant ranks j of the precision at j, whole ranking, not interpolated"
-    nmi: str = "2 I / (H + H) of labels and k-means clusters of all rows, as many as classes, 20 iterations, seeded"
+    nmi: str = (
+        "2 I / (H + H) of labels and k-means clusters of all rows, as many as classes, 20 iterations, seeded"
+    )
     average: str = "arithmetic mean over queries"
     class_mean: str = "arithmetic mean over classes of the means over their queries"
     interval: str = "percentiles of the average over classes resampled with replacement"

@@ -128,7 +128,9 @@ def _sorted(
     return Sorted(order.Centred(rows), rows, places[turn], begin, begin + size, itself)
 
 
-def _blocks(turn: Int64[np.ndarray, "q"], relevant: Int64[np.ndarray, "Q"]) -> Iterator[Int64[np.ndarray, "b"]]:
+def _blocks(
+    turn: Int64[np.ndarray, "q"], relevant: Int64[np.ndarray, "Q"]
+) -> Iterator[Int64[np.ndarray, "b"]]:
     """Runs of `turn` of at most BLOCK queries and THRESHOLDS relevant rows."""
     start = 0
     while start < len(turn):
@@ -219,14 +221,17 @@ class _Block:
         allowed = self.error[rows] + 2.0**-24 * (np.abs(self.offset[rows]) + 1)
         if (error > allowed).any():
             raise UserError(
-                f"numpy returned an inner product that is off by {error.max():.1e}, more than float32 arithmetic allows.",
+                f"numpy returned an inner product that is off by {error.max():.1e}, "
+                "more than float32 arithmetic allows.",
                 "Its BLAS computes in a lower precision. Install numpy from PyPI, or disable that mode.",
             )
 
     def _count(self, tile: Float32[np.ndarray, "b w"], mask: Bool[np.ndarray, "b w"], start: int) -> bool:
         """Adds the counts of a tile of float32 products. False if too many of them are close."""
         count = _few if np.count_nonzero(mask) * (self.levels + 4) < 2 * tile.size else _in_rows
-        counts, rows, columns, levels = count(tile, mask, self.low, self.high, self.relevant, tile.size // CLOSE)
+        counts, rows, columns, levels = count(
+            tile, mask, self.low, self.high, self.relevant, tile.size // CLOSE
+        )
         if counts is None:
             return False
         self.counts += counts
@@ -253,7 +258,9 @@ Counted = tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]
 NONE = np.empty(0, np.int64)
 
 
-def _few(tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, relevant: np.ndarray, most: int) -> Counted:
+def _few(
+    tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, relevant: np.ndarray, most: int
+) -> Counted:
     """Compares the products in the mask with the thresholds of their rows.
 
     Thresholds descend, so a product exceeds the last ones. The result is None for more than `most` close
@@ -278,14 +285,18 @@ def _few(tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, 
     return np.cumsum(counts[:, :levels], axis=1), rows[again], place[again] % tile.shape[1], thresholds
 
 
-def _in_rows(tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, relevant: np.ndarray, most: int) -> Counted:
+def _in_rows(
+    tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, relevant: np.ndarray, most: int
+) -> Counted:
     """Sorts each row of the tile as integers of product and column, and locates the thresholds in it.
 
     The result is None for more than `most` close products.
     """
     keys = order.keys(tile, np.arange(tile.shape[1]))
     keys.sort(axis=1)
-    bounds = np.concatenate([order.keys(low, np.array(order.LAST)), order.keys(high, np.array(0)) + 1], axis=1)
+    bounds = np.concatenate(
+        [order.keys(low, np.array(order.LAST)), order.keys(high, np.array(0)) + 1], axis=1
+    )
     located = np.stack([row.searchsorted(bound) for row, bound in zip(keys, bounds, strict=True)])
     near, passed = located[:, : low.shape[1]], located[:, low.shape[1] :]
     width = (passed - near).reshape(-1)

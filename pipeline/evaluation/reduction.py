@@ -55,7 +55,9 @@ def fit_pca(embeddings: Float32[np.ndarray, "N D"], dim: int, whiten: bool = Fal
     return Reduction(mean, directions / np.sqrt(values)[:, None] if whiten else directions)
 
 
-def fit_whitening(embeddings: Float32[np.ndarray, "N D"], pairs: Int64[np.ndarray, "R 2"], dim: int) -> Reduction:
+def fit_whitening(
+    embeddings: Float32[np.ndarray, "N D"], pairs: Int64[np.ndarray, "R 2"], dim: int
+) -> Reduction:
     """Supervised whitening to `dim` dimensions. `pairs` are positions of two images of one object or class.
 
     Raises UserError if the differences of the pairs vary in fewer than D directions (at least D pairs are
@@ -63,13 +65,16 @@ def fit_whitening(embeddings: Float32[np.ndarray, "N D"], pairs: Int64[np.ndarra
     """
     first, second = pairs.T
     mean = embeddings[first].mean(axis=0, dtype=np.float64)
-    differences = (embeddings[first[part]].astype(np.float64) - embeddings[second[part]] for part in _blocks(len(pairs)))
+    differences = (
+        embeddings[first[part]].astype(np.float64) - embeddings[second[part]] for part in _blocks(len(pairs))
+    )
     within = _scatter(differences, embeddings.shape[1]) / len(pairs)
     values = np.linalg.eigvalsh(within)
     varied = int((values > _rounding(embeddings)).sum())
     if varied < len(values):
         raise UserError(
-            f"Whitening is undefined: the differences of the {len(pairs):,} matching pairs vary in {varied} of {len(values)} directions.",
+            f"Whitening is undefined: the differences of the {len(pairs):,} matching pairs vary in "
+            f"{varied} of {len(values)} directions.",
             "Provide more matching pairs of different images (at least one per dimension), or use PCA.",
         )
     narrowing = np.linalg.inv(np.linalg.cholesky(within))
@@ -84,7 +89,9 @@ def apply(reduction: Reduction, embeddings: Float32[np.ndarray, "N D"]) -> Float
     Raises UserError if a row is reduced to zero, and ValueError if D differs from that of the fit.
     """
     if embeddings.shape[1] != len(reduction.mean):
-        raise ValueError(f"the reduction has {len(reduction.mean)} input dimensions, the embeddings {embeddings.shape[1]}")
+        raise ValueError(
+            f"the reduction has {len(reduction.mean)} input dimensions, the embeddings {embeddings.shape[1]}"
+        )
     reduced = np.empty((len(embeddings), len(reduction.projection)), np.float32)
     blocks = zip(_blocks(len(embeddings)), _centred(embeddings, reduction.mean), strict=True)
     for part, block in blocks:
@@ -124,7 +131,9 @@ def _scatter(blocks: Iterator[np.ndarray], dim: int) -> np.ndarray:
 
 def _rounding(embeddings: np.ndarray) -> float:
     """The variance that float32 rounding alone causes in a direction; less counts as zero."""
-    return float(np.finfo(np.float32).eps ** 2 * np.einsum("nd,nd->n", embeddings, embeddings).mean(dtype=np.float64))
+    return float(
+        np.finfo(np.float32).eps ** 2 * np.einsum("nd,nd->n", embeddings, embeddings).mean(dtype=np.float64)
+    )
 
 
 def _leading(matrix: np.ndarray, dim: int, zero: float) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +145,8 @@ def _leading(matrix: np.ndarray, dim: int, zero: float) -> tuple[np.ndarray, np.
     varied = int((values > zero).sum())
     if not 1 <= dim <= varied:
         raise UserError(
-            f"The training embeddings vary in {varied} of their {len(values)} dimensions, so they cannot be reduced to {dim}.",
+            f"The training embeddings vary in {varied} of their {len(values)} dimensions, "
+            f"so they cannot be reduced to {dim}.",
             f"Set dim to a value from 1 to {varied}."
             if varied
             else "The network collapsed: all images have the same embedding. See the training history.",

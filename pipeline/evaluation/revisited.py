@@ -62,7 +62,10 @@ def revisited(
     ValueError if the numbers of rankings and truths differ.
     """
     count = len(truths)
-    scores = {level: Scores(np.full(count, np.nan), np.full((count, len(precision_at)), np.nan), precision_at) for level in LEVELS}
+    scores = {
+        level: Scores(np.full(count, np.nan), np.full((count, len(precision_at)), np.nan), precision_at)
+        for level in LEVELS
+    }
     for query, (ranking, truth) in enumerate(zip(rankings, truths, strict=True)):
         _check(query, ranking, truth)
         for level, (relevant, removed) in LEVELS.items():
@@ -94,7 +97,9 @@ def averages(scores: dict[str, Scores]) -> dict[str, float | int]:
     return flat
 
 
-def relevant_ranks(ranking: Int64[np.ndarray, "N"], relevant: Int64[np.ndarray, "R"], removed: Int64[np.ndarray, "J"]) -> Int64[np.ndarray, "R"]:
+def relevant_ranks(
+    ranking: Int64[np.ndarray, "N"], relevant: Int64[np.ndarray, "R"], removed: Int64[np.ndarray, "J"]
+) -> Int64[np.ndarray, "R"]:
     """0-based ranks, ascending, of the relevant ids in the ranking without the removed ids."""
     return np.flatnonzero(np.isin(ranking[~np.isin(ranking, removed)], relevant))
 
@@ -129,6 +134,7 @@ def _check(query: int, ranking: np.ndarray, truth: Truth) -> None:
     missing = ids[~np.isin(ids, ranking)]
     if len(missing):
         raise UserError(
-            f"Ground truth of query {query}: id {missing[0]} is not in the ranked gallery ({len(missing)} of {len(ids)} such ids).",
+            f"Ground truth of query {query}: id {missing[0]} is not in the ranked gallery "
+            f"({len(missing)} of {len(ids)} such ids).",
             "The gallery must be the whole database of the ground truth. Ingest and export the set again.",
         )

@@ -49,7 +49,11 @@ def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
     Raises UserError for a missing or damaged file, and as `evaluate` and `evaluate_landmarks` do.
     """
     selected = read(folder / "test.arrow")
-    others = {network: read_sides(folder / file) for network, file in FILES.items() if network not in OPTIONAL or (folder / file).is_file()}
+    others = {
+        network: read_sides(folder / file)
+        for network, file in FILES.items()
+        if network not in OPTIONAL or (folder / file).is_file()
+    }
     reduction = None if settings.reduce is None else _learn(settings.reduce, folder)
     if reduction is not None:
         reduced = selected._replace(embedding=apply(reduction, selected.embedding))
@@ -69,7 +73,9 @@ def write(directory: Path, evaluation: Evaluation) -> None:
     write_json(directory / "protocol.json", evaluation.protocol.declaration())
 
 
-def _retrieval(selected: Embeddings, others: dict[str, Sides], reduction: Reduction | None, settings: EvaluateSettings) -> Evaluation:
+def _retrieval(
+    selected: Embeddings, others: dict[str, Sides], reduction: Reduction | None, settings: EvaluateSettings
+) -> Evaluation:
     sides = sides_of(selected)
     protocol = Protocol(
         "test",
@@ -84,7 +90,9 @@ def _retrieval(selected: Embeddings, others: dict[str, Sides], reduction: Reduct
     metrics, results = evaluate(sides, others, protocol, extent)
     if settings.approximate is not None:
         setting = KINDS[settings.approximate.kind](**settings.approximate.model_dump(exclude={"kind"}))
-        of_index, results["approximate"] = evaluate_index(sides, protocol, setting, settings.approximate_sample)
+        of_index, results["approximate"] = evaluate_index(
+            sides, protocol, setting, settings.approximate_sample
+        )
         metrics |= of_index
     tables = {network: query_table(result) for network, result in results.items()}
     return Evaluation(metrics, protocol, tables, neighbour_table(results[SELECTED]), reduction)
@@ -97,7 +105,9 @@ def _landmarks(
     ground_truth: pa.Table,
     settings: EvaluateSettings,
 ) -> Evaluation:
-    protocol = LandmarkProtocol("test", settings.bootstrap, settings.confidence, settings.seed, _declared_reduction(settings.reduce))
+    protocol = LandmarkProtocol(
+        "test", settings.bootstrap, settings.confidence, settings.seed, _declared_reduction(settings.reduce)
+    )
     protocol = _with_scales(protocol, selected.scales)
     results = evaluate_landmarks(sides_of(selected), others, ground_truth, protocol)
     queries = {SELECTED: results.queries, **results.others}

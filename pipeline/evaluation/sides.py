@@ -22,6 +22,7 @@ def read_sides(path: Path) -> Sides:
 def sides_of(embeddings: Embeddings) -> Sides:
     """The rows that are queries and the rows that are in the gallery; views where these are all rows."""
     queries, gallery = (
-        Rows(*(column if side.all() else column[side] for column in embeddings[:3])) for side in (embeddings.is_query, embeddings.is_gallery)
+        Rows(*(column if side.all() else column[side] for column in embeddings[:3]))
+        for side in (embeddings.is_query, embeddings.is_gallery)
     )
     return Sides(queries, gallery)

@@ -41,7 +41,10 @@ def query_table(result: PerQuery) -> pa.Table:
         "row_id": pa.array(result.row_id),
         "label": pa.array(result.label),
         "relevant": pa.array(result.relevant),
-        **{f"recall_at_{k}": pa.array(result.recall[:, column] == 1, mask=lone) for column, k in enumerate(result.recall_at)},
+        **{
+            f"recall_at_{k}": pa.array(result.recall[:, column] == 1, mask=lone)
+            for column, k in enumerate(result.recall_at)
+        },
         "r_precision": pa.array(result.r_precision, mask=lone),
         "ap_at_r": pa.array(result.ap_at_r, mask=lone),
         **({} if result.ap is None else {"ap": pa.array(result.ap, mask=lone)}),
@@ -88,9 +91,13 @@ def _read(path: Path, metric: str) -> pa.Table:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path} cannot be read: {error}.", "Run `dvc repro` to evaluate the run again.") from error
+        raise UserError(
+            f"{path} cannot be read: {error}.", "Run `dvc repro` to evaluate the run again."
+        ) from error
     missing = {"row_id", "label", metric} - set(table.column_names)
     if missing:
         columns = ", ".join(table.column_names)
-        raise UserError(f"{path} has no column {', '.join(sorted(missing))}.", f"Choose one of its columns: {columns}.")
+        raise UserError(
+            f"{path} has no column {', '.join(sorted(missing))}.", f"Choose one of its columns: {columns}."
+        )
     return table

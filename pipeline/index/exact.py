@@ -133,7 +133,9 @@ class _Finder:
                 self.distinct = self.distinct or _distinct(self.gallery)
                 self._fill(queries, itself, part[~verified], fetch * WIDER, positions, similarities)
 
-    def _candidates(self, queries: np.ndarray, fetch: int, itself: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _candidates(
+        self, queries: np.ndarray, fetch: int, itself: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """FAISS's candidates in the defined order, their similarities, and which cuts at k are verified.
 
         The query itself is last, with similarity -inf.
@@ -150,7 +152,8 @@ class _Finder:
         error = np.abs(approximate + offset[:, None] - exact).max(axis=1)
         if (error > slack).any():
             raise UserError(
-                f"FAISS {faiss.__version__} returned an inner product that is off by {error.max():.1e}, more than float32 arithmetic allows.",
+                f"FAISS {faiss.__version__} returned an inner product that is off by {error.max():.1e}, "
+                "more than float32 arithmetic allows.",
                 "This GPU build computes in a lower precision. Install the CPU build: pip install '.[cpu]'.",
             )
         scores = exact.astype(np.float32)
@@ -216,4 +219,6 @@ def _faiss(gallery: Float32[np.ndarray, "N D"]) -> Nearest:
     options.use_cuvs = options.useFloat16 = False
     index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(gallery.shape[1]), options)
     index.add(gallery)
-    return lambda queries, fetch: index.search(queries, fetch) if fetch <= GPU_FETCH else on_cpu(queries, fetch)
+    return lambda queries, fetch: (
+        index.search(queries, fetch) if fetch <= GPU_FETCH else on_cpu(queries, fetch)
+    )

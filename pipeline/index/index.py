@@ -78,7 +78,9 @@ def vectors_at(index: Index, rows: Int64[np.ndarray, "P"]) -> Float32[np.ndarray
     return vectors
 
 
-def search_blocks(index: Index, queries: Float32[np.ndarray, "Q D"], query_ids: Int64[np.ndarray, "Q"] | None, k: int) -> Iterator[Neighbours]:
+def search_blocks(
+    index: Index, queries: Float32[np.ndarray, "Q D"], query_ids: Int64[np.ndarray, "Q"] | None, k: int
+) -> Iterator[Neighbours]:
     """As `exact.search_blocks`, among the candidates that the index proposes.
 
     Without query ids no row is removed. Position -1 and similarity -inf fill the end of a row for which the
@@ -99,7 +101,9 @@ def search_blocks(index: Index, queries: Float32[np.ndarray, "Q D"], query_ids: 
         similarities = np.full((len(chosen), k), -np.inf, np.float32)
         similarities[:, : ranking.shape[1]] = np.take_along_axis(scores, ranking, axis=1)
         positions[:, : ranking.shape[1]] = np.take_along_axis(candidates, ranking, axis=1)
-        yield Neighbours(chosen, np.where(np.isneginf(similarities), -1, index.positions[positions]), similarities)
+        yield Neighbours(
+            chosen, np.where(np.isneginf(similarities), -1, index.positions[positions]), similarities
+        )
 
 
 def search(
@@ -127,7 +131,9 @@ def _similarities(
     step = max(1, order.CACHED // queries.shape[1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        values[part] = order.pairs(queries.take(queried[part], axis=0), vectors_at(index, np.maximum(rows[part], 0)))
+        values[part] = order.pairs(
+            queries.take(queried[part], axis=0), vectors_at(index, np.maximum(rows[part], 0))
+        )
     return values
 
 

@@ -140,7 +140,9 @@ def prepare(index: Any, setting: Setting) -> None:
             index.make_direct_map()  # the list and the place of each row; other kinds find a row without it
 
 
-def propose(index: Any, setting: Setting, queries: Float32[np.ndarray, "Q D"], candidates: int) -> Int64[np.ndarray, "Q K"]:
+def propose(
+    index: Any, setting: Setting, queries: Float32[np.ndarray, "Q D"], candidates: int
+) -> Int64[np.ndarray, "Q K"]:
     """The K = `candidates` best rows of each query in FAISS's order, -1 where the index has fewer.
 
     The number of rows to compare again is set on the index for the duration of a search. FAISS also accepts
@@ -149,7 +151,9 @@ def propose(index: Any, setting: Setting, queries: Float32[np.ndarray, "Q D"], c
     if not isinstance(setting, IvfPq) or setting.refine is None:
         return np.asarray(index.search(queries, candidates)[1])
     before = index.k_factor
-    index.k_factor = (max(setting.refine, candidates) + 0.5) / candidates  # FAISS rounds k_factor x candidates down
+    index.k_factor = (
+        max(setting.refine, candidates) + 0.5
+    ) / candidates  # FAISS rounds k_factor x candidates down
     try:
         return np.asarray(index.search(queries, candidates)[1])
     finally:

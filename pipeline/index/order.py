@@ -27,7 +27,9 @@ def gamma(terms: int, roundoff: float) -> float:
     return terms * roundoff / (1 - terms * roundoff)
 
 
-def pairs(queries: Float32[np.ndarray, "P D"], gallery: Float32[np.ndarray, "P D"]) -> Float32[np.ndarray, "P"]:
+def pairs(
+    queries: Float32[np.ndarray, "P D"], gallery: Float32[np.ndarray, "P D"]
+) -> Float32[np.ndarray, "P"]:
     """s of each row of `queries` with the same row of `gallery`: the definition.
 
     Each pair is one dot product, so that its value does not depend on the position in the array.
@@ -55,7 +57,9 @@ def pairs_at(
     return values
 
 
-def block(queries: Float32[np.ndarray, "Q D"], gallery: Float32[np.ndarray, "N D"]) -> Float32[np.ndarray, "Q N"]:
+def block(
+    queries: Float32[np.ndarray, "Q D"], gallery: Float32[np.ndarray, "N D"]
+) -> Float32[np.ndarray, "Q N"]:
     """s of every query with every gallery row, by one matrix product in float64.
 
     A product whose error could change its float32 value (one in 10^7) is computed again by `pairs_at`.
@@ -70,7 +74,9 @@ def block(queries: Float32[np.ndarray, "Q D"], gallery: Float32[np.ndarray, "N D
     return values
 
 
-def keys(similarities: Float32[np.ndarray, "*shape"], places: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "*shape"]:
+def keys(
+    similarities: Float32[np.ndarray, "*shape"], places: Int64[np.ndarray, "..."]
+) -> Int64[np.ndarray, "*shape"]:
     """Integers that are larger for rows that rank earlier. `places` number the ids in ascending order from 0.
 
     At most 2^32 places are possible. The bits of a float32 have the order of integers after the bits of
@@ -112,7 +118,8 @@ def check_finite(vectors: Float32[np.ndarray, "N D"], ids: Int64[np.ndarray, "N"
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise UserError(
-            f"The embedding of {side} row id {ids[~finite][0]} contains a value that is not finite ({np.count_nonzero(~finite):,} such rows).",
+            f"The embedding of {side} row id {ids[~finite][0]} contains a value that is not finite "
+            f"({np.count_nonzero(~finite):,} such rows).",
             "The training diverged. Lower the learning rate, or train in float32.",
         )
 

@@ -84,7 +84,9 @@ class _Blocked(torch.autograd.Function):
         return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None
 
 
-def _positives(pairs: Pairs, members: Tensor, similarity: Tensor, start: int, margin: float) -> tuple[Tensor, Tensor]:
+def _positives(
+    pairs: Pairs, members: Tensor, similarity: Tensor, start: int, margin: float
+) -> tuple[Tensor, Tensor]:
     """The sum of 1 - s over the positives among the references `members`, and dloss/ds of these pairs.
 
     Sets the positives (and self pairs) in `similarity`, whose columns begin at reference `start`, to the

@@ -32,7 +32,9 @@ def squares(vectors: Float[Tensor, "S D"]) -> Float[Tensor, "S"]:
     return torch.einsum("sd,sd->s", vectors, vectors)
 
 
-def pull(weights: Float[Tensor, "A S"], a: Float[Tensor, "A D"], b: Float[Tensor, "S D"]) -> Float[Tensor, "A D"]:
+def pull(
+    weights: Float[Tensor, "A S"], a: Float[Tensor, "A D"], b: Float[Tensor, "S D"]
+) -> Float[Tensor, "A D"]:
     """sum_j w_ij (a_i - b_j), which is dL/da for weights w = (dL/dd) / d.
 
     With w transposed and a and b exchanged it is dL/db.

@@ -82,7 +82,12 @@ class _Blocked(torch.autograd.Function):
                 positives.add(terms, inverse.index_select(1, members - start), members)
             negatives.add(distance.neg_().add_(negative_margin).clamp_(min=0), inverse.neg_(), columns)
         gradients = zip(positives.mean_gradients(), negatives.mean_gradients(), strict=True)
-        ctx.save_for_backward(*(None if positive is None or negative is None else positive.add_(negative) for positive, negative in gradients))
+        ctx.save_for_backward(
+            *(
+                None if positive is None or negative is None else positive.add_(negative)
+                for positive, negative in gradients
+            )
+        )
         return positives.mean() + negatives.mean()
 
     @staticmethod
@@ -103,7 +108,8 @@ class _Side:
         self.total = pairs.anchors.new_zeros((), dtype=torch.float64)
         self.count = torch.zeros_like(self.total)
         self.to_anchors, self.to_references = (
-            torch.zeros_like(side) if need else None for side, need in zip((pairs.anchors, pairs.references), needed, strict=True)
+            torch.zeros_like(side) if need else None
+            for side, need in zip((pairs.anchors, pairs.references), needed, strict=True)
         )
 
     def add(self, terms: Tensor, slopes: Tensor, columns: slice | Tensor) -> None:

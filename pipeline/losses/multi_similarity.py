@@ -76,7 +76,9 @@ class _Blocked(torch.autograd.Function):
         return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None
 
 
-def _rows(pairs: Pairs, rows: slice, loss: MultiSimilarity, with_weights: bool) -> tuple[Tensor, Tensor | None]:
+def _rows(
+    pairs: Pairs, rows: slice, loss: MultiSimilarity, with_weights: bool
+) -> tuple[Tensor, Tensor | None]:
     """The sum of the losses of a block of anchors, and dloss/ds of each of its pairs.
 
     Sets are masks of 0 and 1 in the dtype of the similarities, because boolean masks are slow on a CPU.

@@ -53,7 +53,9 @@ class _Blocked(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, proxies: Tensor, labels: Tensor, alpha: float, margin: float) -> Tensor:
+    def forward(
+        ctx: Any, embeddings: Tensor, proxies: Tensor, labels: Tensor, alpha: float, margin: float
+    ) -> Tensor:
         classes, batch = len(proxies), len(embeddings)
         to_embeddings, to_proxies = ctx.needs_input_grad[:2]
         inverse = torch.linalg.vector_norm(proxies, dim=1, keepdim=True).square_().add_(_EPSILON).rsqrt_()
@@ -99,7 +101,9 @@ def _safe(alpha: float, margin: float) -> bool:
     return alpha / _LOG_2 * (1 + abs(margin)) <= _SAFE
 
 
-def _positives(exponent: Tensor, proxy: Tensor, proxies: int, alpha: float, margin: float) -> tuple[Tensor, Tensor]:
+def _positives(
+    exponent: Tensor, proxy: Tensor, proxies: int, alpha: float, margin: float
+) -> tuple[Tensor, Tensor]:
     """The sum over `proxies` of log(1 + sum exp(-alpha (s - delta))), and exp(..) / (1 + sum) of each pair.
 
     exponent: alpha s / log 2 of each sample with the proxy of its class. proxy: the number of this proxy.

@@ -30,4 +30,6 @@ class ProxyNca(ProxySoftmax):
         elif initialization == "he_normal":
             he_normal_(self.proxies)
         else:
-            raise ValueError(f"initialization must be one of {', '.join(INITIALIZATIONS)}, got {initialization!r}")
+            raise ValueError(
+                f"initialization must be one of {', '.join(INITIALIZATIONS)}, got {initialization!r}"
+            )

@@ -48,7 +48,9 @@ class Snca(nn.Module):
         self.register_buffer("memory", torch.zeros(samples, dim))
         self.register_buffer("labels", torch.full((samples,), -1, dtype=torch.int64))  # -1: without a vector
 
-    def forward(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> Float[Tensor, ""]:
+    def forward(
+        self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> Float[Tensor, ""]:
         """The loss of unit vectors; 0 if no sample has another image of its class in the memory.
 
         In training mode the batch then updates the memory. samples: the number of each image among the
@@ -64,7 +66,9 @@ class Snca(nn.Module):
         return loss
 
     @torch.no_grad()
-    def update(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> None:
+    def update(
+        self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> None:
         """Updates the vectors of the images of a batch.
 
         An image that occurs twice is updated once, by the mean of its embeddings.

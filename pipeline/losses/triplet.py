@@ -51,7 +51,9 @@ class _Blocked(torch.autograd.Function):
     """Value and gradient in one pass over blocks of anchors, divided by the number of triplets at the end."""
 
     @staticmethod
-    def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float, semihard: bool) -> Tensor:
+    def forward(
+        ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float, semihard: bool
+    ) -> Tensor:
         to_anchors, to_references = ctx.needs_input_grad[:2]
         anchor_gradient = torch.zeros_like(anchors) if to_anchors else None
         reference_gradient = torch.zeros_like(references) if to_references else None
@@ -74,7 +76,9 @@ class _Blocked(torch.autograd.Function):
         count.clamp_(min=1)
         divisor = count.to(anchors.dtype)
         gradients = (anchor_gradient, reference_gradient)
-        ctx.save_for_backward(*(None if gradient is None else gradient.div_(divisor) for gradient in gradients))
+        ctx.save_for_backward(
+            *(None if gradient is None else gradient.div_(divisor) for gradient in gradients)
+        )
         return (total / count).to(anchors.dtype)
 
     @staticmethod
@@ -83,7 +87,9 @@ class _Blocked(torch.autograd.Function):
         return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None, None
 
 
-def _triplets(pairs: Pairs, rows: slice, distance: Tensor, margin: float, semihard: bool) -> tuple[Tensor, Tensor]:
+def _triplets(
+    pairs: Pairs, rows: slice, distance: Tensor, margin: float, semihard: bool
+) -> tuple[Tensor, Tensor]:
     """The weight of each pair, and the number of triplets of each anchor in float64.
 
     The weight is the number of triplets with the pair as the positive, minus those with the pair as the

@@ -22,7 +22,9 @@ class SecondOrderAttention(nn.Module):
         super().__init__()
         inner = channels // reduction
         if inner < 1:
-            raise ValueError(f"second-order attention: the reduction {reduction} exceeds the {channels} channels")
+            raise ValueError(
+                f"second-order attention: the reduction {reduction} exceeds the {channels} channels"
+            )
         self.f, self.g = (_projection(channels, inner) for _ in range(2))
         self.h = _convolution(channels, inner)
         self.v = nn.Conv2d(inner, channels, 1)

@@ -92,7 +92,10 @@ class Backbone(nn.Module):
             fit(network, name, read_state(path), f"checkpoint {path}")
         count = len(network.feature_info)
         if not stages or any(not -count <= stage < count for stage in stages):
-            raise ValueError(f"{name} has {count} feature maps, 0 to {count - 1} or -{count} to -1; got stages {list(stages)}.")
+            raise ValueError(
+                f"{name} has {count} feature maps, 0 to {count - 1} or -{count} to -1; "
+                f"got stages {list(stages)}."
+            )
         self._stages = tuple(stage % count for stage in stages)
         self._indices = sorted(set(self._stages))
         self._closes = isinstance(network, EfficientNet) and self._indices[-1] == count - 1
@@ -107,7 +110,9 @@ class Backbone(nn.Module):
         embed = getattr(network, "patch_embed", None)
         fixed = getattr(embed, "strict_img_size", False) and not getattr(network, "dynamic_img_size", False)
         self.input_size = tuple(embed.img_size) if embed is not None and fixed else None
-        self.mean, self.std = (tuple(map(float, network.default_cfg.get(key, default))) for key, default in _IMAGENET.items())
+        self.mean, self.std = (
+            tuple(map(float, network.default_cfg.get(key, default))) for key, default in _IMAGENET.items()
+        )
         self._name, self._frozen = name, batch_norm != "batch"
         network = network if self._frozen else synchronise(network)
         # Convolutions are faster with channels last. On a CPU, torch then sums batch statistics in float32:
@@ -140,7 +145,9 @@ class Backbone(nn.Module):
         """
         network: Any = self.network
         if not hasattr(network, "group_matcher"):
-            raise ValueError(f"timm does not define the layers of {self._name}: train it with one learning rate.")
+            raise ValueError(
+                f"timm does not define the layers of {self._name}: train it with one learning rate."
+            )
         groups = group_parameters(network, network.group_matcher(coarse=False))
         parameters = dict(network.named_parameters())
         return [[parameters[key] for key in groups[layer]] for layer in sorted(groups)]
@@ -158,7 +165,9 @@ def require_published(network: nn.Module, name: str) -> None:
     """Raises FileNotFoundError for a network of `OWN` whose pretrained weights no library downloads."""
     if isinstance(network, Staged) and (network.published is None or network.published.fetch is None):
         if network.published is None:
-            raise FileNotFoundError(f"{name} has no published weights: train it from scratch with `pretrained: false`.")
+            raise FileNotFoundError(
+                f"{name} has no published weights: train it from scratch with `pretrained: false`."
+            )
         raise FileNotFoundError(
             f"No library downloads the pretrained weights of {name}: download {network.published.file} from "
             f"{network.published.page} and set it as `checkpoint` of the backbone, or train from scratch "
@@ -182,7 +191,9 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module
     except (TypeError, ValueError, RuntimeError, AssertionError, KeyError) as error:
         options = f" with {arguments}" if arguments else ""
         builder = "this project" if name in OWN else "timm"
-        raise ValueError(f"{builder} cannot build {name}{options}: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{builder} cannot build {name}{options}: {type(error).__name__}: {error}"
+        ) from error
     if name in OWN and pretrained:
         _load_published(network, name)
     return network

@@ -71,7 +71,12 @@ class SynchronisedBatchNorm(_BatchNorm):
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         y, mean, variance, count = _GlobalNormalisation.apply(wide, self.weight, self.bias, self.eps)
         running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
-        if self.track_running_stats and running_mean is not None and running_var is not None and batches is not None:
+        if (
+            self.track_running_stats
+            and running_mean is not None
+            and running_var is not None
+            and batches is not None
+        ):
             with torch.no_grad():
                 batches.add_(1)
                 momentum = self.momentum if self.momentum is not None else 1 / float(batches)
@@ -84,7 +89,9 @@ class _GlobalNormalisation(torch.autograd.Function):
     """The formulas of the module docstring. Returns y, mu, sigma^2 and n."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         axes = [axis for axis in range(x.dim()) if axis != 1]
         local_count = x.new_tensor([x.numel() / x.shape[1]])
         variance, mean = torch.var_mean(x, axes, correction=0)

@@ -55,7 +55,9 @@ class BnInception(Staged):
         "mean": (128 / 255, 117 / 255, 104 / 255),
         "std": (1 / 255, 1 / 255, 1 / 255),
     }
-    published = Published("bn_inception-52deb4733.pth", "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth")
+    published = Published(
+        "bn_inception-52deb4733.pth", "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,9 +99,13 @@ class BnInception(Staged):
         if not projection:
             if x.shape[2] % 2 or x.shape[3] % 2:
                 height, width = x.shape[2:]
-                raise ValueError(f"bn_inception cannot halve its {height} x {width} map: use images of 224, 227 or 256 px.")
+                raise ValueError(
+                    f"bn_inception cannot halve its {height} x {width} map: use images of 224, 227 or 256 px."
+                )
             return torch.cat([triple, double, _halved(x)], 1)
-        pooled = functional.avg_pool2d(x, 3, 1, 1) if pooling == "average" else functional.max_pool2d(x, 3, 1, 1)
+        pooled = (
+            functional.avg_pool2d(x, 3, 1, 1) if pooling == "average" else functional.max_pool2d(x, 3, 1, 1)
+        )
         single, projected = self._convolve(f"{name}_1x1", x), self._convolve(f"{name}_pool_proj", pooled)
         return torch.cat([single, triple, double, projected], 1)
 

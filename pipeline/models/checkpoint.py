@@ -33,7 +33,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
         AttributeError,
     ) as error:
         raise ValueError(
-            f"The checkpoint {path} is neither a .safetensors file nor a weights-only .pth file: {type(error).__name__}: {error}"
+            f"The checkpoint {path} is neither a .safetensors file nor a weights-only .pth file: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

@@ -31,7 +31,9 @@ class CodedResidualTransform(nn.Module):
     of table 7.
     """
 
-    def __init__(self, channels: int, prototypes: int, dim: int, hidden: int, shared_network: bool = False) -> None:
+    def __init__(
+        self, channels: int, prototypes: int, dim: int, hidden: int, shared_network: bool = False
+    ) -> None:
         super().__init__()
         networks = 1 if shared_network else prototypes
         self.prototypes = _uniform((prototypes, channels), channels)
@@ -51,7 +53,9 @@ class CodedResidualTransform(nn.Module):
         networks = len(self.first_weight)
         if networks == 1:
             # The last layer of the one Gamma is linear, so the mean over the prototypes can be before it.
-            hidden = functional.gelu(torch.addmm(self.first_bias, residuals.flatten(0, 1), self.first_weight[0]))
+            hidden = functional.gelu(
+                torch.addmm(self.first_bias, residuals.flatten(0, 1), self.first_weight[0])
+            )
             concatenated = hidden.unflatten(0, residuals.shape[:2]).mean(1)
         else:
             bias = self.first_bias.view(networks, 1, -1)
@@ -91,7 +95,10 @@ class CodedResidualBranches(nn.Module):
     ) -> None:
         super().__init__()
         if not len(prototypes) == len(dims) == len(hidden) > 0:
-            raise ValueError(f"coded residual branches: prototypes {prototypes}, dims {dims} and hidden {hidden} differ in length.")
+            raise ValueError(
+                f"coded residual branches: prototypes {prototypes}, dims {dims} and hidden {hidden} "
+                "differ in length."
+            )
         if shared and (len(set(prototypes)) > 1 or len(set(hidden)) > 1):
             raise ValueError(
                 "shared coded residual branches need equal prototypes and hidden widths, got prototypes "
@@ -101,7 +108,9 @@ class CodedResidualBranches(nn.Module):
         sizes = list(zip(prototypes, dims, hidden, strict=True))
         if shared:
             sizes = [(prototypes[0], sum(dims), hidden[0])]
-        self.transforms = nn.ModuleList(CodedResidualTransform(channels, count, dim, width, shared_network) for count, dim, width in sizes)
+        self.transforms = nn.ModuleList(
+            CodedResidualTransform(channels, count, dim, width, shared_network) for count, dim, width in sizes
+        )
 
     @property
     def prototypes(self) -> tuple[Float[Tensor, "M L"], ...]:
@@ -109,7 +118,9 @@ class CodedResidualBranches(nn.Module):
         sets: list[Tensor] = [transform.get_parameter("prototypes") for transform in self.transforms]
         return tuple(sets * len(self.dims) if self.shared else sets)
 
-    def forward(self, features: Float[Tensor, "B L H W"], branches: int | None = None) -> tuple[Float[Tensor, "B _"], ...]:
+    def forward(
+        self, features: Float[Tensor, "B L H W"], branches: int | None = None
+    ) -> tuple[Float[Tensor, "B _"], ...]:
         """The embeddings of the first `branches` branches; None: all. The others are not computed."""
         dims = self.dims[:branches]
         if self.shared:
@@ -117,7 +128,9 @@ class CodedResidualBranches(nn.Module):
         return tuple(transform(features) for transform in self.transforms[: len(dims)])
 
 
-def coded_residuals(features: Float[Tensor, "B L P"], prototypes: Float[Tensor, "M L"]) -> Float[Tensor, "B M L"]:
+def coded_residuals(
+    features: Float[Tensor, "B L P"], prototypes: Float[Tensor, "M L"]
+) -> Float[Tensor, "B M L"]:
     """r_k = sum_j softplus(x_j . c_k) (x_j - c_k), in 4 B M P L operations and B M P values of memory."""
     return _CodedResiduals.apply(features, prototypes)
 
@@ -137,7 +150,9 @@ class _CodedResiduals(torch.autograd.Function):
         # A: (B, M, P). `@` would copy the features.
         weights = functional.softplus(torch.bmm(prototypes.expand(len(features), -1, -1), features))
         ctx.save_for_backward(features, prototypes, weights)
-        return (weights @ features.transpose(1, 2)).addcmul_(weights.sum(2, keepdim=True), prototypes, value=-1)
+        return (weights @ features.transpose(1, 2)).addcmul_(
+            weights.sum(2, keepdim=True), prototypes, value=-1
+        )
 
     @staticmethod
     @once_differentiable

@@ -24,7 +24,9 @@ class Focus(nn.Module):
         super().__init__()
         self.out_channels = 4 * fine + coarse
 
-    def forward(self, fine: Float[Tensor, "B L _ _"], coarse: Float[Tensor, "B M H W"]) -> Float[Tensor, "B N H W"]:
+    def forward(
+        self, fine: Float[Tensor, "B L _ _"], coarse: Float[Tensor, "B M H W"]
+    ) -> Float[Tensor, "B N H W"]:
         height, width = coarse.shape[2:]
         if fine.shape[2:] != (2 * height, 2 * width):
             raise ValueError(

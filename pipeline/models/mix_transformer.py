@@ -73,12 +73,20 @@ class MixTransformer(Staged):
         # Imported here, because it takes seconds and only this network needs it.
         from transformers.models.segformer.modeling_segformer import SegformerConfig, SegformerModel
 
-        settings = SegformerConfig(depths=DEPTHS[size], hidden_sizes=self.channels, drop_path_rate=drop_path_rate)
+        settings = SegformerConfig(
+            depths=DEPTHS[size], hidden_sizes=self.channels, drop_path_rate=drop_path_rate
+        )
         self.stages = SegformerModel(settings).stages
         for name, module in self.named_modules():
-            if isinstance(module, nn.LayerNorm) and "patch_embeddings" not in name and "sequence_reduction" not in name:
+            if (
+                isinstance(module, nn.LayerNorm)
+                and "patch_embeddings" not in name
+                and "sequence_reduction" not in name
+            ):
                 module.eps = 1e-6
-        self.published = Published("pytorch_model.bin", f"https://huggingface.co/nvidia/mit-{size}", lambda: _fetch(size))
+        self.published = Published(
+            "pytorch_model.bin", f"https://huggingface.co/nvidia/mit-{size}", lambda: _fetch(size)
+        )
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], Any]:
         """The layers of a stage: its patch embedding, then each block; the final norm is in the last."""

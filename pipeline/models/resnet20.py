@@ -69,7 +69,9 @@ class PreactivationResNet20(Staged):
         for stage, out in enumerate(self.channels, start=1):
             inner, stride = (16, 1) if stage == 1 else (out // 2, 2)
             first = PreactivationBottleneck(width, inner, out, stride, True, stage > 1)
-            self.add_module(f"stage{stage}", nn.Sequential(first, PreactivationBottleneck(out, out // 2, out)))
+            self.add_module(
+                f"stage{stage}", nn.Sequential(first, PreactivationBottleneck(out, out // 2, out))
+            )
             width = out
         self.final = nn.Sequential(_norm(width), nn.ReLU())
         for module in self.modules():

@@ -43,7 +43,9 @@ class Staged(nn.Module):
     def block(self, name: str, x: Float[Tensor, "B L H W"]) -> Float[Tensor, "B M h w"]:
         return self.get_submodule(name)(x)
 
-    def forward_intermediates(self, images: Float[Tensor, "B 3 H W"], indices: Sequence[int], norm: bool = True) -> tuple[Tensor, list[Tensor]]:
+    def forward_intermediates(
+        self, images: Float[Tensor, "B 3 H W"], indices: Sequence[int], norm: bool = True
+    ) -> tuple[Tensor, list[Tensor]]:
         """The last map and the maps of the stages `indices`.
 
         `norm` has no effect: it is an argument of timm's networks, and here a final norm is a block.
@@ -56,7 +58,9 @@ class Staged(nn.Module):
                 maps.append(x)
         return x, maps
 
-    def prune_intermediate_layers(self, indices: Sequence[int], prune_norm: bool = False, prune_head: bool = True) -> None:
+    def prune_intermediate_layers(
+        self, indices: Sequence[int], prune_norm: bool = False, prune_head: bool = True
+    ) -> None:
         """Removes the blocks after the last stage of `indices`."""
         last = max(indices) + 1
         for name in (name for blocks in self.plan[last:] for name in blocks):

@@ -36,7 +36,8 @@ class TokenTable(nn.Module):
         tokens = (images[:, 0, :1] * LARGEST).round().long()
         if (largest := int(tokens.max())) >= len(self.weight) or int(tokens.min()) < 0:
             raise ValueError(
-                f"a pixel has value {largest}, but the table has {len(self.weight)} tokens: token_embedding is only for the token corpus."
+                f"a pixel has value {largest}, but the table has {len(self.weight)} tokens: "
+                "token_embedding is only for the token corpus."
             )
         return nn.functional.embedding(tokens, self.weight).permute(0, 3, 1, 2)
 

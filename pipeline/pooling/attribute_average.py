@@ -28,7 +28,9 @@ class AttributeAverage(nn.Module):
         self.transform = Transform(channels, dim)
         self.prototypes = nn.Parameter(nn.init.xavier_uniform_(torch.empty(prototypes, dim)))
 
-    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
+    def forward(
+        self, features: Float[Tensor, "B L H W"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
         """Pooled vectors, attributes that sum to 1, and the pooled vectors without gradient.
 
         All are in float32 at least.

@@ -28,7 +28,9 @@ class Cbam(nn.Module):
         super().__init__()
         inner = channels // reduction
         if inner < 1:
-            raise ValueError(f"CBAM: the reduction {reduction} is larger than the number of channels, {channels}")
+            raise ValueError(
+                f"CBAM: the reduction {reduction} is larger than the number of channels, {channels}"
+            )
         self.out_channels = channels
         squeeze, expand = nn.Linear(channels, inner, bias=False), nn.Linear(inner, channels, bias=False)
         self.channel = nn.Sequential(squeeze, nn.ReLU(), expand)

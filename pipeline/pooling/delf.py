@@ -28,7 +28,9 @@ class Delf(nn.Module):
     def __init__(self, channels: int, hidden: int = 512) -> None:
         super().__init__()
         self.out_channels = channels
-        self.attention = nn.Sequential(Transform(channels, hidden, bias=True), nn.ReLU(), Transform(hidden, 1, bias=True))
+        self.attention = nn.Sequential(
+            Transform(channels, hidden, bias=True), nn.ReLU(), Transform(hidden, 1, bias=True)
+        )
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least."""

@@ -13,7 +13,9 @@ from pipeline.pooling.positions import positions, single
 EPSILON = 1e-6
 
 
-def generalized_mean(values: Float[Tensor, "B L P"], exponent: Float[Tensor, ""] | float) -> Float[Tensor, "B L"]:
+def generalized_mean(
+    values: Float[Tensor, "B L P"], exponent: Float[Tensor, ""] | float
+) -> Float[Tensor, "B L"]:
     """The generalized mean over positions, by logarithms, because x^p does not fit float32 at p = 20."""
     log_values = values.clamp(min=EPSILON).log()
     highest = log_values.detach().amax(2, keepdim=True)

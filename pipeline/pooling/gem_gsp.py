@@ -28,7 +28,9 @@ class GemGsp(ProjectedGsp):
         super().__init__(channels, dim, *transport, **named)
         self.gem = Gem(channels, exponent)
 
-    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
+    def forward(
+        self, features: Float[Tensor, "B L H W"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
         """As ProjectedGsp."""
         transformed = self.transform(features)
         summed, attributes, weights = self.gsp.transport(transformed)

@@ -25,7 +25,9 @@ class GeneralizedMax(nn.Module):
     def __init__(self, channels: int, regularization: float = 1.0) -> None:
         super().__init__()
         if regularization <= 0:
-            raise ValueError(f"the regularization of generalized max pooling must be positive, got {regularization}")
+            raise ValueError(
+                f"the regularization of generalized max pooling must be positive, got {regularization}"
+            )
         self.out_channels, self.regularization = channels, regularization
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:

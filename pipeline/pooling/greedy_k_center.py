@@ -6,7 +6,9 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def greedy_k_center(points: Float[Tensor, "S L"], initial: Float[Tensor, "I L"], count: int) -> Int[Tensor, "M"]:
+def greedy_k_center(
+    points: Float[Tensor, "S L"], initial: Float[Tensor, "I L"], count: int
+) -> Int[Tensor, "M"]:
     """Positions of `count` of the points in the order of choice, by Euclidean distance.
 
     The points of `initial` are chosen before the first. Raises ValueError for fewer points than `count`, and

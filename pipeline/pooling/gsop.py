@@ -37,9 +37,13 @@ class Gsop(nn.Module):
         self.out_channels, self.positions = dim, positions
         self.transform = Transform(channels, dim)
         self.channel_features = _features(dim, attention_dim)
-        self.channel_attention = nn.Sequential(_Rows(attention_dim), Transform(_FORMS * attention_dim, dim, bias=True), nn.Sigmoid())
+        self.channel_attention = nn.Sequential(
+            _Rows(attention_dim), Transform(_FORMS * attention_dim, dim, bias=True), nn.Sigmoid()
+        )
         self.spatial_features = _features(dim, attention_dim)
-        self.spatial_attention = nn.Sequential(_Rows(positions), nn.ReLU(), Transform(_FORMS * positions, positions, bias=True), nn.Sigmoid())
+        self.spatial_attention = nn.Sequential(
+            _Rows(positions), nn.ReLU(), Transform(_FORMS * positions, positions, bias=True), nn.Sigmoid()
+        )
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B D"]:
         """The pooled vectors, in float32 at least."""

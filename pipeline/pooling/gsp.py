@@ -82,12 +82,16 @@ class Gsp(nn.Module):
         self.register_buffer("observed", torch.zeros((), dtype=torch.int64))  # training steps
         self.register_buffer("initialized", torch.zeros((), dtype=torch.bool))
 
-    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"]]:
+    def forward(
+        self, features: Float[Tensor, "B L H W"]
+    ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"]]:
         """Pooled vectors and attributes, in float32 at least."""
         pooled, attributes, _ = self.transport(features)
         return pooled, attributes
 
-    def transport(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"], Float[Tensor, "B P"]]:
+    def transport(
+        self, features: Float[Tensor, "B L H W"]
+    ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B M"], Float[Tensor, "B P"]]:
         """Pooled vectors, attributes, and the weights p_j of the positions."""
         if self.bound is not None:
             # Clamp the parameter itself; clamping in the forward pass would zero its gradient at the bound.

@@ -18,7 +18,9 @@ class MaxGsp(ProjectedGsp):
     Until the prototypes are initialised it is maximum plus average pooling.
     """
 
-    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
+    def forward(
+        self, features: Float[Tensor, "B L H W"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
         """As ProjectedGsp. The first of equal maxima receives the gradient."""
         pooled, attributes, average = super().forward(features)
         maximum = positions(features).max(2).values

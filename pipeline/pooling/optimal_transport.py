@@ -48,13 +48,19 @@ class OptimalTransport(nn.Module):
 
     projects = True
 
-    def __init__(self, channels: int, dim: int, prototypes: int = 64, weight: float = 2.0, iterations: int = 10) -> None:
+    def __init__(
+        self, channels: int, dim: int, prototypes: int = 64, weight: float = 2.0, iterations: int = 10
+    ) -> None:
         """weight: epsilon, larger is sharper."""
         super().__init__()
         if dim % prototypes:
-            raise ValueError(f"optimal transport: dim must be a multiple of the {prototypes} prototypes, got {dim}")
+            raise ValueError(
+                f"optimal transport: dim must be a multiple of the {prototypes} prototypes, got {dim}"
+            )
         if weight <= 0 or iterations < 1:
-            raise ValueError(f"optimal transport: weight and iterations must be positive, got {weight} and {iterations}")
+            raise ValueError(
+                f"optimal transport: weight and iterations must be positive, got {weight} and {iterations}"
+            )
         self.out_channels, self.weight, self.iterations = dim, weight, iterations
         self.transform = Transform(channels, dim // prototypes)
         self.prototypes = nn.Parameter(nn.init.xavier_uniform_(torch.empty(prototypes, dim // prototypes)))

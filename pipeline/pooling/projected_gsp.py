@@ -25,7 +25,9 @@ class ProjectedGsp(nn.Module):
         self.transform: Any = nn.Identity() if dim is None else Transform(channels, dim)
         self.gsp = Gsp(self.out_channels, *transport, **named)
 
-    def forward(self, features: Float[Tensor, "B L H W"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
+    def forward(
+        self, features: Float[Tensor, "B L H W"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B M"], Float[Tensor, "B D"]]:
         """Pooled vectors, attributes, and the averages of the transformed features for `observe`.
 
         The averages have no gradient.

@@ -19,7 +19,9 @@ class SecondOrder(nn.Module):
 
     projects = False
 
-    def __init__(self, channels: int, attention: nn.Module, exponent: float = 3.0, learnable: bool = True) -> None:
+    def __init__(
+        self, channels: int, attention: nn.Module, exponent: float = 3.0, learnable: bool = True
+    ) -> None:
         super().__init__()
         self.out_channels = channels
         self.attention = attention

@@ -38,7 +38,9 @@ class Smoothing(nn.Module):
         """The pooled vectors, in float32 at least."""
         with torch.autocast(features.device.type, enabled=False):
             features = single(features)
-            smooth = avg_pool2d(features, self.window, stride=1, padding=self.window // 2, count_include_pad=False)
+            smooth = avg_pool2d(
+                features, self.window, stride=1, padding=self.window // 2, count_include_pad=False
+            )
             norm = torch.linalg.vector_norm(features.detach().flatten(2), dim=1)
             weighted = torch.bmm(positions(smooth), norm.unsqueeze(2)).squeeze(2) / norm.shape[1]
             linear = weighted @ self.transform.weight.flatten(1).T

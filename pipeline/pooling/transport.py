@@ -38,7 +38,9 @@ _SOFT = 5.0  # up to this epsilon the moments of l are a better start than its q
 _ROUNDING = 1e-13  # of a logit in float64
 
 
-def multiplier(log_mass: Float[Tensor, "B P"], ratio: float, epsilon: float, tolerance: float = 1e-7) -> Float[Tensor, "B 1"]:
+def multiplier(
+    log_mass: Float[Tensor, "B P"], ratio: float, epsilon: float, tolerance: float = 1e-7
+) -> Float[Tensor, "B 1"]:
     """tau of each image such that mean_j sigmoid(tau + l_j) = ratio, for l = log_mass and 0 < ratio < 1.
 
     The range of l must be at most 2 epsilon. Newton steps that would leave the bracket are replaced by
@@ -81,7 +83,11 @@ def _upper_quantile(values: Tensor, share: float) -> Tensor:
     above = min(int(share * count + 1e-9), count - 1)
     ordered = values.sort(1, descending=True).values
     last = ordered[:, above : above + 1]
-    return (ordered[:, above - 1 : above] + last) / 2 if abs(share * count - above) < 1e-9 and above > 0 else last
+    return (
+        (ordered[:, above - 1 : above] + last) / 2
+        if abs(share * count - above) < 1e-9 and above > 0
+        else last
+    )
 
 
 class TransportPooling(torch.autograd.Function):
@@ -111,7 +117,9 @@ class TransportPooling(torch.autograd.Function):
         centers, center_norm = clip(prototypes.double())
         # [-2 wbar, 1, |wbar|^2] [f, |fbar|^2 max(|f|, 1), max(|f|, 1)]^T = max(|f|, 1) ||wbar - fbar||^2,
         # where |fbar|^2 max(|f|, 1) = min(|f|^2, |f|).
-        left = torch.cat([-2 * centers, torch.ones_like(center_norm), center_norm.clamp(max=1).square_()], dim=1)
+        left = torch.cat(
+            [-2 * centers, torch.ones_like(center_norm), center_norm.clamp(max=1).square_()], dim=1
+        )
         right = torch.empty(channels + 2, batch * positions, dtype=torch.float64, device=features.device)
         right[:channels] = columns
         norm_squared = right[:channels].square().sum(0)
@@ -149,7 +157,9 @@ class TransportPooling(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, to_pooled: Tensor, to_attributes: Tensor, to_weights: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, to_pooled: Tensor, to_attributes: Tensor, to_weights: Tensor
+    ) -> tuple[Tensor | None, ...]:
         longer, centers, center_norm, slope, columns, assignment, pull, weights, active = ctx.saved_tensors
         batch, positions = weights.shape
         # dL/dp_j P mu: p changes both the sum and the attributes.
@@ -176,7 +186,9 @@ class TransportPooling(torch.autograd.Function):
             itself = torch.where(longer > 1, (gradient * columns).sum(0) / longer.square(), along.sum(0))
             gradient.addcmul_(columns, itself, value=-1)
             by_features = gradient.new_empty(batch, len(columns), positions)
-            torch.addcmul(_by_image(gradient, batch), to_pooled.unsqueeze(2), weights.unsqueeze(1), out=by_features)
+            torch.addcmul(
+                _by_image(gradient, batch), to_pooled.unsqueeze(2), weights.unsqueeze(1), out=by_features
+            )
         if ctx.needs_input_grad[1]:
             by_centers = torch.addmm(centers * (along @ longer).unsqueeze(1), along, columns.T, beta=-1)
             by_prototypes = clip_backward(by_centers, centers, center_norm)

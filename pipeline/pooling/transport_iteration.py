@@ -27,7 +27,9 @@ from torch.nn.functional import logsigmoid
 from pipeline.pooling.distances import distances
 
 
-def iterate(cost: Float[Tensor, "B M P"], ratio: float, epsilon: float, iterations: int) -> tuple[Float[Tensor, "B M P"], Float[Tensor, "B P"]]:
+def iterate(
+    cost: Float[Tensor, "B M P"], ratio: float, epsilon: float, iterations: int
+) -> tuple[Float[Tensor, "B M P"], Float[Tensor, "B P"]]:
     """(pi, rho) after K steps, with gradients by autograd. The released code makes K + 1 steps."""
     positions = cost.shape[2]
     kernel = -epsilon * cost
@@ -50,7 +52,9 @@ class ClosedForm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, cost: Tensor, ratio: float, epsilon: float, iterations: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, cost: Tensor, ratio: float, epsilon: float, iterations: int
+    ) -> tuple[Tensor, Tensor]:
         pi, rho = iterate(cost, ratio, epsilon, iterations)
         ctx.epsilon = epsilon
         ctx.save_for_backward(pi, rho)

@@ -11,7 +11,9 @@ def clip(vectors: Float[Tensor, "... L"]) -> tuple[Float[Tensor, "... L"], Float
     return vectors / norm.clamp(min=1), norm
 
 
-def clip_backward(gradient: Float[Tensor, "... L"], clipped: Float[Tensor, "... L"], norm: Float[Tensor, "... 1"]) -> Float[Tensor, "... L"]:
+def clip_backward(
+    gradient: Float[Tensor, "... L"], clipped: Float[Tensor, "... L"], norm: Float[Tensor, "... 1"]
+) -> Float[Tensor, "... L"]:
     """The gradient by the vectors, from the gradient by the clipped vectors, which is overwritten.
 
     It is projected on the sphere for vectors longer than 1, and unchanged for the others.

@@ -26,7 +26,9 @@ class Weldon(nn.Module):
     def __init__(self, channels: int, dim: int, top: int = 3, bottom: int = 3) -> None:
         super().__init__()
         if top < 0 or bottom < 0 or top + bottom == 0:
-            raise ValueError(f"WELDON: top and bottom must not be negative nor both 0, got {top} and {bottom}")
+            raise ValueError(
+                f"WELDON: top and bottom must not be negative nor both 0, got {top} and {bottom}"
+            )
         self.out_channels, self.top, self.bottom = dim, top, bottom
         self.transform = Transform(channels, dim)
 

@@ -35,7 +35,9 @@ TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for seed, method in enumerate(("one", "two")):
-        for place, (name, noise, first) in enumerate((("train", 0.2, 0), ("test", 0.8, 6), ("test-last", 0.9, 6), ("test-untrained", 3.0, 6))):
+        for place, (name, noise, first) in enumerate(
+            (("train", 0.2, 0), ("test", 0.8, 6), ("test-last", 0.9, 6), ("test-untrained", 3.0, 6))
+        ):
             write(
                 tmp_path / "data/embeddings/set" / method / "0" / f"{name}.arrow",
                 *rows(noise, first, 10 * seed + place),
@@ -45,16 +47,22 @@ def root(tmp_path: Path) -> Path:
 
 def test_rows_are_the_definitions(root: Path) -> None:
     runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
-    assert [(run.row["method"], run.row["network"]) for run in runs] == [(m, n) for m in ("one", "two") for n in ("selected", "untrained")]
+    assert [(run.row["method"], run.row["network"]) for run in runs] == [
+        (m, n) for m in ("one", "two") for n in ("selected", "untrained")
+    ]
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     row = runs[0].row
     assert tuple(row) == COLUMNS
     assert row["embedding_density"] == pytest.approx(oracle.density(test, label)[2], rel=1e-5)
     assert row["train_embedding_density"] == pytest.approx(oracle.density(train, train_label)[2], rel=1e-5)
-    assert row["spectral_decay"] == pytest.approx(oracle.kl_uniform_first(oracle.singular_values(test).tolist()), rel=1e-5)
+    assert row["spectral_decay"] == pytest.approx(
+        oracle.kl_uniform_first(oracle.singular_values(test).tolist()), rel=1e-5
+    )
     expected = quick_metrics(test, label)["map_at_r"]
     assert row["test_map_at_r"] == pytest.approx(expected, rel=1e-5)
-    assert row["map_at_r_gap"] == pytest.approx(quick_metrics(train, train_label)["map_at_r"] - expected, rel=1e-4)
+    assert row["map_at_r_gap"] == pytest.approx(
+        quick_metrics(train, train_label)["map_at_r"] - expected, rel=1e-4
+    )
     assert row["map_at_r_gap"] > 0.1, "the made-up train classes are tighter"
     assert runs[1].row["map_at_r_gap"] is None
     assert runs[1].row["test_map_at_r"] < row["test_map_at_r"]
@@ -67,11 +75,17 @@ def test_modes_and_similarities_of_both_sides(root: Path) -> None:
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     values, seen_values = (oracle.singular_values(side).tolist() for side in (test, train))
     for mode in range(2, 9):
-        assert run.row[f"spectral_decay_at_{mode}"] == pytest.approx(oracle.kl_uniform_first(values[mode - 1 :]), rel=1e-5)
-        assert run.row[f"spectral_decay_reversed_at_{mode}"] == pytest.approx(oracle.kl_uniform_second(values[mode - 1 :]), rel=1e-5)
+        assert run.row[f"spectral_decay_at_{mode}"] == pytest.approx(
+            oracle.kl_uniform_first(values[mode - 1 :]), rel=1e-5
+        )
+        assert run.row[f"spectral_decay_reversed_at_{mode}"] == pytest.approx(
+            oracle.kl_uniform_second(values[mode - 1 :]), rel=1e-5
+        )
     assert run.row["spectral_decay_reversed"] == pytest.approx(oracle.kl_uniform_second(values), rel=1e-5)
     assert run.row["spectral_decay_at_9"] is None, "the dimension is 8"
-    assert run.row["train_spectral_decay_reversed"] == pytest.approx(oracle.kl_uniform_second(seen_values), rel=1e-5)
+    assert run.row["train_spectral_decay_reversed"] == pytest.approx(
+        oracle.kl_uniform_second(seen_values), rel=1e-5
+    )
     for side, (x, of) in {"": (test, label), "train_": (train, train_label)}.items():
         positive, negative = oracle.pair_similarities(x.astype(np.float64), of)
         assert run.row[f"{side}positive_similarity"] == pytest.approx(np.mean(positive), abs=1e-6)
@@ -94,9 +108,13 @@ def test_attributes_are_analysed_where_there_are_some(root: Path) -> None:
     assert runs[0].row["transfer_map_cosine_std"] == pytest.approx(found.cosine_std, rel=1e-5)
     assert runs[0].row["transfer_map_chance"] == pytest.approx(found.chance, rel=1e-5)
     assert runs[0].row["transfer_classes"] == 5
-    assert runs[1].row["transfer_map_l2"] != runs[0].row["transfer_map_l2"], "the untrained network has embeddings of its own"
+    assert runs[1].row["transfer_map_l2"] != runs[0].row["transfer_map_l2"], (
+        "the untrained network has embeddings of its own"
+    )
     assert runs[0].curves["attributes"]["labels"] == [6, 7, 8, 9, 10, 11]
-    np.testing.assert_allclose(runs[0].curves["attributes"]["share"][2], attributes[label == 8].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        runs[0].curves["attributes"]["share"][2], attributes[label == 8].mean(0), rtol=1e-5
+    )
     assert numbers(runs)["set"]["one"]["0"]["transfer_map_l2"] == runs[0].row["transfer_map_l2"]
     assert "transfer_map_l2" not in numbers(runs)["set"]["two"]["0"]
     assert "attributes" not in runs[2].curves
@@ -105,7 +123,10 @@ def test_attributes_are_analysed_where_there_are_some(root: Path) -> None:
 def test_gap_is_train_minus_test_by_definition() -> None:
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     gap = train_test_gap((train, train_label), (test, label))
-    seen, unseen = (retrieval_oracle.metrics(x.tolist(), of.tolist(), list(range(30)), (1,)) for x, of in ((train, train_label), (test, label)))
+    seen, unseen = (
+        retrieval_oracle.metrics(x.tolist(), of.tolist(), list(range(30)), (1,))
+        for x, of in ((train, train_label), (test, label))
+    )
     for name in ("recall_at_1", "map_at_r", "r_precision"):
         assert gap[f"train_{name}"] == pytest.approx(seen[name], rel=1e-12)
         assert gap[f"test_{name}"] == pytest.approx(unseen[name], rel=1e-12)
@@ -121,11 +142,16 @@ def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pyte
     write_resolved(root, "analyze", run=axes, analyze=measures)
     monkeypatch.chdir(root)
     run()
-    files = [root / name for name in ("data/analysis/table.csv", "data/analysis/analysis.json", "data/metrics/analysis.json")]
+    files = [
+        root / name
+        for name in ("data/analysis/table.csv", "data/analysis/analysis.json", "data/metrics/analysis.json")
+    ]
     first = [file.read_bytes() for file in files]
     with files[0].open(newline="") as file:
         table = list(csv.DictReader(file))
-    assert [(row["method"], row["network"]) for row in table] == [(m, n) for m in ("one", "two") for n in ("selected", "untrained")]
+    assert [(row["method"], row["network"]) for row in table] == [
+        (m, n) for m in ("one", "two") for n in ("selected", "untrained")
+    ]
     assert table[1]["map_at_r_gap"] == ""
     leaf = json.loads(files[2].read_text())["set"]["two"]["0"]
     assert leaf["embedding_density"] == float(table[2]["embedding_density"])

@@ -44,17 +44,28 @@ def test_released_code_fills_classes_of_one_image_from_the_first_two_classes(
 ) -> None:
     """Its mask is an index. What it gives depends on which classes come first; ours does not."""
     embeddings, labels = sample
-    widths = {label: embedding_density(embeddings[labels == label], labels[labels == label]).intra for label in (2, 7, 11)}
+    widths = {
+        label: embedding_density(embeddings[labels == label], labels[labels == label]).intra
+        for label in (2, 7, 11)
+    }
     first_two = max(widths[2], widths[7])  # 40 is the class of one image
-    assert released.intra(embeddings, labels) == pytest.approx(np.mean([*widths.values(), first_two]), rel=1e-12)
-    assert embedding_density(embeddings, labels).intra == pytest.approx(np.mean([*widths.values()]), rel=1e-12)
+    assert released.intra(embeddings, labels) == pytest.approx(
+        np.mean([*widths.values(), first_two]), rel=1e-12
+    )
+    assert embedding_density(embeddings, labels).intra == pytest.approx(
+        np.mean([*widths.values()]), rel=1e-12
+    )
     ahead = np.where(labels == 40, 0, labels)
     assert math.isnan(released.intra(embeddings, ahead))
-    assert embedding_density(embeddings, ahead).intra == pytest.approx(embedding_density(embeddings, labels).intra, rel=1e-12)
+    assert embedding_density(embeddings, ahead).intra == pytest.approx(
+        embedding_density(embeddings, labels).intra, rel=1e-12
+    )
 
 
 def test_by_hand() -> None:
-    x = np.array([[1.0, 0], [0, 1], [-1, 0], [-1, 0]])  # class 0: one pair at distance 1; class 1: duplicates; centres at cos 135 degrees
+    x = np.array(
+        [[1.0, 0], [0, 1], [-1, 0], [-1, 0]]
+    )  # class 0: one pair at distance 1; class 1: duplicates; centres at cos 135 degrees
     found = embedding_density(x, np.array([0, 0, 1, 1]))
     assert found.intra == pytest.approx(0.5, abs=1e-15)
     assert found.inter == pytest.approx(1 + math.sqrt(0.5), abs=1e-15)
@@ -70,7 +81,9 @@ def test_does_not_depend_on_order_rotation_or_label_names(sample: tuple[np.ndarr
     )
 
 
-def test_blocks_change_nothing(sample: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_change_nothing(
+    sample: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = embedding_density(*sample)
     monkeypatch.setattr("pipeline.analysis.rows.BLOCK", 2)
     assert embedding_density(*sample).ratio == pytest.approx(whole.ratio, rel=1e-13)
@@ -83,7 +96,9 @@ def test_duplicates_have_zero_width_exactly() -> None:
 
 def test_float32_input_agrees_with_float64_definition(sample: tuple[np.ndarray, np.ndarray]) -> None:
     embeddings, labels = sample[0].astype(np.float32), sample[1]
-    assert embedding_density(embeddings, labels).ratio == pytest.approx(oracle.density(embeddings, labels)[2], rel=1e-12)
+    assert embedding_density(embeddings, labels).ratio == pytest.approx(
+        oracle.density(embeddings, labels)[2], rel=1e-12
+    )
 
 
 def test_undefined_parts_are_nan() -> None:

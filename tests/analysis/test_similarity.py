@@ -24,7 +24,9 @@ def test_all_pairs_of_a_small_set(block: int, monkeypatch: pytest.MonkeyPatch) -
     found = similarities(embeddings, labels, bins=20, limit=10_000)
     for mine, theirs in ((found.positive, positive), (found.negative, negative)):
         counts = np.histogram(theirs, bins=20, range=(-1, 1))[0]
-        assert np.abs(mine.share * len(theirs) - counts).sum() <= 2  # float32 may move a value that lies on an edge
+        assert (
+            np.abs(mine.share * len(theirs) - counts).sum() <= 2
+        )  # float32 may move a value that lies on an edge
         assert (mine.pairs, mine.of) == (len(theirs), len(theirs))
         assert mine.mean == pytest.approx(np.mean(theirs), abs=1e-6)
         assert mine.std == pytest.approx(np.std(theirs), abs=1e-6)

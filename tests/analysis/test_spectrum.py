@@ -18,14 +18,20 @@ def embeddings(n: int, dim: int, decay: float = 0.8) -> np.ndarray:
 def test_literals_of_both_directions() -> None:
     assert spectral_decay(np.array(LITERAL)) == pytest.approx(0.358110, abs=1e-6)
     assert oracle.kl_uniform_first(LITERAL) == pytest.approx(0.358110, abs=1e-6)
-    assert spectral_decay(np.array(LITERAL), -1) == pytest.approx(0.363208, abs=1e-6)  # the other direction is another number
+    assert spectral_decay(np.array(LITERAL), -1) == pytest.approx(
+        0.363208, abs=1e-6
+    )  # the other direction is another number
     assert oracle.kl_uniform_second(LITERAL) == pytest.approx(0.363208, abs=1e-6)
 
 
 def test_dropping_the_largest_leaves_the_rest() -> None:
     for mode in range(1, 7):
-        assert spectral_decay(np.array(LITERAL), mode) == pytest.approx(oracle.kl_uniform_first(LITERAL[mode - 1 :]), rel=1e-13, abs=1e-15)
-        assert spectral_decay(np.array(LITERAL), -mode) == pytest.approx(oracle.kl_uniform_second(LITERAL[mode - 1 :]), rel=1e-13, abs=1e-15)
+        assert spectral_decay(np.array(LITERAL), mode) == pytest.approx(
+            oracle.kl_uniform_first(LITERAL[mode - 1 :]), rel=1e-13, abs=1e-15
+        )
+        assert spectral_decay(np.array(LITERAL), -mode) == pytest.approx(
+            oracle.kl_uniform_second(LITERAL[mode - 1 :]), rel=1e-13, abs=1e-15
+        )
     with pytest.raises(ValueError, match="after dropping 6 of 6"):
         spectral_decay(np.array(LITERAL), 7)
     with pytest.raises(ValueError, match="mode 0 is undefined"):
@@ -63,20 +69,26 @@ def test_the_released_code_on_numpy_features_loses_the_smallest_value() -> None:
 
 def test_flat_spectrum_is_zero_and_scale_does_not_matter() -> None:
     assert spectral_decay(np.full(17, 3.0)) == pytest.approx(0, abs=1e-14)
-    assert spectral_decay(np.array(LITERAL) * 1e6) == pytest.approx(spectral_decay(np.array(LITERAL)), rel=1e-13)
+    assert spectral_decay(np.array(LITERAL) * 1e6) == pytest.approx(
+        spectral_decay(np.array(LITERAL)), rel=1e-13
+    )
     assert spectral_decay(np.array([1.0, 0.0])) == np.inf
     assert spectral_decay(np.array([1.0, 0.0]), -1) == pytest.approx(np.log(2), rel=1e-15)
 
 
 @pytest.mark.parametrize(("n", "dim"), [(300, 12), (40, 40), (9, 30), (1, 5), (20, 1)])
-def test_blocked_qr_gives_the_singular_values_of_the_whole_matrix(n: int, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_qr_gives_the_singular_values_of_the_whole_matrix(
+    n: int, dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipeline.analysis.rows.BLOCK", 7)
     x = embeddings(n, dim)
     expected = oracle.singular_values(x)
     found = spectrum(x)
     assert len(found.values) == min(n, dim)
     np.testing.assert_allclose(found.values, expected / expected.sum(), rtol=1e-9, atol=1e-15)
-    assert spectral_decay(found.values) == pytest.approx(oracle.kl_uniform_first(expected.tolist()), rel=1e-9, abs=1e-12)
+    assert spectral_decay(found.values) == pytest.approx(
+        oracle.kl_uniform_first(expected.tolist()), rel=1e-9, abs=1e-12
+    )
 
 
 def test_small_singular_values_survive() -> None:
@@ -89,7 +101,9 @@ def test_small_singular_values_survive() -> None:
     )
     x = left @ np.diag([1, 1e-2, 1e-4, 1e-6, 1e-9, 1e-12]) @ right
     expected = oracle.singular_values(x)
-    assert spectral_decay(spectrum(x).values) == pytest.approx(oracle.kl_uniform_first(expected.tolist()), rel=1e-5)
+    assert spectral_decay(spectrum(x).values) == pytest.approx(
+        oracle.kl_uniform_first(expected.tolist()), rel=1e-5
+    )
 
 
 def test_rotation_and_order_do_not_matter() -> None:

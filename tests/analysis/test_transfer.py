@@ -14,7 +14,9 @@ from tests.oracles import transfer as oracle
 COUNTS = {5: 4, 9: 7, 2: 1, 30: 5, 11: 6}
 
 
-def sample(noise: float = 0.5, seed: int = 0, names: tuple[int, ...] = tuple(COUNTS)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sample(
+    noise: float = 0.5, seed: int = 0, names: tuple[int, ...] = tuple(COUNTS)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Attributes that mix the parts of an image, embeddings that are a linear map of what the class holds;
     rows in mixed order."""
     generator = np.random.default_rng(seed)
@@ -46,7 +48,9 @@ def test_definition_over_the_same_splits(classes: int) -> None:
 
 
 @pytest.mark.parametrize(("cells", "rows", "turn"), [(1, 3, 1), (60, 1000, 4), (1 << 21, 7, 8)])
-def test_blocks_and_threads_change_no_score(cells: int, rows: int, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_and_threads_change_no_score(
+    cells: int, rows: int, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One query at a time, three images at a time, one split at a time; classes of more images than
     attributes enter by a triangular factor."""
     z, x, labels = sample()
@@ -54,10 +58,14 @@ def test_blocks_and_threads_change_no_score(cells: int, rows: int, turn: int, mo
     for name, value in (("CELLS", cells), ("ROWS", rows), ("TURN", turn)):
         monkeypatch.setattr(transfer, name, value)
     monkeypatch.setattr(transfer.faiss, "omp_get_max_threads", lambda: 3)
-    assert dataclasses.asdict(attribute_transfer(z, x, labels, splits=9)) == pytest.approx(dataclasses.asdict(whole), rel=1e-13)
+    assert dataclasses.asdict(attribute_transfer(z, x, labels, splits=9)) == pytest.approx(
+        dataclasses.asdict(whole), rel=1e-13
+    )
 
 
-def test_progress_of_long_work_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_long_work_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     z, x, labels = sample()
     attribute_transfer(z, x, labels, splits=9, title="transfer")
     assert capsys.readouterr().err == ""
@@ -73,7 +81,9 @@ def test_predictor_is_the_ridge_solution() -> None:
     expected = oracle.predictor(z.tolist(), targets.tolist(), 0.05)
     for factor in (z, np.linalg.qr(z, mode="r")):
         np.testing.assert_allclose(v.T @ fit_ridge(factor, sums, 0.05).T, expected, rtol=1e-9, atol=1e-11)
-    closed = targets.T @ np.linalg.inv(z @ z.T + 0.05 * np.eye(9)) @ z  # as the paper writes it, with the Gram matrix of the images
+    closed = (
+        targets.T @ np.linalg.inv(z @ z.T + 0.05 * np.eye(9)) @ z
+    )  # as the paper writes it, with the Gram matrix of the images
     np.testing.assert_allclose(expected, closed, rtol=1e-8, atol=1e-10)
 
 
@@ -86,12 +96,16 @@ def test_average_precision_with_ties(seed: int) -> None:
     start, stop = sorted(generator.choice(41, 2, replace=False).tolist())
     scores[start:stop] += 3 * (seed % 2)
     expected = oracle.average_precision(scores.tolist(), [start <= place < stop for place in range(40)])
-    assert average_precision(scores + generator.uniform(-TIE / 9, TIE / 9, 40), start, stop) == pytest.approx(expected, rel=1e-14)
+    assert average_precision(scores + generator.uniform(-TIE / 9, TIE / 9, 40), start, stop) == pytest.approx(
+        expected, rel=1e-14
+    )
 
 
 @pytest.mark.parametrize(("relevant", "images"), [(1, 1), (1, 6), (3, 7), (6, 6)])
 def test_chance_is_the_mean_over_all_orders(relevant: int, images: int) -> None:
-    assert chance_ap(np.array([relevant]), images)[0] == pytest.approx(oracle.chance(relevant, images), rel=1e-12)
+    assert chance_ap(np.array([relevant]), images)[0] == pytest.approx(
+        oracle.chance(relevant, images), rel=1e-12
+    )
 
 
 def test_attributes_that_carry_the_class_transfer_and_shuffled_ones_do_not() -> None:

@@ -57,7 +57,12 @@ def photos(tmp_path: Path) -> Path:
     behind."""
     folder = tmp_path / "photos"
     for number in range(COUNT):
-        path = folder / f"shelf {number % 3}" / ("deep" if number % 2 else "") / f"schön {number}.{'PNG' if number == 4 else 'jpg'}"
+        path = (
+            folder
+            / f"shelf {number % 3}"
+            / ("deep" if number % 2 else "")
+            / f"schön {number}.{'PNG' if number == 4 else 'jpg'}"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture(number, "PNG" if number == 4 else "JPEG"))
     (folder / "prices.txt").write_text("1 EUR")
@@ -79,7 +84,9 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_the_nearest_are_found_for_a_file_for_bytes_and_for_a_new_picture(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_the_nearest_are_found_for_a_file_for_bytes_and_for_a_new_picture(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
     catalog = build(model, photos, tmp_path / "catalog", processes=1)
     assert catalog.paths == sorted(path.relative_to(photos).as_posix() for path in photos.rglob("schön *"))
     new = tmp_path / "new.jpg"
@@ -89,8 +96,12 @@ def test_the_nearest_are_found_for_a_file_for_bytes_and_for_a_new_picture(model:
     assert vectors.shape == (2, 8)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1)
     cosines = vectors @ Embedder(model)([photos / path for path in catalog.paths]).astype(np.float64).T
-    for asked, found, expected in zip((new, own.read_bytes()), catalog.find([new, own.read_bytes()], 4), cosines, strict=True):
-        assert [match.path for match in found] == [catalog.paths[row] for row in np.argsort(-expected)[:4]], asked
+    for asked, found, expected in zip(
+        (new, own.read_bytes()), catalog.find([new, own.read_bytes()], 4), cosines, strict=True
+    ):
+        assert [match.path for match in found] == [catalog.paths[row] for row in np.argsort(-expected)[:4]], (
+            asked
+        )
         assert [match.similarity for match in found] == pytest.approx(np.sort(expected)[::-1][:4], abs=1e-6)
     assert catalog.find([own], 1)[0][0].path == catalog.paths[3]
     assert len(catalog.find([own], 500)[0]) == COUNT
@@ -163,7 +174,9 @@ def test_a_build_that_was_killed_while_it_replaced_the_catalog_embeds_nothing_ag
     assert not (tmp_path / ".catalog.replaced").exists()
 
 
-def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
     before = build(model, photos, tmp_path / "catalog", processes=1)
     (photos / "cut.jpg").write_bytes(picture(7)[:-40])
     (photos / "text.png").write_text("no picture")
@@ -178,7 +191,9 @@ def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(model: Path, 
     assert set(catalog.about["left_out"]) == {"cut.jpg", "text.png"}
 
 
-def test_images_in_formats_that_are_not_read_are_named_in_a_warning(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_in_formats_that_are_not_read_are_named_in_a_warning(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
     assert len(making.listed(photos, 1).paths) == COUNT
     errors = capsys.readouterr().err
@@ -208,7 +223,9 @@ def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: 
 
 
 @pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=kind_of)
-def test_a_catalog_has_the_index_of_its_build(model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]) -> None:
+def test_a_catalog_has_the_index_of_its_build(
+    model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]
+) -> None:
     query = photos / "shelf 0/schön 0.jpg"
     flat = build(model, photos, tmp_path / "flat", processes=1)
     catalog = build(model, photos, tmp_path / "catalog", index=setting, processes=1)

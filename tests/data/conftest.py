@@ -18,7 +18,9 @@ def make_picture(width: int, height: int, seed: int = 0) -> np.ndarray:
     frequency[0, 0] = 1
     planes = []
     for _ in range(4):
-        spectrum = (generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)) / frequency**1.5
+        spectrum = (
+            generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)
+        ) / frequency**1.5
         spectrum[0, 0] = 0
         plane = np.fft.irfft2(spectrum, (height, width))
         planes.append(plane / plane.std())

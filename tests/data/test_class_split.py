@@ -19,7 +19,9 @@ def test_held_out_classes_are_drawn_by_seed_and_never_trained_on() -> None:
         assert len(held_out) == 5
         assert sorted([*split.rows, *split.validation_rows]) == rows.tolist()
         kept = sorted(set(range(5, 25)) - held_out)
-        assert [kept[label] for label in split.labels] == labels[split.rows - 100].tolist()  # 0 ... 14 in the order of the labels
+        assert [kept[label] for label in split.labels] == labels[
+            split.rows - 100
+        ].tolist()  # 0 ... 14 in the order of the labels
         assert split.validation_labels.tolist() == labels[split.validation_rows - 100].tolist()
         again = split_classes(rows, labels, 0.25, seed)
         assert again.validation_rows.tolist() == split.validation_rows.tolist()
@@ -74,7 +76,9 @@ def test_a_fold_holds_out_its_block_of_the_labels_in_order(name: str) -> None:
 
 def test_a_fold_that_cannot_be_judged_is_refused() -> None:
     labels = np.repeat(np.arange(5), 2)
-    with pytest.raises(UserError, match=r"5 train classes cannot be divided into 6 folds.\n  Lower ensemble.folds"):
+    with pytest.raises(
+        UserError, match=r"5 train classes cannot be divided into 6 folds.\n  Lower ensemble.folds"
+    ):
         split_classes(np.arange(10), labels, 0.2, 0, Fold(model=1, folds=6))
     message = "Model 4 of 4 folds of 5 train classes leaves 4 to train on and holds out 1, of which 1 have two images or more"
     with pytest.raises(UserError, match=message):

@@ -29,7 +29,9 @@ def by_pillow(encoded: np.ndarray) -> np.ndarray:
 
 def with_segment(jpeg: np.ndarray, payload: bytes) -> np.ndarray:
     """`jpeg` with an APP1 segment right behind its start marker."""
-    return octets(jpeg.tobytes()[:2] + b"\xff\xe1" + struct.pack(">H", len(payload) + 2) + payload + jpeg.tobytes()[2:])
+    return octets(
+        jpeg.tobytes()[:2] + b"\xff\xe1" + struct.pack(">H", len(payload) + 2) + payload + jpeg.tobytes()[2:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,9 @@ def with_segment(jpeg: np.ndarray, payload: bytes) -> np.ndarray:
         ("L", {"progressive": True}),
     ],
 )
-def test_jpeg_is_bit_identical_to_pillow(picture: Picture, encoded: Encoded, mode: str, options: dict[str, object]) -> None:
+def test_jpeg_is_bit_identical_to_pillow(
+    picture: Picture, encoded: Encoded, mode: str, options: dict[str, object]
+) -> None:
     jpeg = encoded(Image.fromarray(picture(101, 75)).convert(mode), "JPEG", **options)
     decoded = decode(jpeg)
     assert decoded.dtype == np.uint8
@@ -59,7 +63,9 @@ def test_cmyk_and_ycck_jpeg(picture: Picture, encoded: Encoded) -> None:
     ycck = octets(simplejpeg.encode_jpeg(inks, quality=95, colorspace="CMYK"))
     assert simplejpeg.decode_jpeg_header(ycck)[2] == "YCCK"
     for jpeg in (cmyk, ycck):
-        assert np.abs(decode(jpeg).astype(int) - by_pillow(jpeg)).max() <= 2  # two roundings of the same product
+        assert (
+            np.abs(decode(jpeg).astype(int) - by_pillow(jpeg)).max() <= 2
+        )  # two roundings of the same product
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -78,11 +84,19 @@ def test_exif_orientation(picture: Picture, encoded: Encoded, form: str, orienta
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize(("kind", "form"), [(3, "HH"), (4, "I")])
-def test_exif_byte_orders_and_types(picture: Picture, encoded: Encoded, order: str, kind: int, form: str) -> None:
-    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8) + struct.pack(order + "H", 2)
+def test_exif_byte_orders_and_types(
+    picture: Picture, encoded: Encoded, order: str, kind: int, form: str
+) -> None:
+    head = (
+        (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8) + struct.pack(order + "H", 2)
+    )
     value = struct.pack(order + form, *((6, 0) if form == "HH" else (6,)))
-    entries = struct.pack(order + "HHII", 0x0100, 4, 1, 50) + struct.pack(order + "HHI", 0x0112, kind, 1) + value
-    jpeg = with_segment(encoded(Image.fromarray(picture(50, 30))), b"Exif\0\0" + head + entries + struct.pack(order + "I", 0))
+    entries = (
+        struct.pack(order + "HHII", 0x0100, 4, 1, 50) + struct.pack(order + "HHI", 0x0112, kind, 1) + value
+    )
+    jpeg = with_segment(
+        encoded(Image.fromarray(picture(50, 30))), b"Exif\0\0" + head + entries + struct.pack(order + "I", 0)
+    )
     np.testing.assert_array_equal(decode(jpeg), by_pillow(jpeg))
     assert decode(jpeg).shape == (50, 30, 3)
 
@@ -97,7 +111,9 @@ def test_exif_byte_orders_and_types(picture: Picture, encoded: Encoded, order: s
         b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x63\0\0\0",
     ],
 )
-def test_malformed_exif_leaves_the_picture_as_stored(picture: Picture, encoded: Encoded, payload: bytes) -> None:
+def test_malformed_exif_leaves_the_picture_as_stored(
+    picture: Picture, encoded: Encoded, payload: bytes
+) -> None:
     plain = encoded(Image.fromarray(picture(50, 30)))
     np.testing.assert_array_equal(decode(with_segment(plain, payload)), decode(plain))
 
@@ -162,7 +178,9 @@ def test_16_bit_keeps_the_high_byte(encoded: Encoded) -> None:
     values = np.uint16([[0, 255, 256, 0x7FFF], [0x8000, 0xABCD, 0xFF00, 0xFFFF]])
     for form in ("PNG", "TIFF", "PPM"):
         decoded = decode(encoded(Image.fromarray(values), form))
-        np.testing.assert_array_equal(decoded, np.repeat((values >> 8).astype(np.uint8)[:, :, None], 3, axis=2))
+        np.testing.assert_array_equal(
+            decoded, np.repeat((values >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
+        )
 
 
 def test_pixels_without_a_defined_range_are_refused(encoded: Encoded) -> None:
@@ -186,7 +204,9 @@ def test_pixels_without_a_defined_range_are_refused(encoded: Encoded) -> None:
         ("PPM", {}),
     ],
 )
-def test_truncated_files_are_refused(picture: Picture, encoded: Encoded, form: str, options: dict[str, object], share: float) -> None:
+def test_truncated_files_are_refused(
+    picture: Picture, encoded: Encoded, form: str, options: dict[str, object], share: float
+) -> None:
     stored = encoded(Image.fromarray(picture(90, 80)), form, **options)
     tail = {"PNG": 24, "GIF": 16, "BMP": 4}.get(form, 1)  # the pixels of these end before the file does
     with pytest.raises(ValueError, match=r"\w"):
@@ -264,7 +284,9 @@ def test_every_image_is_opened_with_the_list_of_formats() -> None:
     """`Image.open` without `formats` tries all formats of Pillow."""
     root = Path(__file__).parents[2]
     calls = 0
-    for path in (path for folder in ("pipeline", "stages", "benchmarks") for path in (root / folder).rglob("*.py")):
+    for path in (
+        path for folder in ("pipeline", "stages", "benchmarks") for path in (root / folder).rglob("*.py")
+    ):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Image.open":
                 calls += 1
@@ -273,7 +295,9 @@ def test_every_image_is_opened_with_the_list_of_formats() -> None:
     assert FORMATS == ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 
-def test_a_huge_image_of_another_format_is_refused_before_it_is_decoded(encoded: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_image_of_another_format_is_refused_before_it_is_decoded(
+    encoded: Encoded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_PIXELS", 99)
     with pytest.raises(ValueError, match="10 x 10 pixels exceed"):
         decode(encoded(Image.new("L", (10, 10)), "PNG"))

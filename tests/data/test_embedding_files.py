@@ -60,7 +60,9 @@ def test_same_rows_same_bytes(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-@pytest.mark.parametrize(("value", "found"), [(np.nan, "norm nan"), (np.inf, "norm inf"), (0.0, "norm 0,"), (1.01, "norm 1.01")])
+@pytest.mark.parametrize(
+    ("value", "found"), [(np.nan, "norm nan"), (np.inf, "norm inf"), (0.0, "norm 0,"), (1.01, "norm 1.01")]
+)
 def test_a_vector_that_is_no_unit_vector_is_refused(tmp_path: Path, value: float, found: str) -> None:
     vectors = unit(10, 4)
     vectors[6] = [value, 0, 0, 0]
@@ -73,7 +75,9 @@ def test_a_file_with_such_a_vector_is_refused_on_reading(tmp_path: Path) -> None
     vectors = unit(10, 4)
     write(tmp_path / "test.arrow", np.arange(10), np.zeros(10, np.int64), vectors)
     octets = (tmp_path / "test.arrow").read_bytes()
-    (tmp_path / "test.arrow").write_bytes(octets.replace(vectors[3].tobytes(), np.full(4, np.nan, np.float32).tobytes()))
+    (tmp_path / "test.arrow").write_bytes(
+        octets.replace(vectors[3].tobytes(), np.full(4, np.nan, np.float32).tobytes())
+    )
     with pytest.raises(UserError, match=r"test.arrow.*row id 3 has norm nan"):
         read(tmp_path / "test.arrow")
 

@@ -57,7 +57,9 @@ def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int]
 
 @pytest.mark.parametrize(("size", "resize"), [(64, 72), (224, 256), (384, None)])
 @pytest.mark.parametrize("shape", [(500, 375), (375, 501), (61, 97)])
-def test_test_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int, resize: int | None) -> None:
+def test_test_pixels_against_pillow(
+    picture: Picture, shape: tuple[int, int], size: int, resize: int | None
+) -> None:
     """torchvision's Resize and CenterCrop with bicubic interpolation, spelled out with Pillow."""
     source, out = picture(*shape), np.empty((3, size, size), np.uint8)
     width, height = shape
@@ -65,14 +67,18 @@ def test_test_pixels_against_pillow(picture: Picture, shape: tuple[int, int], si
     target = (shorter, shorter * height // width) if width <= height else (shorter * width // height, shorter)
     left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
     crop_for_testing(source, Input(size=size, resize=resize, interpolation="bicubic"), out)
-    difference = np.abs(out.transpose(1, 2, 0).astype(int) - pillow(source, *target)[top : top + size, left : left + size])
+    difference = np.abs(
+        out.transpose(1, 2, 0).astype(int) - pillow(source, *target)[top : top + size, left : left + size]
+    )
     assert difference.max() <= 2
     assert (difference > 1).mean() < 1e-4
     assert psnr(difference) > 60
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize(("width", "height", "size"), [(17, 9, 32), (40, 61, 24), (61, 40, 64), (1, 1, 8), (3, 200, 16)])
+@pytest.mark.parametrize(
+    ("width", "height", "size"), [(17, 9, 32), (40, 61, 24), (61, 40, 64), (1, 1, 8), (3, 200, 16)]
+)
 def test_pixels_against_the_definition(interpolation: str, width: int, height: int, size: int) -> None:
     """Black and white noise, the worst there is: all of the overshoot is clamped."""
     source = np.random.default_rng(0).integers(0, 2, (height, width, 3)).astype(np.uint8) * 255
@@ -105,10 +111,15 @@ def test_a_plain_picture_stays_plain(interpolation: str) -> None:
     """Weights sum to 1 in the kernel's integers as well."""
     for grey in (0, 1, 77, 128, 254, 255):
         for width, height, size in ((500, 375, 224), (40, 30, 224), (50, 1, 50)):
-            assert set(np.unique(whole(np.full((height, width, 3), grey, np.uint8), size, interpolation))) == {grey}
+            assert set(
+                np.unique(whole(np.full((height, width, 3), grey, np.uint8), size, interpolation))
+            ) == {grey}
 
 
 @pytest.mark.parametrize("dataset", ["cub", "parts", "landmarks"])
 def test_recipes_resize_as_their_authors(dataset: str) -> None:
-    found = {method: resolve(PARAMS, dataset, method).input.interpolation for method in ("irt_o", "irt_l", "irt_r", "crt", "multihead", "gsp", "ms")}
+    found = {
+        method: resolve(PARAMS, dataset, method).input.interpolation
+        for method in ("irt_o", "irt_l", "irt_r", "crt", "multihead", "gsp", "ms")
+    }
     assert {method for method, filter in found.items() if filter == "bicubic"} == {"irt_o", "irt_l", "irt_r"}

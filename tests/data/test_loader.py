@@ -24,7 +24,9 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 ROWS = np.arange(6, 60)
 
 
-def train_loader(shards: Shards, rank: int = 0, world: int = 1, threads: int = 1, seed: int = 0) -> TrainLoader:
+def train_loader(
+    shards: Shards, rank: int = 0, world: int = 1, threads: int = 1, seed: int = 0
+) -> TrainLoader:
     labels = shards.labels[ROWS] - 1
     return TrainLoader(shards, ROWS, labels, PKSampler(labels, BATCH, seed), INPUT, rank, world, threads)
 
@@ -60,7 +62,9 @@ def test_a_batch_is_what_the_sampler_drew(shards: Shards) -> None:
 
 @pytest.mark.parametrize("threads", [2, 3, 16])
 def test_threads_do_not_change_batches(shards: Shards, threads: int) -> None:
-    assert_equal(list(train_loader(shards, threads=threads).iterate(0, 12)), list(train_loader(shards).iterate(0, 12)))
+    assert_equal(
+        list(train_loader(shards, threads=threads).iterate(0, 12)), list(train_loader(shards).iterate(0, 12))
+    )
 
 
 @pytest.mark.parametrize("world", [2, 3, 4, 12])
@@ -69,7 +73,10 @@ def test_slices_of_the_workers_make_the_global_batch(shards: Shards, world: int)
     joined = [
         TrainBatch(
             slices[0].step,
-            *(torch.cat([getattr(part, name) for part in slices]) for name in ("images", "labels", "samples")),
+            *(
+                torch.cat([getattr(part, name) for part in slices])
+                for name in ("images", "labels", "samples")
+            ),
         )
         for slices in zip(*ranks, strict=True)
     ]
@@ -83,7 +90,9 @@ def test_a_restart_goes_on_with_the_same_batches(shards: Shards) -> None:
 
 
 def test_a_worker_count_that_does_not_divide_the_batch_is_refused(shards: Shards) -> None:
-    with pytest.raises(UserError, match=r"4 x 3 = 12 images is not divisible by 5 workers(.|\n)*\[1, 2, 3, 4, 6, 12\]"):
+    with pytest.raises(
+        UserError, match=r"4 x 3 = 12 images is not divisible by 5 workers(.|\n)*\[1, 2, 3, 4, 6, 12\]"
+    ):
         train_loader(shards, world=5)
     with pytest.raises(ValueError, match="rank 2 of 2"):
         train_loader(shards, rank=2, world=2)

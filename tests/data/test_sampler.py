@@ -7,7 +7,9 @@ from pipeline.config.blocks import Batch
 from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
 from pipeline.runtime.errors import UserError
 
-UNEVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1]))  # labels need not be 0..C-1
+UNEVEN = np.random.default_rng(0).permutation(
+    np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1])
+)  # labels need not be 0..C-1
 
 
 def epoch(sampler: PKSampler, number: int) -> np.ndarray:
@@ -131,11 +133,15 @@ def test_a_key_is_a_function_of_seed_epoch_position_and_occurrence() -> None:
     sampler = PKSampler(labels, Batch(classes=3, images_per_class=4), seed=2)
     for step in range(sampler.steps_per_epoch, 2 * sampler.steps_per_epoch):
         draw = sampler.draw(step)
-        np.testing.assert_array_equal(draw.keys, augmentation_keys(2, 1, draw.positions, np.zeros(12, np.int64)))
+        np.testing.assert_array_equal(
+            draw.keys, augmentation_keys(2, 1, draw.positions, np.zeros(12, np.int64))
+        )
 
 
 def test_too_few_classes_are_refused() -> None:
-    with pytest.raises(UserError, match=r"needs 9 classes, but only 8 can be trained on \(1 more have one image only\)"):
+    with pytest.raises(
+        UserError, match=r"needs 9 classes, but only 8 can be trained on \(1 more have one image only\)"
+    ):
         PKSampler(UNEVEN, Batch(classes=9, images_per_class=2), seed=0)
     with pytest.raises(UserError, match="only 0 can"):
         PKSampler(np.zeros(0, np.int64), Batch(classes=2, images_per_class=2), seed=0)
@@ -149,12 +155,17 @@ def test_shuffled_batches_show_each_image_once_an_epoch() -> None:
     full = len(UNEVEN) // 12
     assert sampler.steps_per_epoch == full
     assert sampler.excluded_classes == 0
-    epochs = [np.concatenate([sampler.draw(step).positions for step in range(e * full, (e + 1) * full)]) for e in range(2)]
+    epochs = [
+        np.concatenate([sampler.draw(step).positions for step in range(e * full, (e + 1) * full)])
+        for e in range(2)
+    ]
     for positions in epochs:
         assert len(np.unique(positions)) == 12 * full
     assert not np.array_equal(*epochs)
     assert not np.array_equal(sampler.draw(0).keys, sampler.draw(full).keys)
-    np.testing.assert_array_equal(make_sampler(UNEVEN.copy(), batch, seed=3).draw(full + 1).positions, sampler.draw(full + 1).positions)
+    np.testing.assert_array_equal(
+        make_sampler(UNEVEN.copy(), batch, seed=3).draw(full + 1).positions, sampler.draw(full + 1).positions
+    )
     together = np.concatenate([make_sampler(UNEVEN, batch, seed).draw(0).positions for seed in range(400)])
     counts = np.bincount(together, minlength=len(UNEVEN))
     expected = 400 * 12 / len(UNEVEN)

@@ -99,7 +99,9 @@ def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
         "train": {"images": 467, "classes": 2},
         "test": {"images": 233, "classes": 1},
     }
-    assert manifest["shards"] == {"shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()}
+    assert manifest["shards"] == {
+        "shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()
+    }
 
 
 def test_an_image_is_a_read_only_view_of_the_file(written: Path) -> None:

@@ -20,7 +20,9 @@ def pillow(picture: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("width", "height"), [(90, 50), (50, 90), (32, 32), (33, 200), (20, 25)])
-def test_a_square_holds_the_whole_picture(picture: Callable[..., np.ndarray], width: int, height: int) -> None:
+def test_a_square_holds_the_whole_picture(
+    picture: Callable[..., np.ndarray], width: int, height: int
+) -> None:
     whole = picture(width, height)
     tested, trained = (np.empty((3, 32, 32), np.uint8) for _ in range(2))
     crop_for_testing(whole, WHOLE, tested)
@@ -37,7 +39,12 @@ def test_a_larger_square_is_cropped_in_its_middle(picture: Callable[..., np.ndar
 
 def test_random_crops_have_the_shape_of_the_picture() -> None:
     """Ratios are those in the square: a box of ratio 1 there is as wide and high as the picture is."""
-    boxes = np.array([random_crop(400, 100, SplitMix64(key), WHOLE.model_copy(update={"crop_scale": (0.2, 0.9)})) for key in range(300)])
+    boxes = np.array(
+        [
+            random_crop(400, 100, SplitMix64(key), WHOLE.model_copy(update={"crop_scale": (0.2, 0.9)}))
+            for key in range(300)
+        ]
+    )
     assert np.abs(boxes[:, 2] / boxes[:, 3] - 4).max() < 0.1
     area = boxes[:, 2] * boxes[:, 3] / 40_000
     assert area.min() < 0.25
@@ -53,7 +60,9 @@ def test_random_crops_have_the_shape_of_the_picture() -> None:
         ((10.1, 10.1, 10.2, 10.3), (slice(10, 11), slice(10, 11))),
     ],
 )
-def test_a_box_is_rounded_and_clipped_and_never_empty(box: tuple[float, ...], part: tuple[slice, slice]) -> None:
+def test_a_box_is_rounded_and_clipped_and_never_empty(
+    box: tuple[float, ...], part: tuple[slice, slice]
+) -> None:
     whole = np.arange(30 * 40 * 3, dtype=np.uint32).astype(np.uint8).reshape(30, 40, 3)
     assert np.array_equal(cut_out(whole, box), whole[part])
 
@@ -65,9 +74,14 @@ def test_a_box_within_the_picture_is_what_pillow_crops(picture: Callable[..., np
         assert np.array_equal(cut_out(whole, box), np.asarray(Image.fromarray(whole).crop(box)))
 
 
-def test_the_loader_looks_at_the_box_alone(picture: Callable[..., np.ndarray], encoded: Callable[..., np.ndarray], tmp_path: Path) -> None:
+def test_the_loader_looks_at_the_box_alone(
+    picture: Callable[..., np.ndarray], encoded: Callable[..., np.ndarray], tmp_path: Path
+) -> None:
     boxed, box = picture(60, 44), (10.0, 4.0, 50.0, 40.0)
-    files = [encoded(Image.fromarray(image), "PNG").tobytes() for image in (boxed, boxed, np.ascontiguousarray(boxed[4:40, 10:50]))]
+    files = [
+        encoded(Image.fromarray(image), "PNG").tobytes()
+        for image in (boxed, boxed, np.ascontiguousarray(boxed[4:40, 10:50]))
+    ]
     with ShardWriter(tmp_path, ["one", "two"], 2**20) as writer:
         for row, (file, its) in enumerate(zip(files, (box, None, None), strict=True)):
             writer.add(file, 0, "test", f"{row}.png", 60, 44, box=its)

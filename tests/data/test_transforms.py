@@ -44,7 +44,9 @@ def test_splitmix_gives_the_published_sequence() -> None:
 
 
 def test_uniform_numbers_fill_their_range() -> None:
-    drawn = np.array([SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)])  # keys in a row: the worst case
+    drawn = np.array(
+        [SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)]
+    )  # keys in a row: the worst case
     assert drawn.min() >= 2
     assert drawn.max() < 5
     counts = np.histogram(drawn, 10, (2, 5))[0]
@@ -85,7 +87,9 @@ def test_crop_distribution(width: int, height: int) -> None:
         (300, 1, (149, 0, 1, 1)),
     ],
 )
-def test_extreme_shapes_fall_back_to_the_centre(width: int, height: int, box: tuple[int, int, int, int]) -> None:
+def test_extreme_shapes_fall_back_to_the_centre(
+    width: int, height: int, box: tuple[int, int, int, int]
+) -> None:
     assert random_crop(width, height, SplitMix64(3), Input(crop_scale=(0.9, 1.0))) == box
 
 
@@ -142,12 +146,18 @@ def test_mirrored_as_often_as_asked(picture: Picture) -> None:
 
 @pytest.mark.parametrize(("size", "resize"), [(64, 72), (227, 256), (224, None)])
 @pytest.mark.parametrize("shape", [(500, 375), (375, 501), (100, 100), (61, 97)])
-def test_test_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int, resize: int | None) -> None:
+def test_test_pixels_against_pillow(
+    picture: Picture, shape: tuple[int, int], size: int, resize: int | None
+) -> None:
     """torchvision's Resize and CenterCrop, spelled out with Pillow."""
     source = picture(*shape)
     width, height = shape
     shorter = resize or size
-    target = (shorter, int(shorter * height / width)) if width <= height else (int(shorter * width / height), shorter)
+    target = (
+        (shorter, int(shorter * height / width))
+        if width <= height
+        else (int(shorter * width / height), shorter)
+    )
     left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
     resized = np.asarray(Image.fromarray(source).resize(target, Image.Resampling.BILINEAR))
     reference = resized[top : top + size, left : left + size].transpose(2, 0, 1)

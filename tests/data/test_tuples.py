@@ -21,7 +21,9 @@ def unit(count: int, seed: int, dim: int = 5) -> np.ndarray:
 
 
 @pytest.mark.parametrize("block", [1, 7, 256])
-def test_the_hardest_are_those_of_a_walk_down_the_ranking(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_the_hardest_are_those_of_a_walk_down_the_ranking(
+    monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.setattr(tuples, "BLOCK", block)
     generator = np.random.default_rng(0)
     queries, pool = unit(23, 1), unit(70, 2)
@@ -30,7 +32,10 @@ def test_the_hardest_are_those_of_a_walk_down_the_ranking(monkeypatch: pytest.Mo
         generator.integers(2, 13, 70),
     )  # some queries have no image of their cluster in the pool
     found = hardest(queries, of_queries, pool, of_pool, 5)
-    assert found.tolist() == [walk(query, c, pool, of_pool.tolist(), 5) for query, c in zip(queries, of_queries.tolist(), strict=True)]
+    assert found.tolist() == [
+        walk(query, c, pool, of_pool.tolist(), 5)
+        for query, c in zip(queries, of_queries.tolist(), strict=True)
+    ]
     for row, cluster in zip(found, of_queries, strict=True):
         assert len(set(of_pool[row])) == 5
         assert cluster not in of_pool[row]
@@ -79,7 +84,9 @@ def test_batches_are_the_tuples_in_order() -> None:
     found = sampler.tuples(plan, embeddings)
     assert np.array_equal(found[:, :2], plan.pairs)
     for row in found:
-        places = walk(embeddings[row[0]], int(CLUSTERS[row[0]]), embeddings[plan.pool], CLUSTERS[plan.pool].tolist(), 4)
+        places = walk(
+            embeddings[row[0]], int(CLUSTERS[row[0]]), embeddings[plan.pool], CLUSTERS[plan.pool].tolist(), 4
+        )
         assert row[2:].tolist() == plan.pool[places].tolist()
     with pytest.raises(ValueError, match="step 6 belongs to epoch 1, whose tuples are not set"):
         sampler.draw(6)

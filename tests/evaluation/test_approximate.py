@@ -23,5 +23,6 @@ def test_each_setting_has_its_own_hash() -> None:
     hashes = {dataclasses.replace(exact, search=declaration(setting)).hash() for setting in settings}
     assert len(hashes | {exact.hash()}) == 10
     assert declaration(Hnsw()) == (
-        "approximate, hnsw: neighbours 32, build_width 100, search_width 64, build_threads 1; candidates scored and ordered as in exact search"
+        "approximate, hnsw: neighbours 32, build_width 100, search_width 64, build_threads 1; "
+        "candidates scored and ordered as in exact search"
     )

@@ -57,7 +57,12 @@ def test_metrics_are_flat_and_right(project: Path) -> None:
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     names = [*(f"recall_at_{k}" for k in (1, 2, 4)), "precision_at_1", "r_precision", "map_at_r", "map"]
-    wanted = {f"{prefix}{name}{end}" for prefix in ("", "last_", "untrained_") for name in names for end in ("", "_low", "_high")}
+    wanted = {
+        f"{prefix}{name}{end}"
+        for prefix in ("", "last_", "untrained_")
+        for name in names
+        for end in ("", "_low", "_high")
+    }
     assert metrics.keys() == wanted | {"queries", "lone_queries", "gallery", "classes", "protocol"}
     counts = {name: metrics[name] for name in ("queries", "lone_queries", "gallery", "classes")}
     assert counts == {"queries": 99, "lone_queries": 3, "gallery": 99, "classes": 19}
@@ -96,7 +101,10 @@ def test_per_query_results(project: Path) -> None:
         "first_positive",
     ]
     assert queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == list(range(1000, 1099))
-    assert all(queries[name].null_count == 3 for name in ("recall_at_1", "r_precision", "ap_at_r", "ap", "first_positive"))
+    assert all(
+        queries[name].null_count == 3
+        for name in ("recall_at_1", "r_precision", "ap_at_r", "ap", "first_positive")
+    )
     labels = queries["label"].to_pylist()
     embeddings = embed(np.array(labels), 0.2, 1).tolist()
     for row in (0, 50, 98):
@@ -105,7 +113,9 @@ def test_per_query_results(project: Path) -> None:
         assert neighbours["similarities"][row].as_py() == [value for value, _, _ in ranked[:10]]
         hits = [labels[identity] == labels[row] for _, identity, _ in ranked]
         assert queries["first_positive"][row].as_py() == (hits.index(True) + 1 if True in hits else None)
-        assert queries["ap"][row].as_py() == (pytest.approx(oracle.average_precision(hits), abs=1e-12) if True in hits else None)
+        assert queries["ap"][row].as_py() == (
+            pytest.approx(oracle.average_precision(hits), abs=1e-12) if True in hits else None
+        )
 
 
 def test_every_network_leaves_the_results_of_single_queries_that_its_metrics_average(project: Path) -> None:
@@ -129,7 +139,13 @@ def test_twice_is_the_same_bytes(project: Path) -> None:
     contents = []
     for _ in range(2):
         run("parts", "gsp", 0)
-        contents.append({path.relative_to(project): path.read_bytes() for path in sorted((project / "data").rglob("*")) if path.is_file()})
+        contents.append(
+            {
+                path.relative_to(project): path.read_bytes()
+                for path in sorted((project / "data").rglob("*"))
+                if path.is_file()
+            }
+        )
     assert contents[0] == contents[1]
 
 
@@ -156,7 +172,9 @@ def test_sides_of_the_data_set_are_kept(project: Path) -> None:
 
 def test_models_of_other_rows_are_refused(project: Path) -> None:
     labels = np.repeat(np.arange(16), 6)
-    write(project / "data/embeddings" / NAME / "test-last.arrow", np.arange(96), labels, embed(labels, 0.1, 2))
+    write(
+        project / "data/embeddings" / NAME / "test-last.arrow", np.arange(96), labels, embed(labels, 0.1, 2)
+    )
     with pytest.raises(UserError, match="network last have other rows"):
         run("parts", "gsp", 0)
     assert not (project / "data/metrics").exists()
@@ -174,7 +192,9 @@ def test_the_protocol_has_a_hash_that_follows_its_words(project: Path) -> None:
     protocol = Protocol("test", (1, 2, 4), 100, 0.9, 3)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     assert metrics["protocol"] == protocol.hash() == Protocol("test", (4, 2, 1, 1), 100, 0.9, 3).hash()
-    assert json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text()) == json.loads(json.dumps(protocol.declaration()))
+    assert json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text()) == json.loads(
+        json.dumps(protocol.declaration())
+    )
     others = [
         Protocol("train", (1, 2, 4), 100, 0.9, 3),
         Protocol("test", (1, 2), 100, 0.9, 3),
@@ -221,18 +241,27 @@ def test_what_is_measured_beside(project: Path) -> None:
     rows = Rows(np.arange(52), labels, embed(labels, 0.5, 4))
     protocol = Protocol("test", (1, 4), 50, 0.9, 0)
     plain, _ = evaluate(Sides(rows, rows), {}, protocol, Extent(full_ranking=False))
-    everything, results = evaluate(Sides(rows, rows), {"last": Sides(rows, rows)}, protocol, Extent(nmi=True, class_means=True))
+    everything, results = evaluate(
+        Sides(rows, rows), {"last": Sides(rows, rows)}, protocol, Extent(nmi=True, class_means=True)
+    )
     assert {name: everything[name] for name in plain} == plain
     names = ["recall_at_1", "recall_at_4", "r_precision", "map_at_r", "map"]
     added = {"map", "nmi", *(f"class_mean_{name}" for name in names)}
     added |= {f"{name}{end}" for name in added - {"nmi"} for end in ("_low", "_high")}
-    added |= {f"last_{name}" for name in added | plain.keys() - {"protocol", "queries", "lone_queries", "gallery", "classes"}}
+    added |= {
+        f"last_{name}"
+        for name in added | plain.keys() - {"protocol", "queries", "lone_queries", "gallery", "classes"}
+    }
     assert everything.keys() == plain.keys() | added
     truth = oracle.metrics(rows.embedding.tolist(), labels.tolist(), list(range(52)), (1, 4))
     assert everything["map"] == pytest.approx(truth["map"], abs=1e-9)
     of_class = [np.mean(results["selected"].ap_at_r[labels == c]) for c in range(8)]
     assert everything["class_mean_map_at_r"] == pytest.approx(np.mean(of_class), abs=1e-9)
-    assert everything["class_mean_map_at_r_low"] < everything["class_mean_map_at_r"] < everything["class_mean_map_at_r_high"]
+    assert (
+        everything["class_mean_map_at_r_low"]
+        < everything["class_mean_map_at_r"]
+        < everything["class_mean_map_at_r_high"]
+    )
     assert 0 < everything["nmi"] <= 1
 
 
@@ -246,20 +275,29 @@ def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
     protocol = Protocol("test", (1,), 10, 0.9, 0)
     wanted = Extent(full_ranking=False, nmi=True)
     order = np.r_[10:30, 0:10]  # the gallery, then what only asks
-    assert evaluate(parts, {}, protocol, wanted)[0]["nmi"] == round(nmi(rows.embedding[order], labels[order], 0), 10)
+    assert evaluate(parts, {}, protocol, wanted)[0]["nmi"] == round(
+        nmi(rows.embedding[order], labels[order], 0), 10
+    )
     assert evaluate(both, {}, protocol, wanted)[0]["nmi"] == round(nmi(rows.embedding, labels, 0), 10)
 
 
-@pytest.mark.parametrize("setting", [{"kind": "ivf", "lists": 4, "probes": 4}, {"kind": "hnsw", "search_width": 99}])
+@pytest.mark.parametrize(
+    "setting", [{"kind": "ivf", "lists": 4, "probes": 4}, {"kind": "hnsw", "search_width": 99}]
+)
 def test_an_approximate_index_is_measured_beside_exact_search(project: Path, setting: dict[str, Any]) -> None:
     configure(project, approximate=setting, approximate_sample=50)
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     for name in ("recall_at_1", "recall_at_4", "r_precision", "map_at_r"):
-        assert metrics[f"approximate_{name}"] == pytest.approx(metrics[name], abs=1e-9), "an index that looks everywhere"
+        assert metrics[f"approximate_{name}"] == pytest.approx(metrics[name], abs=1e-9), (
+            "an index that looks everywhere"
+        )
     assert metrics["approximate_search_recall_at_1"] == metrics["approximate_search_recall_at_10"] == 1.0
     assert metrics["approximate_protocol"] != metrics["protocol"]
-    found, exact = (pq.read_table(project / "data/evaluation" / NAME / f"queries{end}.parquet") for end in ("-approximate", ""))
+    found, exact = (
+        pq.read_table(project / "data/evaluation" / NAME / f"queries{end}.parquet")
+        for end in ("-approximate", "")
+    )
     assert found.drop_columns(["first_positive"]).equals(exact.drop_columns(["ap", "first_positive"]))
     assert metrics["approximate_map_at_r_low"] == pytest.approx(metrics["map_at_r_low"], abs=1e-9)
 

@@ -69,7 +69,9 @@ def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
     """2,000 rows, 100 classes of 20: every query finds row 0 first; MAP of a random order is about 1/100."""
     labels = np.arange(2000) % 100
     table = rows(np.repeat(unit(np.ones((1, 16))), 2000, axis=0), labels)
-    assert recall_at_1(table, table, engine) == pytest.approx(19 / 2000, abs=1e-15)  # the 19 others of row 0's class; row 0 itself finds row 1
+    assert recall_at_1(table, table, engine) == pytest.approx(
+        19 / 2000, abs=1e-15
+    )  # the 19 others of row 0's class; row 0 itself finds row 1
     if engine == "counting":
         values = averages(per_query(table, table, (1,), full_ranking=True))
         assert 0.005 < values["map"] < 0.03
@@ -86,7 +88,9 @@ def test_eight_bit_codes_are_chance(engine: Engine) -> None:
     generator = np.random.default_rng(0)
     codes, labels = np.sign(generator.standard_normal((2000, 8))), np.arange(2000) % 100
     products = (codes @ codes.T).astype(np.int64)
-    dropped = np.argsort(-products, axis=1, kind="stable")[:, 1]  # the first column is thrown away, whoever it is
+    dropped = np.argsort(-products, axis=1, kind="stable")[
+        :, 1
+    ]  # the first column is thrown away, whoever it is
     assert (labels[dropped] == labels).mean() > 0.1
     np.fill_diagonal(products, -99)
     truth = (labels[products.argmax(axis=1)] == labels).mean()
@@ -106,7 +110,9 @@ def test_rows_that_a_sampler_repeated_are_refused(engine: Engine) -> None:
     find."""
     embeddings, ids = unit(np.random.default_rng(0).standard_normal((2001, 8))), np.arange(2001)
     padded = np.concatenate([ids, ids[:3]])
-    similarity = (embeddings[padded].astype(np.float64) @ embeddings[padded].T.astype(np.float64)).astype(np.float32)
+    similarity = (embeddings[padded].astype(np.float64) @ embeddings[padded].T.astype(np.float64)).astype(
+        np.float32
+    )
     second = np.argsort(-similarity, axis=1, kind="stable")[:, 1]  # first column dropped
     assert (padded[second] == padded).mean() == pytest.approx(6 / 2004, abs=6e-4)
     table = rows(embeddings[padded], padded, padded)
@@ -126,7 +132,9 @@ def test_query_and_gallery_have_one_id_space(engine: Engine) -> None:
     labels, embeddings = np.arange(30), np.eye(30, dtype=np.float32)
     masked = np.where(np.eye(30, dtype=bool), -np.inf, embeddings @ embeddings.T)
     assert (labels[masked.argmax(axis=1)] == labels).mean() == 0.0
-    result = per_query(rows(embeddings, labels), rows(embeddings, labels, np.arange(30, 60)), (1,), engine=engine)
+    result = per_query(
+        rows(embeddings, labels), rows(embeddings, labels, np.arange(30, 60)), (1,), engine=engine
+    )
     assert (result.relevant == 1).all()
     assert averages(result) == {"recall_at_1": 1.0, "r_precision": 1.0, "map_at_r": 1.0}
 
@@ -139,7 +147,11 @@ def test_queries_without_positives_are_left_out_and_counted(engine: Engine) -> N
     """Half of the queries have no positive: 1.0 of those that have one, and 20 counted; 0.5 where they count
     as misses."""
     labels = np.concatenate([np.repeat(np.arange(10), 2), np.arange(100, 120)])
-    embeddings = unit(np.concatenate([np.eye(10)[np.repeat(np.arange(10), 2)], np.random.default_rng(0).standard_normal((20, 10))]))
+    embeddings = unit(
+        np.concatenate(
+            [np.eye(10)[np.repeat(np.arange(10), 2)], np.random.default_rng(0).standard_normal((20, 10))]
+        )
+    )
     result = per_query(rows(embeddings, labels), rows(embeddings, labels), (1,), engine=engine)
     assert int((result.relevant == 0).sum()) == 20
     assert averages(result)["recall_at_1"] == 1.0

@@ -60,7 +60,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pq.write_table(pa.Table.from_pylist(TRUTH), folder / "ground_truth.parquet")
     pairs = np.random.default_rng(1).permutation(100)[:80].reshape(40, 2)
     pq.write_table(
-        pa.table({"split": ["train"] * 30 + ["validation"] * 10, "query": pairs[:, 0], "positive": pairs[:, 1]}),
+        pa.table(
+            {"split": ["train"] * 30 + ["validation"] * 10, "query": pairs[:, 0], "positive": pairs[:, 1]}
+        ),
         folder / "pairs.parquet",
     )
     return tmp_path
@@ -74,14 +76,18 @@ def expected(embeddings: np.ndarray, prefix: str = "") -> dict[str, float]:
         found: dict[str, list[Any]] = {level: [] for level in LEVELS}
         for row in (row for row in TRUTH if row["benchmark"] == benchmark):
             gallery = [identity for identity in ids if identity not in asks]
-            ranking = sorted(gallery, key=lambda identity: -float(vectors[identity - 100] @ vectors[row["query"] - 100]))
+            ranking = sorted(
+                gallery, key=lambda identity: -float(vectors[identity - 100] @ vectors[row["query"] - 100])
+            )
             for level in LEVELS:
                 found[level].append(oracle.level(ranking, row, level, PRECISION_AT))
         for level in LEVELS:
             scored = [one for one in found[level] if one is not None]
             flat[f"{prefix}{benchmark}_{level}_map"] = float(np.mean([ap for ap, _ in scored]))
             for place, k in enumerate(PRECISION_AT):
-                flat[f"{prefix}{benchmark}_{level}_mp_at_{k}"] = float(np.mean([precisions[place] for _, precisions in scored]))
+                flat[f"{prefix}{benchmark}_{level}_mp_at_{k}"] = float(
+                    np.mean([precisions[place] for _, precisions in scored])
+                )
     return flat
 
 
@@ -96,10 +102,14 @@ def test_metrics_are_flat_and_those_of_the_definition(project: Path) -> None:
     for name, value in wanted.items():
         assert found[name] == pytest.approx(value, abs=1e-9), name
         assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
-    counts = {f"{name}_{level}_queries": 2 for name in ("roxford5k", "rparis6k") for level in LEVELS} | {"roxford5k_easy_queries": 1}
+    counts = {f"{name}_{level}_queries": 2 for name in ("roxford5k", "rparis6k") for level in LEVELS} | {
+        "roxford5k_easy_queries": 1
+    }
     counts |= {"queries": 5, "lone_queries": 1, "gallery": 65}
     assert {name: found[name] for name in counts} == counts
-    assert found.keys() == counts.keys() | {f"{name}{end}" for name in wanted for end in ("", "_low", "_high")} | {"protocol"}
+    assert found.keys() == counts.keys() | {
+        f"{name}{end}" for name in wanted for end in ("", "_low", "_high")
+    } | {"protocol"}
 
 
 def test_tables_of_queries_and_neighbours(project: Path) -> None:
@@ -113,12 +123,16 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
         "queries.parquet",
     ]
     queries, neighbours = (pq.read_table(directory / f"{name}.parquet") for name in ("queries", "neighbours"))
-    assert queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == [row["query"] for row in TRUTH]
+    assert (
+        queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == [row["query"] for row in TRUTH]
+    )
     assert queries["benchmark"].to_pylist() == [row["benchmark"] for row in TRUTH]
     assert queries["relevant"].to_pylist() == [5, 3, 0, 3, 3]
     assert queries["easy_ap"].is_null().to_pylist() == [False, True, True, False, False]
     assert queries["hard_precision_at_10"].null_count == 1
-    assert np.nanmean(queries["medium_ap"][:3].to_numpy(zero_copy_only=False)) == pytest.approx(metrics()["roxford5k_medium_map"])
+    assert np.nanmean(queries["medium_ap"][:3].to_numpy(zero_copy_only=False)) == pytest.approx(
+        metrics()["roxford5k_medium_map"]
+    )
     for row, nearest in zip(TRUTH, neighbours["neighbours"].to_pylist(), strict=True):
         assert len(nearest) == 10
         assert all((identity < 140) == (row["benchmark"] == "roxford5k") for identity in nearest)
@@ -136,7 +150,9 @@ def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) 
     assert reduced.shape == (70, 4)
     for name, value in expected(reduced, "reduced_").items():
         assert found[name] == pytest.approx(value, abs=1e-9), name
-    assert {name: found[name] for name in whole if name != "protocol"} == {name: value for name, value in whole.items() if name != "protocol"}
+    assert {name: found[name] for name in whole if name != "protocol"} == {
+        name: value for name, value in whole.items() if name != "protocol"
+    }
     assert found["protocol"] != whole["protocol"]
 
     # Learned on train embeddings alone: what the definition says of their projections.
@@ -145,7 +161,9 @@ def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) 
     mean, covariance = reduction_oracle.covariance(train)
     if whiten == "none":
         assert reduction.mean == pytest.approx(mean)
-        assert np.cov(projected.T, bias=True) == pytest.approx(np.diag(np.linalg.eigvalsh(covariance)[::-1][:4]), abs=1e-12)
+        assert np.cov(projected.T, bias=True) == pytest.approx(
+            np.diag(np.linalg.eigvalsh(covariance)[::-1][:4]), abs=1e-12
+        )
     elif whiten == "pca":
         assert np.cov(projected.T, bias=True) == pytest.approx(np.eye(4), abs=1e-9)
     else:
@@ -188,7 +206,9 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="lack query 99 of the ground truth of roxford5k"):
         evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"query": 99}]), protocol)
     with pytest.raises(UserError, match="queries of roxford5k have 2 labels"):
-        evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0], TRUTH[3] | {"benchmark": "roxford5k"}]), protocol)
+        evaluate_landmarks(
+            good, {}, pa.Table.from_pylist([TRUTH[0], TRUTH[3] | {"benchmark": "roxford5k"}]), protocol
+        )
     with pytest.raises(UserError, match="id 160 is not in the ranked gallery"):
         evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"junk": [160]}]), protocol)
 

@@ -40,7 +40,9 @@ def test_pytorch_metric_learning(dim: int) -> None:
         k="max_bin_count",
         device=torch.device("cpu"),
     )
-    theirs = calculator.get_accuracy(torch.from_numpy(embeddings), torch.from_numpy(labels), ref_includes_query=True)
+    theirs = calculator.get_accuracy(
+        torch.from_numpy(embeddings), torch.from_numpy(labels), ref_includes_query=True
+    )
     ours = quick_metrics(embeddings, labels)
     assert ours["recall_at_1"] == pytest.approx(theirs["precision_at_1"], abs=1e-9)
     assert ours["r_precision"] == pytest.approx(theirs["r_precision"], abs=1e-6)
@@ -84,9 +86,15 @@ def test_torchmetrics_one_query_at_a_time() -> None:
         if not relevant.any():
             continue
         cosine = torch.from_numpy(scores_without_self(embeddings, query))
-        assert result.ap[query] == pytest.approx(float(retrieval_average_precision(cosine + 2, relevant)), abs=1e-6)
-        assert result.r_precision[query] == pytest.approx(float(retrieval_r_precision(cosine + 2, relevant)), abs=1e-6)
-        assert result.recall[query].tolist() == [float(retrieval_hit_rate(cosine + 2, relevant, top_k=k)) for k in (1, 4)]
+        assert result.ap[query] == pytest.approx(
+            float(retrieval_average_precision(cosine + 2, relevant)), abs=1e-6
+        )
+        assert result.r_precision[query] == pytest.approx(
+            float(retrieval_r_precision(cosine + 2, relevant)), abs=1e-6
+        )
+        assert result.recall[query].tolist() == [
+            float(retrieval_hit_rate(cosine + 2, relevant, top_k=k)) for k in (1, 4)
+        ]
         lowered += abs(float(retrieval_average_precision(cosine, relevant)) - result.ap[query]) > 1e-3
     assert lowered > 0  # cosines as they are give another number
 
@@ -102,4 +110,6 @@ def test_faiss_contrib_takes_the_lists_up_to_draws() -> None:
     found, similarities = exact_search(queries, np.arange(1000, 1050), gallery, np.arange(400), 12)
     products = queries.astype(np.float64) @ gallery.T.astype(np.float64)
     reference = np.argsort(-products, axis=1, kind="stable")[:, :12]
-    check_ref_knn_with_draws(np.take_along_axis(products, reference, axis=1).astype(np.float32), reference, similarities, found)
+    check_ref_knn_with_draws(
+        np.take_along_axis(products, reference, axis=1).astype(np.float32), reference, similarities, found
+    )

@@ -36,7 +36,9 @@ def galleries() -> dict[str, np.ndarray]:
     }
 
 
-def count(queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[int, list[int]]:
+def count(
+    queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> dict[int, list[int]]:
     """(embedding, id, label) of each side -> ranks of each query that has a relevant row."""
     found: dict[int, list[int]] = {}
     for block in rank_blocks(*queries, *gallery):
@@ -49,10 +51,14 @@ def count(queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.
     return found
 
 
-def slow(queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]) -> dict[int, list[int]]:
+def slow(
+    queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> dict[int, list[int]]:
     found = {}
     rows, ids, labels = (column.tolist() for column in gallery)
-    for query, (vector, identity, label) in enumerate(zip(*(column.tolist() for column in queries), strict=True)):
+    for query, (vector, identity, label) in enumerate(
+        zip(*(column.tolist() for column in queries), strict=True)
+    ):
         ranked = oracle.ranking(vector, identity, rows, ids)
         if ranks := [rank for rank, (_, _, place) in enumerate(ranked, 1) if labels[place] == label]:
             found[query] = ranks
@@ -134,7 +140,9 @@ def test_near_ties_are_decided_in_float64(seed: int) -> None:
 
 
 def test_blocks_and_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    embeddings = np.concatenate([gaussian(90, 8), unit(np.sign(np.random.default_rng(1).standard_normal((60, 8))))])
+    embeddings = np.concatenate(
+        [gaussian(90, 8), unit(np.sign(np.random.default_rng(1).standard_normal((60, 8))))]
+    )
     rows = (embeddings, np.arange(150), np.random.default_rng(2).integers(0, 20, 150))
     expected = count(rows, rows)
     for block, cells in ((1, 100), (9, 300), (500, 1 << 20), (64, 64)):
@@ -168,7 +176,9 @@ def test_order_of_rows_and_turns_of_the_space_change_nothing() -> None:
     shuffled = generator.permutation(250)
     moved = count(rows, tuple(column[shuffled] for column in rows))
     assert moved == expected
-    mirrored = np.ascontiguousarray(embeddings[:, generator.permutation(10)] * generator.choice(np.array([-1, 1], np.float32), 10))
+    mirrored = np.ascontiguousarray(
+        embeddings[:, generator.permutation(10)] * generator.choice(np.array([-1, 1], np.float32), 10)
+    )
     assert count((mirrored, *rows[1:]), (mirrored, *rows[1:])) == expected
     turn, _ = np.linalg.qr(generator.standard_normal((10, 10)))
     turned = (embeddings @ turn).astype(np.float32)

@@ -16,7 +16,12 @@ from tests.oracles import reduction as oracle
 def embeddings(rows: int, dim: int, seed: int = 0) -> np.ndarray:
     """Unit vectors off the origin, of unequal spread, correlated."""
     generator = np.random.default_rng(seed)
-    x = generator.standard_normal((rows, dim)) * np.geomspace(1, 0.05, dim) @ generator.standard_normal((dim, dim)) + 0.5
+    x = (
+        generator.standard_normal((rows, dim))
+        * np.geomspace(1, 0.05, dim)
+        @ generator.standard_normal((dim, dim))
+        + 0.5
+    )
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -33,7 +38,9 @@ def test_is_scikit_learn_then_unit_length(dim: int, whiten: bool) -> None:
     assert np.abs(ours.mean - theirs.mean_).max() < 1e-12
     reduced = apply(ours, test)
     assert reduced.dtype == np.float32
-    assert np.abs(reduced - unit(theirs.transform(test.astype(np.float64)))).max() < 1e-6  # signs too: scikit-learn's largest entry is positive
+    assert (
+        np.abs(reduced - unit(theirs.transform(test.astype(np.float64)))).max() < 1e-6
+    )  # signs too: scikit-learn's largest entry is positive
 
 
 def test_all_dimensions_of_pca_keep_every_centred_angle() -> None:
@@ -52,7 +59,9 @@ def test_whitened_training_set_has_covariance_one() -> None:
 
 def matching(rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(3)
-    x = np.repeat(embeddings(rows // 2, dim), 2, axis=0) + 0.05 * generator.standard_normal((rows, dim)) * np.geomspace(3, 0.3, dim)
+    x = np.repeat(embeddings(rows // 2, dim), 2, axis=0) + 0.05 * generator.standard_normal(
+        (rows, dim)
+    ) * np.geomspace(3, 0.3, dim)
     return unit(x).astype(np.float32), np.arange(rows).reshape(-1, 2)
 
 
@@ -76,7 +85,9 @@ def test_supervised_whitening_suppresses_what_differs_within_pairs() -> None:
     it."""
     generator = np.random.default_rng(0)
     objects = generator.standard_normal((100, 6)) * [0, 1, 1, 1, 1, 1]
-    x = (np.repeat(objects, 4, axis=0) + generator.standard_normal((400, 6)) * [6, 0.1, 0.1, 0.1, 0.1, 0.1]).astype(np.float32)
+    x = (
+        np.repeat(objects, 4, axis=0) + generator.standard_normal((400, 6)) * [6, 0.1, 0.1, 0.1, 0.1, 0.1]
+    ).astype(np.float32)
     pairs = np.array([(4 * o + a, 4 * o + b) for o in range(100) for a in range(4) for b in range(a)])
     labels = np.repeat(np.arange(100), 4)
 
@@ -116,7 +127,9 @@ def test_more_dimensions_than_there_are_is_refused() -> None:
     few = embeddings(5, 12)
     assert apply(fit_pca(few, 4), embeddings(9, 12, 1)).shape == (9, 4)
     for dim in (5, 12, 13):
-        with pytest.raises(UserError, match=f"vary in 4 of their 12 dimensions, so they cannot be reduced to {dim}"):
+        with pytest.raises(
+            UserError, match=f"vary in 4 of their 12 dimensions, so they cannot be reduced to {dim}"
+        ):
             fit_pca(few, dim)
     with pytest.raises(UserError, match="vary in 0 of their 12"):
         fit_pca(np.repeat(few[:1], 50, axis=0), 1)

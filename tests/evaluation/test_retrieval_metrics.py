@@ -76,7 +76,10 @@ def test_every_query_is_the_definition(engine: Engine) -> None:
     result = evaluate(embeddings, labels, engine=engine)
     for query in range(35):
         hits = [
-            labels[place] == labels[query] for _, _, place in oracle.ranking(embeddings[query].tolist(), query, embeddings.tolist(), list(range(35)))
+            labels[place] == labels[query]
+            for _, _, place in oracle.ranking(
+                embeddings[query].tolist(), query, embeddings.tolist(), list(range(35))
+            )
         ]
         assert result.relevant[query] == sum(hits)
         if sum(hits):
@@ -105,7 +108,9 @@ def test_embeddings_that_realise_a_drawn_ranking(seed: int) -> None:
     gallery = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     shuffled = generator.permutation(30)
     query = Rows(np.array([99]), np.array([1]), np.array([[1, 0]], np.float32))
-    result = per_query(query, Rows(np.arange(30), hits[shuffled].astype(np.int64), gallery[shuffled]), RECALL_AT, keep=10)
+    result = per_query(
+        query, Rows(np.arange(30), hits[shuffled].astype(np.int64), gallery[shuffled]), RECALL_AT, keep=10
+    )
     listed = hits.tolist()
     assert result.recall[0].tolist() == [oracle.recall(listed, k) for k in RECALL_AT]
     assert result.r_precision[0] == pytest.approx(oracle.r_precision(listed, sum(listed)), abs=1e-12)
@@ -139,7 +144,9 @@ def test_distractors_below_rank_r_change_nothing() -> None:
     """Appended classes of one image, farther from every query than all the rest."""
     generator = np.random.default_rng(3)
     labels = np.repeat(np.arange(20), 5)
-    near = np.concatenate([np.eye(20)[labels] + 0.1 * generator.standard_normal((100, 20)), np.zeros((100, 1))], axis=1)
+    near = np.concatenate(
+        [np.eye(20)[labels] + 0.1 * generator.standard_normal((100, 20)), np.zeros((100, 1))], axis=1
+    )
     near[:, 20] = 5
     far = np.concatenate([generator.standard_normal((50, 20)), np.full((50, 1), -5.0)], axis=1)
     alone = averages(evaluate(unit(near), labels))
@@ -158,7 +165,9 @@ def test_class_means_weigh_classes_alike(seed: int) -> None:
     classes, means = class_means(result)
     assert 99 not in classes
     for name, values in result.columns().items():
-        expected = [np.mean([v for v, label in zip(values, labels, strict=True) if label == c]) for c in classes]
+        expected = [
+            np.mean([v for v, label in zip(values, labels, strict=True) if label == c]) for c in classes
+        ]
         assert means[name] == pytest.approx(expected, abs=1e-12)
         sizes = [np.count_nonzero(labels == c) for c in classes]
         assert averages(result)[name] == pytest.approx(np.average(means[name], weights=sizes), abs=1e-12)
@@ -204,7 +213,9 @@ def test_a_huge_class_among_small_ones() -> None:
     result = evaluate(embeddings, labels)
     similarities = (embeddings.astype(np.float64) @ embeddings.T.astype(np.float64)).astype(np.float32)
     np.fill_diagonal(similarities, -np.inf)
-    hits = labels[np.argsort(-similarities, axis=1, kind="stable")[:, :-1]] == labels[:, None]  # the query itself came last
+    hits = (
+        labels[np.argsort(-similarities, axis=1, kind="stable")[:, :-1]] == labels[:, None]
+    )  # the query itself came last
     _, r_precision, ap_at_r, ap, first = score(ranks_of(hits), result.relevant, RECALL_AT)
     assert np.array_equal(result.r_precision, r_precision)
     assert np.array_equal(result.ap_at_r, ap_at_r)
@@ -225,7 +236,9 @@ def test_order_of_rows_changes_nothing() -> None:
     assert all(abs(one[name] - other[name]) < 1e-14 for name in one)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "signs", "copies", "one point", "nearly one point", "a huge class"])
+@pytest.mark.parametrize(
+    "name", ["gaussian", "signs", "copies", "one point", "nearly one point", "a huge class"]
+)
 def test_both_engines_give_the_same_numbers(name: str) -> None:
     """Counting and neighbour lists, to the last bit, on rows full of ties and on rows without."""
     generator = np.random.default_rng(8)
@@ -234,14 +247,20 @@ def test_both_engines_give_the_same_numbers(name: str) -> None:
         "signs": lambda: unit(np.sign(generator.standard_normal((500, 7)))),
         "copies": lambda: unit(generator.standard_normal((40, 9)))[generator.integers(0, 40, 500)],
         "one point": lambda: np.repeat(unit(generator.standard_normal((1, 9))), 500, axis=0),
-        "nearly one point": lambda: unit(generator.standard_normal((1, 24)) + 3e-7 * generator.standard_normal((500, 24))),
+        "nearly one point": lambda: unit(
+            generator.standard_normal((1, 24)) + 3e-7 * generator.standard_normal((500, 24))
+        ),
     }.get(name, lambda: unit(generator.standard_normal((500, 12))))()
     if name == "a huge class":
         labels[:350] = 7
     table = rows(embeddings, labels, generator.permutation(5000)[:500].astype(np.int64))
-    counted, searched = (per_query(table, table, (1, 5, 30), engine=engine) for engine in ("counting", "search"))
+    counted, searched = (
+        per_query(table, table, (1, 5, 30), engine=engine) for engine in ("counting", "search")
+    )
     for field, one, other in zip(PerQuery._fields, counted, searched, strict=True):
-        assert np.array_equal(one, other, equal_nan=True) if isinstance(one, np.ndarray) else one == other, field
+        assert np.array_equal(one, other, equal_nan=True) if isinstance(one, np.ndarray) else one == other, (
+            field
+        )
     whole = per_query(table, table, (1, 5, 30), full_ranking=True)
     assert np.array_equal(whole.ap_at_r, counted.ap_at_r, equal_nan=True)
     assert ((counted.first == whole.first) | (counted.first == 0)).all()

@@ -25,13 +25,17 @@ def truths(queries: int, gallery: np.ndarray, seed: int) -> list[Truth]:
     for _ in range(queries):
         shuffled = generator.permutation(gallery)
         easy, hard, junk = generator.integers(0, 6, size=3)
-        chosen.append(Truth(shuffled[:easy], shuffled[easy : easy + hard], shuffled[easy + hard : easy + hard + junk]))
+        chosen.append(
+            Truth(shuffled[:easy], shuffled[easy : easy + hard], shuffled[easy + hard : easy + hard + junk])
+        )
     return chosen
 
 
 def test_the_trapezoid_of_ranks_0_2_5() -> None:
     assert trapezoidal_ap(np.array([0, 2, 5])) == pytest.approx(0.6778, abs=5e-5)
-    assert trapezoidal_ap(np.array([0, 2, 5])) == pytest.approx((1 + (1 / 2 + 2 / 3) / 2 + (2 / 5 + 3 / 6) / 2) / 3, abs=1e-15)
+    assert trapezoidal_ap(np.array([0, 2, 5])) == pytest.approx(
+        (1 + (1 / 2 + 2 / 3) / 2 + (2 / 5 + 3 / 6) / 2) / 3, abs=1e-15
+    )
     assert trapezoidal_ap(np.arange(7)) == 1.0
 
 
@@ -98,7 +102,10 @@ def test_68_of_70_queries_make_the_ceiling_of_published_tables() -> None:
     """Two queries of Oxford have nothing easy: the mean is over 68, and two wrong first images read 66/68 =
     97.06."""
     ranked = [np.array([5, 1]) if query < 2 else np.array([1, 5]) for query in range(70)]
-    truth = [Truth(NOTHING if query >= 68 else np.array([1]), np.array([1]) if query >= 68 else NOTHING, NOTHING) for query in range(70)]
+    truth = [
+        Truth(NOTHING if query >= 68 else np.array([1]), np.array([1]) if query >= 68 else NOTHING, NOTHING)
+        for query in range(70)
+    ]
     flat = averages({"easy": revisited(ranked, truth)["easy"]})
     assert (flat["queries_easy"], flat["excluded_easy"]) == (68, 2)
     assert round(100 * flat["mp_at_1_easy"], 2) == 97.06
@@ -116,7 +123,10 @@ def test_gallery_order_changes_nothing() -> None:
         np.arange(100, 104),
         truths(4, ids, 5),
     )
-    found = (exact_search(queries, query_ids, rows, names, 50)[0] for rows, names in ((gallery, ids), (gallery[shuffled], ids[shuffled])))
+    found = (
+        exact_search(queries, query_ids, rows, names, 50)[0]
+        for rows, names in ((gallery, ids), (gallery[shuffled], ids[shuffled]))
+    )
     one, other = (revisited(list(each), truth) for each in found)
     for level in LEVELS:
         assert np.array_equal(one[level].ap, other[level].ap, equal_nan=True)

@@ -24,7 +24,9 @@ def test_runs_are_read_from_per_query_files(tmp_path: Path) -> None:
         runs = read_runs(paths[:2], metric)
         assert runs.row_id.tolist() == list(range(7))
         assert runs.label.tolist() == labels.tolist()
-        assert np.array_equal(runs.values, np.stack([result.columns()[name] for result in results[:2]]), equal_nan=True)
+        assert np.array_equal(
+            runs.values, np.stack([result.columns()[name] for result in results[:2]]), equal_nan=True
+        )
         assert np.isnan(runs.values[:, 6]).all()
         assert compare(runs.values[:1], runs.values[1:], runs.label, 100, 0.95, 0).queries == 6
     with pytest.raises(UserError, match=r"2\.parquet does not contain the same queries as .*0\.parquet"):

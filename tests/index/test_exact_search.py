@@ -31,7 +31,9 @@ def nearly_equal(rows: int, dim: int, spread: float, seed: int = 0) -> np.ndarra
     return unit(gaussian(1, dim, seed) + spread * np.random.default_rng(seed).standard_normal((rows, dim)))
 
 
-def slow(queries: np.ndarray, query_ids: np.ndarray, gallery: np.ndarray, gallery_ids: np.ndarray, k: int) -> tuple[list, list]:
+def slow(
+    queries: np.ndarray, query_ids: np.ndarray, gallery: np.ndarray, gallery_ids: np.ndarray, k: int
+) -> tuple[list, list]:
     ids, similarities = [], []
     for query, identity in zip(queries.tolist(), query_ids.tolist(), strict=True):
         found = oracle.ranking(query, identity, gallery.tolist(), gallery_ids.tolist())[:k]
@@ -71,7 +73,9 @@ def brute_force(x: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-products, axis=1, kind="stable")[:, :k]
 
 
-@pytest.mark.parametrize(("rows", "bits", "k"), [(2000, 8, 1), (2000, 8, 40), (1500, 16, 10), (1500, 128, 25)])
+@pytest.mark.parametrize(
+    ("rows", "bits", "k"), [(2000, 8, 1), (2000, 8, 40), (1500, 16, 10), (1500, 128, 25)]
+)
 def test_codes_tie_in_long_runs(rows: int, bits: int, k: int) -> None:
     """Ties straddle the cut in most rows, among equal and among different codes; integers know the truth."""
     codes = np.sign(np.random.default_rng(bits).standard_normal((rows, bits)))
@@ -116,7 +120,9 @@ def test_queries_of_another_id_space_keep_everything() -> None:
     found, _ = exact_search(queries, np.arange(100, 109), gallery, np.arange(30), 30)
     assert np.array_equal(np.sort(found, axis=1), np.tile(np.arange(30), (9, 1)))
     some, _ = exact_search(queries, np.arange(20, 29), gallery, np.arange(30), 30)
-    assert all(-1 in row and identity not in row for identity, row in zip(range(20, 29), some.tolist(), strict=True))
+    assert all(
+        -1 in row and identity not in row for identity, row in zip(range(20, 29), some.tolist(), strict=True)
+    )
 
 
 def test_gallery_order_changes_nothing() -> None:
@@ -150,7 +156,9 @@ def test_rotation_changes_no_ranking_without_near_ties() -> None:
     gallery, ids = gaussian(500, 24, 4), np.arange(500)
     turn, _ = np.linalg.qr(generator.standard_normal((24, 24)))
     one, similarities = exact_search(gallery, ids, gallery, ids, 10)
-    other, turned = exact_search((gallery @ turn).astype(np.float32), ids, (gallery @ turn).astype(np.float32), ids, 10)
+    other, turned = exact_search(
+        (gallery @ turn).astype(np.float32), ids, (gallery @ turn).astype(np.float32), ids, 10
+    )
     assert np.abs(similarities - turned).max() < 5e-7
     apart = (np.diff(similarities, axis=1) < -2e-6).all(axis=1)
     assert apart.mean() > 0.9

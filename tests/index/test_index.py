@@ -34,7 +34,9 @@ from pipeline.runtime.errors import UserError
 
 def clustered(rows: int, dim: int, seed: int = 0) -> np.ndarray:
     generator = np.random.default_rng(seed)
-    x = generator.standard_normal((rows // 10, dim))[generator.integers(rows // 10, size=rows)] + 0.7 * generator.standard_normal((rows, dim))
+    x = generator.standard_normal((rows // 10, dim))[
+        generator.integers(rows // 10, size=rows)
+    ] + 0.7 * generator.standard_normal((rows, dim))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -78,9 +80,14 @@ def test_an_index_that_looks_everywhere_gives_the_exact_metrics(setting: Setting
 
 
 def test_what_an_index_does_not_find_counts_as_ranked_behind_all_others() -> None:
-    rows = Rows(IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000])  # a class is what is nearest to one of 60 rows
+    rows = Rows(
+        IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000]
+    )  # a class is what is nearest to one of 60 rows
     poor = build(rows.embedding, rows.row_id, Ivf(lists=200, probes=1))
-    found, exact = (averages(per_query(rows, rows, (1, 4), search=s)) for s in (functools.partial(search_blocks, poor), None))
+    found, exact = (
+        averages(per_query(rows, rows, (1, 4), search=s))
+        for s in (functools.partial(search_blocks, poor), None)
+    )
     assert found["recall_at_4"] <= exact["recall_at_4"]
     assert found["map_at_r"] < exact["map_at_r"]
 
@@ -106,7 +113,10 @@ def test_looking_further_finds_more() -> None:
         [Ivf(lists=60, probes=p) for p in (1, 4, 60)],
         [Hnsw(neighbours=4, build_width=20, search_width=w) for w in (16, 64, 2000)],
     ):
-        found = [recall(build(GALLERY, IDS, setting), GALLERY, IDS, GALLERY, IDS, 10, 500, 0).at_k for setting in settings]
+        found = [
+            recall(build(GALLERY, IDS, setting), GALLERY, IDS, GALLERY, IDS, 10, 500, 0).at_k
+            for setting in settings
+        ]
         assert found == sorted(found)
         assert found[0] < found[-1] - 0.02
 
@@ -269,8 +279,14 @@ def test_more_ranked_anew_and_longer_codes_find_more() -> None:
 
     full = build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=3))
     assert isinstance(full.setting, IvfPq)
-    bare = [found(build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=size, refine=None))) for size in (3, 12)]
-    anew = [found(full._replace(setting=dataclasses.replace(full.setting, refine=refine))) for refine in (1, 60, 3000)]
+    bare = [
+        found(build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=size, refine=None)))
+        for size in (3, 12)
+    ]
+    anew = [
+        found(full._replace(setting=dataclasses.replace(full.setting, refine=refine)))
+        for refine in (1, 60, 3000)
+    ]
     assert anew[0] == bare[0], "as many as are searched for are ranked anew, codes alone or not"
     assert anew[0] < anew[1] - 0.05 < anew[2] - 0.1
     assert anew[2] == 1
@@ -298,7 +314,10 @@ def test_libraries_that_replace_methods_of_faiss_change_nothing() -> None:
 
 
 def test_another_seed_is_another_code() -> None:
-    one, other = (faiss.serialize_index(build(GALLERY, IDS, IvfPq(lists=1, code_bytes=6, seed=seed)).engine) for seed in (1, 2))
+    one, other = (
+        faiss.serialize_index(build(GALLERY, IDS, IvfPq(lists=1, code_bytes=6, seed=seed)).engine)
+        for seed in (1, 2)
+    )
     assert not np.array_equal(one, other)
 
 

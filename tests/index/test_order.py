@@ -17,8 +17,12 @@ def galleries() -> dict[str, np.ndarray]:
     return {
         "gaussian": unit(generator.standard_normal((90, 33))),
         "signs": unit(np.sign(generator.standard_normal((90, 37)))),
-        "nearly one point": unit(generator.standard_normal((1, 20)) + 1e-7 * generator.standard_normal((90, 20))),
-        "not unit": (generator.standard_normal((90, 5)) * 10.0 ** generator.integers(-20, 18, (90, 1))).astype(np.float32),
+        "nearly one point": unit(
+            generator.standard_normal((1, 20)) + 1e-7 * generator.standard_normal((90, 20))
+        ),
+        "not unit": (
+            generator.standard_normal((90, 5)) * 10.0 ** generator.integers(-20, 18, (90, 1))
+        ).astype(np.float32),
         "zeros": np.zeros((90, 4), np.float32),
     }
 
@@ -26,7 +30,9 @@ def galleries() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", galleries())
 def test_similarities_are_the_definition(name: str) -> None:
     rows = galleries()[name]
-    expected = np.array([[oracle.similarity(a, b) for b in rows.tolist()] for a in rows[:40].tolist()], np.float32)
+    expected = np.array(
+        [[oracle.similarity(a, b) for b in rows.tolist()] for a in rows[:40].tolist()], np.float32
+    )
     assert np.array_equal(order.block(rows[:40], rows), expected)
     places = np.indices((40, 90)).reshape(2, -1)
     assert np.array_equal(order.pairs_at(rows, places[0], rows, places[1]).reshape(40, 90), expected)
@@ -56,8 +62,14 @@ def test_keys_are_similarity_descending_then_id_ascending() -> None:
         [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 1e-45, -1e-45, np.nextafter(np.float32(1), np.float32(2))],
         np.float32,
     )
-    values = np.concatenate([special, generator.choice(special, 200), generator.standard_normal(300).astype(np.float32)])
-    ids = generator.permutation(10**9)[: len(values)] if len(values) > 10**6 else generator.choice(10**9, len(values), replace=False)
+    values = np.concatenate(
+        [special, generator.choice(special, 200), generator.standard_normal(300).astype(np.float32)]
+    )
+    ids = (
+        generator.permutation(10**9)[: len(values)]
+        if len(values) > 10**6
+        else generator.choice(10**9, len(values), replace=False)
+    )
     places = order.places(ids)
     ranked = np.argsort(order.keys(values, places))[::-1]
     assert ranked.tolist() == sorted(range(len(values)), key=lambda row: (-values[row], ids[row]))

@@ -8,7 +8,9 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-def batch(count: int, classes: int, dim: int = 8, spread: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+def batch(
+    count: int, classes: int, dim: int = 8, spread: float = 1.0, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Unit vectors around class centres, wide enough that positives and negatives mix, and labels in no
     order."""
     generator = torch.Generator().manual_seed(seed)

@@ -21,7 +21,9 @@ def test_pytorch_metric_learning_agrees(positive_margin: float, negative_margin:
     for memory in ((), (references, reference_labels)):
         ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
         value = loss(normalize(ours, dim=1), labels, *memory)
-        expected = peer(theirs, labels, ref_emb=memory[0] if memory else None, ref_labels=memory[1] if memory else None)
+        expected = peer(
+            theirs, labels, ref_emb=memory[0] if memory else None, ref_labels=memory[1] if memory else None
+        )
         value.backward()
         expected.backward()
         torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
@@ -31,7 +33,9 @@ def test_pytorch_metric_learning_agrees(positive_margin: float, negative_margin:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_duplicates_are_at_no_distance_and_have_no_gradient(dtype: torch.dtype) -> None:
     """As positives they are no term, as negatives they cost the whole margin; never a NaN."""
-    picture = normalize(torch.randn(1, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1).to(dtype)
+    picture = normalize(
+        torch.randn(1, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
+    ).to(dtype)
     copies = picture.repeat(4, 1).requires_grad_()
     value = EuclideanContrastive(0.0, 0.5)(copies, torch.tensor([0, 0, 1, 1]))
     value.backward()

@@ -36,7 +36,9 @@ def test_pytorch_metric_learning_agrees(size: int) -> None:
 def test_one_positive_and_one_negative_are_two_softplus() -> None:
     angle = torch.tensor([0.0, 0.7, 1.3], dtype=torch.float64)
     embeddings = torch.stack([angle.cos(), angle.sin()], 1)
-    loss = MultiSimilarity(2.0, 40.0, 0.5, None)(embeddings[:1], torch.tensor([0]), embeddings[1:], torch.tensor([0, 1]))
+    loss = MultiSimilarity(2.0, 40.0, 0.5, None)(
+        embeddings[:1], torch.tensor([0]), embeddings[1:], torch.tensor([0, 1])
+    )
     softplus = torch.nn.functional.softplus
     expected = softplus(-2 * (angle[1].cos() - 0.5)) / 2 + softplus(40 * (angle[2].cos() - 0.5)) / 40
     torch.testing.assert_close(loss, expected)
@@ -49,12 +51,18 @@ def test_duplicates_are_no_positives(margin: float | None) -> None:
     labels = torch.cat([labels, labels[:1]])
     setting = {**PUBLISHED, "mining_margin": margin}
     value = MultiSimilarity(**setting)(embeddings, labels)
-    torch.testing.assert_close(value, oracle.multi_similarity(embeddings, labels.tolist(), **setting), rtol=1e-12, atol=0)
-    only = MultiSimilarity(**setting)(embeddings[[0, 6]], labels[[0, 6]])  # a picture and its copy: no positive, no negative
+    torch.testing.assert_close(
+        value, oracle.multi_similarity(embeddings, labels.tolist(), **setting), rtol=1e-12, atol=0
+    )
+    only = MultiSimilarity(**setting)(
+        embeddings[[0, 6]], labels[[0, 6]]
+    )  # a picture and its copy: no positive, no negative
     assert only == 0
 
 
 def test_steep_slopes_do_not_overflow_single_precision() -> None:
     embeddings, labels = batch(14, 4)
     value = MultiSimilarity(**STEEP)(embeddings.float(), labels)
-    torch.testing.assert_close(value.double(), oracle.multi_similarity(embeddings, labels.tolist(), **STEEP), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        value.double(), oracle.multi_similarity(embeddings, labels.tolist(), **STEEP), rtol=1e-5, atol=0
+    )

@@ -21,8 +21,13 @@ from tests.oracles import euclidean_losses, losses
 
 Oracle = Callable[..., Tensor]
 COSINE = [{"margin": 0.5}, {"margin": -0.2}, {"margin": 0.99}]
-EUCLIDEAN = [{"positive_margin": low, "negative_margin": high} for low, high in ((0.2652, 0.9), (0.0, 1.4), (0.0, 0.2), (0.9, 2.5))]
-TRIPLET = [{"margin": margin, "mining": mining} for margin in (0.0451, 0.2, 1.5) for mining in triplet.MININGS]
+EUCLIDEAN = [
+    {"positive_margin": low, "negative_margin": high}
+    for low, high in ((0.2652, 0.9), (0.0, 1.4), (0.0, 0.2), (0.9, 2.5))
+]
+TRIPLET = [
+    {"margin": margin, "mining": mining} for margin in (0.0451, 0.2, 1.5) for mining in triplet.MININGS
+]
 MULTI_SIMILARITY = [
     {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": 0.1},
     {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": None},
@@ -66,11 +71,15 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch, module: ModuleType, elements: int
         monkeypatch.setattr(module, "_ROWS", 1)
 
 
-def assert_same(loss: PairLoss, oracle: Oracle, embeddings: Tensor, labels: Tensor, *memory: Tensor) -> Tensor:
+def assert_same(
+    loss: PairLoss, oracle: Oracle, embeddings: Tensor, labels: Tensor, *memory: Tensor
+) -> Tensor:
     """The loss and its gradients to both sides are the oracle's; returns the value."""
     ours, theirs = ([side.clone().requires_grad_() for side in (embeddings, *memory[:1])] for _ in range(2))
     value = loss(ours[0], labels, *ours[1:], *memory[1:])
-    expected = oracle(theirs[0], labels.tolist(), *theirs[1:], *(integers.tolist() for integers in memory[1:]))
+    expected = oracle(
+        theirs[0], labels.tolist(), *theirs[1:], *(integers.tolist() for integers in memory[1:])
+    )
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-15)
@@ -102,7 +111,9 @@ def test_a_memory_in_blocks_of_any_size(
     in_blocks(monkeypatch, module, elements)
     embeddings, labels = batch(6, 3)
     others, other_labels = batch(17, 5, seed=1)
-    references = torch.cat([others[:9], 0.9 * embeddings, others[9:]])  # no unit vectors: only the index can tell that these are the anchors
+    references = torch.cat(
+        [others[:9], 0.9 * embeddings, others[9:]]
+    )  # no unit vectors: only the index can tell that these are the anchors
     reference_labels = torch.cat([other_labels[:9], labels, other_labels[9:]])
     self_index = [torch.arange(9, 15)] if with_self else []
     assert assert_same(loss, oracle, embeddings, labels, references, reference_labels, *self_index) > 0
@@ -139,12 +150,18 @@ def test_references_of_unknown_classes_only(module: ModuleType, loss: PairLoss, 
     assert_same(loss, oracle, embeddings, labels, -embeddings, labels + 10)
 
 
-@pytest.mark.parametrize("loss", [contrastive.Contrastive(0.5), euclidean_contrastive.EuclideanContrastive(0.1, 1.0)])
+@pytest.mark.parametrize(
+    "loss", [contrastive.Contrastive(0.5), euclidean_contrastive.EuclideanContrastive(0.1, 1.0)]
+)
 def test_blocks_of_references_stay_within_their_limit(loss: PairLoss) -> None:
-    assert largest_against_a_memory(loss) <= max(1 << 18, 20_000 * 8)  # the block, or the references themselves
+    assert largest_against_a_memory(loss) <= max(
+        1 << 18, 20_000 * 8
+    )  # the block, or the references themselves
 
 
-@pytest.mark.parametrize("loss", [multi_similarity.MultiSimilarity(**MULTI_SIMILARITY[0]), triplet.Triplet(0.1, "all")])
+@pytest.mark.parametrize(
+    "loss", [multi_similarity.MultiSimilarity(**MULTI_SIMILARITY[0]), triplet.Triplet(0.1, "all")]
+)
 def test_blocks_of_anchors_stay_within_their_limit(loss: PairLoss) -> None:
     assert largest_against_a_memory(loss) <= 20_000 * 16
 

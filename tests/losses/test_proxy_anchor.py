@@ -10,7 +10,9 @@ from pipeline.losses.proxy_anchor import ProxyAnchor
 from tests.oracles import losses as oracle
 
 
-def setting(labels: list[int], classes: int = 5, alpha: float = 32.0, margin: float = 0.1) -> tuple[torch.Tensor, torch.Tensor, ProxyAnchor]:
+def setting(
+    labels: list[int], classes: int = 5, alpha: float = 32.0, margin: float = 0.1
+) -> tuple[torch.Tensor, torch.Tensor, ProxyAnchor]:
     torch.manual_seed(0)
     embeddings = normalize(torch.randn(len(labels), 6, dtype=torch.float64), dim=1)
     return embeddings, torch.tensor(labels), ProxyAnchor(classes, 6, alpha, margin).double()
@@ -54,7 +56,9 @@ def test_gradcheck() -> None:
     def value(e: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(loss, {"proxies": p}, (e, labels))
 
-    assert torch.autograd.gradcheck(value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(
+        value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_())
+    )
 
 
 @pytest.mark.parametrize("classes", [20, 3000])

@@ -22,14 +22,18 @@ BATCHES = {
 
 
 def setting(labels: list[int], loss: ProxySoftmax) -> tuple[torch.Tensor, torch.Tensor, ProxySoftmax]:
-    embeddings = normalize(torch.randn(len(labels), 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1)
+    embeddings = normalize(
+        torch.randn(len(labels), 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
+    )
     return embeddings, torch.tensor(labels), loss.double()
 
 
 @pytest.mark.parametrize("elements", [1 << 20, 12, 1])
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("temperature", [0.05, 0.11, 1 / 700])
-def test_value_and_gradients_are_those_of_the_definition(batch: str, temperature: float, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_and_gradients_are_those_of_the_definition(
+    batch: str, temperature: float, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 12: two samples at a time
     torch.manual_seed(0)
     embeddings, labels, loss = setting(BATCHES[batch], NormalizedSoftmax(5, 6, temperature))
@@ -47,7 +51,9 @@ def test_value_and_gradients_are_those_of_the_definition(batch: str, temperature
 def test_scale_18_is_the_squared_distance_of_vectors_of_length_3() -> None:
     torch.manual_seed(0)
     embeddings, labels, loss = setting(BATCHES["several classes"], ProxyNca(5, 6, 18.0, "normal_over_8"))
-    torch.testing.assert_close(loss(embeddings, labels), oracle.proxy_nca(embeddings, labels.tolist(), loss.proxies.detach()))
+    torch.testing.assert_close(
+        loss(embeddings, labels), oracle.proxy_nca(embeddings, labels.tolist(), loss.proxies.detach())
+    )
 
 
 def test_gradcheck() -> None:
@@ -57,7 +63,9 @@ def test_gradcheck() -> None:
     def value(e: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(loss, {"proxies": p}, (e, labels))
 
-    assert torch.autograd.gradcheck(value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(
+        value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_())
+    )
 
 
 @pytest.mark.parametrize("classes", [20, 3000])
@@ -127,7 +135,9 @@ def test_half_precision_and_autocast_compute_in_single(temperature: float) -> No
         value = loss.float()(low, labels)
     value.backward()
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value.double(), loss.double()(low.detach().double(), labels), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        value.double(), loss.double()(low.detach().double(), labels), rtol=1e-5, atol=0
+    )
     assert low.grad is not None
     assert low.grad.dtype == torch.bfloat16
     assert low.grad.isfinite().all()

@@ -15,7 +15,9 @@ from tests.oracles import losses as oracle
 
 
 def unit(count: int, dim: int, seed: int = 0) -> torch.Tensor:
-    return normalize(torch.randn(count, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1)
+    return normalize(
+        torch.randn(count, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
 
 
 def test_koleo_is_its_definition() -> None:
@@ -54,9 +56,13 @@ def test_koleo_of_one_image_is_zero() -> None:
 
 def test_koleo_does_not_depend_on_order_or_rotation() -> None:
     points = unit(12, 6)
-    rotation = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))).Q
+    rotation = torch.linalg.qr(
+        torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    ).Q
     torch.testing.assert_close(koleo(points.flip(0)), koleo(points))
-    torch.testing.assert_close(koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0)  # epsilon stands along the axes
+    torch.testing.assert_close(
+        koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0
+    )  # epsilon stands along the axes
 
 
 def test_diversity_is_its_definition() -> None:
@@ -78,7 +84,9 @@ def test_diversity_at_its_ends() -> None:
     assert one.grad is not None
     assert not one.grad.any()
     assert prototype_diversity(torch.eye(4)) == 0
-    assert float(prototype_diversity(torch.tensor([[1.0, 2], [-2, -4], [3, 6]]))) == pytest.approx(1, abs=1e-6)  # one line, either direction
+    assert float(prototype_diversity(torch.tensor([[1.0, 2], [-2, -4], [3, 6]]))) == pytest.approx(
+        1, abs=1e-6
+    )  # one line, either direction
 
 
 def test_consistency_is_its_definition() -> None:
@@ -93,7 +101,9 @@ def test_consistency_is_its_definition() -> None:
 
 def test_consistency_of_the_same_geometry_is_zero() -> None:
     points = unit(8, 5, 6)
-    rotation = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))).Q
+    rotation = torch.linalg.qr(
+        torch.randn(9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    ).Q
     wider = torch.cat([points, torch.zeros(8, 4, dtype=torch.float64)], 1) @ rotation
     assert float(similarity_consistency(points, wider)) < 1e-15
 
@@ -108,7 +118,9 @@ def test_consistency_gradcheck() -> None:
     )
 
 
-@pytest.mark.parametrize("function", [koleo, prototype_diversity, lambda x: similarity_consistency(x, x.flip(1) * 0.5)])
+@pytest.mark.parametrize(
+    "function", [koleo, prototype_diversity, lambda x: similarity_consistency(x, x.flip(1) * 0.5)]
+)
 def test_half_precision_and_autocast_compute_in_single(function: Callable[..., Tensor]) -> None:
     low = unit(6, 8, 10).bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):

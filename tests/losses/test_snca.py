@@ -13,7 +13,9 @@ SAMPLES, DIM, CLASSES = 23, 6, 4
 
 
 def points(count: int, seed: int) -> torch.Tensor:
-    return normalize(torch.randn(count, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1)
+    return normalize(
+        torch.randn(count, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
 
 
 def filled(temperature: float = 0.05, unseen: int = 3) -> Snca:
@@ -31,13 +33,17 @@ def written(loss: Snca) -> dict[int, tuple[torch.Tensor, int]]:
 
 @pytest.mark.parametrize("temperature", [0.05, 0.1, 1 / 700])
 @pytest.mark.parametrize("elements", [1 << 18, 35, 1])
-def test_value_and_gradient_are_those_of_the_definition(temperature: float, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_and_gradient_are_those_of_the_definition(
+    temperature: float, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 35: five images at a time
     samples = torch.tensor([5, 0, 19, 21, 8, 13, 9])
     loss = filled(temperature).eval()
     ours, theirs = points(7, 1).requires_grad_(), points(7, 1).requires_grad_()
     value = loss(ours, samples % CLASSES, samples)
-    expected = oracle.snca(theirs, (samples % CLASSES).tolist(), samples.tolist(), written(loss), temperature=temperature)
+    expected = oracle.snca(
+        theirs, (samples % CLASSES).tolist(), samples.tolist(), written(loss), temperature=temperature
+    )
     value.backward()
     expected.backward()
     assert expected > 0
@@ -52,7 +58,9 @@ def test_a_training_run_from_an_empty_memory() -> None:
         samples = torch.randperm(SAMPLES, generator=generator)[:6]
         embeddings, labels = points(6, turn + 1), (samples % CLASSES)
         value = loss(embeddings, labels, samples)
-        torch.testing.assert_close(value, oracle.snca(embeddings, labels.tolist(), samples.tolist(), memory, temperature=0.05))
+        torch.testing.assert_close(
+            value, oracle.snca(embeddings, labels.tolist(), samples.tolist(), memory, temperature=0.05)
+        )
         memory = oracle.snca_update(list(embeddings), labels.tolist(), samples.tolist(), memory, momentum=0.5)
         assert written(loss).keys() == memory.keys()
         for sample, (vector, label) in written(loss).items():
@@ -77,7 +85,9 @@ def test_duplicates_in_the_batch_move_their_image_once_whatever_their_order() ->
     samples = torch.tensor([4, 2, 4])
     first, second = filled(), filled()
     embeddings = points(3, 2)
-    memory = oracle.snca_update(list(embeddings), (samples % CLASSES).tolist(), samples.tolist(), written(first), momentum=0.5)
+    memory = oracle.snca_update(
+        list(embeddings), (samples % CLASSES).tolist(), samples.tolist(), written(first), momentum=0.5
+    )
     first(embeddings, samples % CLASSES, samples)
     second(embeddings.flip(0), (samples % CLASSES).flip(0), samples.flip(0))
     torch.testing.assert_close(first.memory[4], memory[4][0])
@@ -86,10 +96,14 @@ def test_duplicates_in_the_batch_move_their_image_once_whatever_their_order() ->
 
 def test_gradcheck() -> None:
     loss, samples = filled().eval(), torch.tensor([5, 0, 19, 21, 8])
-    assert torch.autograd.gradcheck(lambda e: loss(e, samples % CLASSES, samples), points(5, 3).requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda e: loss(e, samples % CLASSES, samples), points(5, 3).requires_grad_()
+    )
 
 
-@pytest.mark.parametrize("kind", ["nothing seen", "no positives", "no negatives", "one image, itself alone in the memory"])
+@pytest.mark.parametrize(
+    "kind", ["nothing seen", "no positives", "no negatives", "one image, itself alone in the memory"]
+)
 def test_degenerate_memories(kind: str) -> None:
     loss = filled().eval()
     samples = torch.tensor([5, 0, 8, 13])
@@ -115,7 +129,9 @@ def test_degenerate_memories(kind: str) -> None:
 
 def test_a_batch_half_of_one_class() -> None:
     loss, samples = filled().eval(), torch.tensor([0, 4, 8, 12, 1, 2, 3, 5])
-    expected = oracle.snca(points(8, 5), (samples % CLASSES).tolist(), samples.tolist(), written(loss), temperature=0.05)
+    expected = oracle.snca(
+        points(8, 5), (samples % CLASSES).tolist(), samples.tolist(), written(loss), temperature=0.05
+    )
     torch.testing.assert_close(loss(points(8, 5), samples % CLASSES, samples), expected)
 
 
@@ -125,7 +141,9 @@ def test_order_of_the_batch_and_rotation_change_nothing() -> None:
     value = loss(embeddings, samples % CLASSES, samples)
     order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(loss(embeddings[order], samples[order] % CLASSES, samples[order]), value)
-    rotation = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))).Q
+    rotation = torch.linalg.qr(
+        torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ).Q
     loss.memory.copy_(loss.memory @ rotation)
     torch.testing.assert_close(loss(embeddings @ rotation, samples % CLASSES, samples), value)
 
@@ -148,7 +166,9 @@ def test_half_precision_and_autocast_compute_in_single() -> None:
         value = loss(low, samples % CLASSES, samples)
     value.backward()
     assert value.dtype == loss.memory.dtype == torch.float32
-    torch.testing.assert_close(value.double(), exact(low.detach().double(), samples % CLASSES, samples), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        value.double(), exact(low.detach().double(), samples % CLASSES, samples), rtol=1e-5, atol=0
+    )
     assert low.grad is not None
     assert low.grad.dtype == torch.bfloat16
 

@@ -33,7 +33,9 @@ def test_semihard_leaves_out_the_hard_triplet() -> None:
         torch.tensor([[1.0], [0.9], [1.1], [1.3]], dtype=torch.float64),
     )
     labels, reference_labels = torch.tensor([0]), torch.tensor([0, 1, 1, 1])
-    every, semihard = (Triplet(0.2, mining)(anchor, labels, references, reference_labels).item() for mining in MININGS)
+    every, semihard = (
+        Triplet(0.2, mining)(anchor, labels, references, reference_labels).item() for mining in MININGS
+    )
     assert every == pytest.approx((0.3 + 0.1) / 2)
     assert semihard == pytest.approx(0.1)
 
@@ -48,7 +50,9 @@ def test_single_precision_is_close_to_double() -> None:
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
     assert single.grad is not None
     assert exact.grad is not None
-    assert (single.grad - exact.grad).norm() < 1e-3 * exact.grad.norm()  # a triplet on the edge may fall on either side
+    assert (
+        single.grad - exact.grad
+    ).norm() < 1e-3 * exact.grad.norm()  # a triplet on the edge may fall on either side
 
 
 def test_triplets_are_never_written_down() -> None:
@@ -64,7 +68,9 @@ def test_triplets_are_never_written_down() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_duplicates_are_at_no_distance_and_have_no_gradient(dtype: torch.dtype) -> None:
-    picture = normalize(torch.randn(1, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1).to(dtype)
+    picture = normalize(
+        torch.randn(1, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
+    ).to(dtype)
     copies = picture.repeat(4, 1).requires_grad_()
     value = Triplet(0.25, "all")(copies, torch.tensor([0, 0, 1, 1]))
     value.backward()

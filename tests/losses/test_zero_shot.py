@@ -20,7 +20,9 @@ def loss_of(classes: int = 6, attributes: int = 4) -> ZeroShot:
 
 
 def attributes_of(count: int, attributes: int = 4) -> torch.Tensor:
-    return torch.randn(count, attributes, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).softmax(1)
+    return torch.randn(
+        count, attributes, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).softmax(1)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -43,7 +45,9 @@ def test_gradcheck() -> None:
     def value(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(loss, {"class_embeddings": v}, (z, labels))
 
-    assert torch.autograd.gradcheck(value, (attributes_of(8).requires_grad_(), loss.class_embeddings.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(
+        value, (attributes_of(8).requires_grad_(), loss.class_embeddings.detach().requires_grad_())
+    )
 
 
 def test_halves_are_disjoint_in_classes_whatever_the_layout() -> None:
@@ -72,7 +76,9 @@ def test_order_within_classes_and_rotation_of_attributes_change_nothing() -> Non
     loss, attributes, labels = loss_of(), attributes_of(8), torch.tensor(LAYOUTS["class-major"])
     value = loss(attributes, labels)
     swapped = [1, 0, 3, 2, 5, 4, 7, 6]
-    rotation = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))).Q
+    rotation = torch.linalg.qr(
+        torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    ).Q
     torch.testing.assert_close(loss(attributes[swapped], labels), value)
     torch.testing.assert_close(loss(attributes @ rotation, labels), value)
 

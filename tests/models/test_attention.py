@@ -26,7 +26,9 @@ def test_it_reads_every_position_weighted_by_softmax(scale: float | None) -> Non
     x = torch.randn(2, 6, 3, 2, dtype=torch.float64)
     found = block(x).detach().flatten(2).transpose(1, 2).numpy()
     with torch.no_grad():
-        query, key, value = (branch(x).flatten(2).transpose(1, 2).numpy() for branch in (block.f, block.g, block.h))
+        query, key, value = (
+            branch(x).flatten(2).transpose(1, 2).numpy() for branch in (block.f, block.g, block.h)
+        )
     assert (query >= 0).all()
     for image in range(2):
         expected = oracle.second_order_attention(
@@ -51,7 +53,11 @@ def test_every_weight_learns_once_the_output_has_left_zero() -> None:
     block.zero_grad()
     block(x).square().sum().backward()
     # a bias in front of a batch norm has no effect
-    assert all(float(p.grad.abs().sum()) > 1e-3 for name, p in block.named_parameters() if name not in ("f.0.bias", "g.0.bias"))
+    assert all(
+        float(p.grad.abs().sum()) > 1e-3
+        for name, p in block.named_parameters()
+        if name not in ("f.0.bias", "g.0.bias")
+    )
 
 
 def test_gradients() -> None:
@@ -59,7 +65,9 @@ def test_gradients() -> None:
     block = SecondOrderAttention(4, 2, 1.0).double().train()
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter)
-    assert torch.autograd.gradcheck(block, (torch.randn(3, 4, 2, 2, dtype=torch.float64, requires_grad=True),))
+    assert torch.autograd.gradcheck(
+        block, (torch.randn(3, 4, 2, 2, dtype=torch.float64, requires_grad=True),)
+    )
 
 
 def test_one_position_attends_to_itself() -> None:
@@ -78,7 +86,10 @@ def test_mixed_precision_stays_close(scale: float | None) -> None:
     x = torch.randn(2, 64, 5, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = block(x)
-    assert float(torch.nn.functional.cosine_similarity(rounded.flatten(1), block(x).flatten(1)).detach().min()) > 0.999
+    assert (
+        float(torch.nn.functional.cosine_similarity(rounded.flatten(1), block(x).flatten(1)).detach().min())
+        > 0.999
+    )
 
 
 def test_a_reduction_that_leaves_no_channel_is_refused() -> None:

@@ -35,7 +35,9 @@ def trained(name: str, **arguments: object) -> nn.Module:
         ("test_vit", {"img_size": 64, "patch_size": 8}, (-1, 1), [(64, 8, 8), (64, 8, 8)]),
     ],
 )
-def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[int, ...], shapes: list[tuple[int, ...]]) -> None:
+def test_maps_of_the_stages_asked_for(
+    name: str, arguments: dict, stages: tuple[int, ...], shapes: list[tuple[int, ...]]
+) -> None:
     network = Backbone(name, arguments=arguments, stages=stages)
     features = network(torch.randn(2, 3, 64, 64))
     assert [tuple(found.shape[1:]) for found in features.maps] == shapes
@@ -51,7 +53,9 @@ def test_maps_of_the_stages_asked_for(name: str, arguments: dict, stages: tuple[
         ("mobilenetv3_small_050", 288),
     ],
 )
-def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(name: str, channels: int) -> None:
+def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(
+    name: str, channels: int
+) -> None:
     source = trained(name)
     count = len(source.feature_info)
     network = Backbone(name, stages=tuple(range(count))).eval()
@@ -75,7 +79,9 @@ def test_a_closing_convolution_that_no_map_needs_is_removed() -> None:
     assert not any(key.startswith(("conv_head", "bn2")) for key in network.network.state_dict())
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"]
+)
 @pytest.mark.parametrize("stages", [(-1,), (-2, -1), (-2,)])
 def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...]) -> None:
     network = Backbone(name, stages=stages)
@@ -87,12 +93,18 @@ def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...])
     assert [key for key, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit", "googlenet"])
+@pytest.mark.parametrize(
+    "name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit", "googlenet"]
+)
 def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(name: str) -> None:
     torch.manual_seed(0)
     network = Backbone(name).double()
     reference = copy.deepcopy(network).to(memory_format=torch.contiguous_format)
-    weights = [parameter for parameter in network.parameters() if parameter.ndim == 4 and min(parameter.shape[1:3]) > 1]
+    weights = [
+        parameter
+        for parameter in network.parameters()
+        if parameter.ndim == 4 and min(parameter.shape[1:3]) > 1
+    ]
     assert weights
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     images = torch.randn(3, 3, 64, 64, dtype=torch.float64)
@@ -101,7 +113,9 @@ def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(
     reference.network.forward_intermediates = lambda images, **named: forward(images.contiguous(), **named)
     for each in (network, reference):
         values = each(images).maps[0]
-        (values * torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)).sum().backward()
+        (
+            values * torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)
+        ).sum().backward()
     found, expected = ({key: p.grad for key, p in each.named_parameters()} for each in (network, reference))
     # of gradients that are zero
     rounding = 1e-12 * max(float(gradient.abs().max()) for gradient in expected.values())
@@ -165,7 +179,12 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
     network = Backbone("test_resnet", batch_norm="fixed").train()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     network(torch.randn(4, 3, 64, 64)).maps[0].square().sum().backward()
-    norms = {f"{path}.{name}" for path, module in network.named_modules() if isinstance(module, _BatchNorm) for name, _ in module.named_parameters()}
+    norms = {
+        f"{path}.{name}"
+        for path, module in network.named_modules()
+        if isinstance(module, _BatchNorm)
+        for name, _ in module.named_parameters()
+    }
     assert len(norms) > 20
     assert {key for key, parameter in network.named_parameters() if parameter.grad is None} == norms
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
@@ -182,7 +201,9 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
         ("test_convnext", None, "stem.0.weight", "stages.3.blocks.1.mlp.fc2.bias"),
     ],
 )
-def test_layers_go_from_the_stem_to_the_last_block(name: str, count: int | None, first: str, last: str) -> None:
+def test_layers_go_from_the_stem_to_the_last_block(
+    name: str, count: int | None, first: str, last: str
+) -> None:
     with torch.device("meta"):
         network = Backbone(name)
     layers = network.layers()
@@ -200,7 +221,9 @@ def test_a_network_whose_layers_nobody_names_has_none(monkeypatch: pytest.Monkey
         network.layers()
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "half safetensors without classifier", "pth", "pth of a training"])
+@pytest.mark.parametrize(
+    "kind", ["safetensors", "half safetensors without classifier", "pth", "pth of a training"]
+)
 @pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_vit"])
 def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: str, name: str) -> None:
     source = trained(name)
@@ -211,18 +234,26 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
     elif "half" in kind:
         classifier = source.default_cfg["classifier"]
         save_file(
-            {k: v.half() if v.is_floating_point() else v for k, v in state.items() if not k.startswith(f"{classifier}.")},
+            {
+                k: v.half() if v.is_floating_point() else v
+                for k, v in state.items()
+                if not k.startswith(f"{classifier}.")
+            },
             path,
         )
     else:
         torch.save(
-            state if kind == "pth" else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3},
+            state
+            if kind == "pth"
+            else {"state_dict": {f"module.{k}": v for k, v in state.items()}, "epoch": 3},
             path,
         )
     loaded = Backbone(name, pretrained=True, checkpoint=path).eval()
     size = 64 if name != "test_vit" else 160
     images = torch.randn(2, 3, size, size)
-    expected = source.forward_intermediates(images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True)[0]
+    expected = source.forward_intermediates(
+        images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True
+    )[0]
     if name == "test_efficientnet":  # behind its closing convolution
         expected = source.forward_features(images)
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if "half" in kind else {"rtol": 1e-5, "atol": 1e-6}
@@ -268,7 +299,9 @@ def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
     torch.manual_seed(0)
     arguments = {"img_size": 64, "depth": 2}
     fixed = Backbone("deit_tiny_patch16_224", arguments=arguments).eval()
-    dynamic = Backbone("deit_tiny_patch16_224", arguments=arguments | {"dynamic_img_size": True}, stages=(0, -1)).eval()
+    dynamic = Backbone(
+        "deit_tiny_patch16_224", arguments=arguments | {"dynamic_img_size": True}, stages=(0, -1)
+    ).eval()
     dynamic.network.load_state_dict(fixed.network.state_dict())
     assert (fixed.input_size, dynamic.input_size) == ((64, 64), None)
     images = torch.randn(2, 3, 64, 64)
@@ -282,7 +315,9 @@ def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
 def test_the_class_token_of_a_distilled_network_is_never_averaged_with_its_neighbour() -> None:
     torch.manual_seed(0)
     for training in (False, True):
-        network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).train(training)
+        network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).train(
+            training
+        )
         images = torch.randn(2, 3, 32, 32)
         first, second = network.network.forward_features(images)[:, :2].unbind(1)
         assert float((first - second).detach().abs().max()) > 0.1
@@ -355,5 +390,7 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("no route")
 
     monkeypatch.setattr(backbone.timm, "create_model", offline)
-    with pytest.raises(FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.tv_in1k.*`checkpoint`"):
+    with pytest.raises(
+        FileNotFoundError, match=r"model\.safetensors of timm/resnet50\.tv_in1k.*`checkpoint`"
+    ):
         Backbone("resnet50.tv_in1k", pretrained=True)

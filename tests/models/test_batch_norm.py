@@ -64,7 +64,9 @@ def test_one_worker_is_torch_itself_to_the_byte() -> None:
 
 
 def test_replacing_keeps_parameters_names_and_the_fused_activation() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 1), timm.layers.BatchNormAct2d(4), nn.Sequential(nn.BatchNorm2d(4, eps=0.1)))
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 1), timm.layers.BatchNormAct2d(4), nn.Sequential(nn.BatchNorm2d(4, eps=0.1))
+    )
     x = torch.randn(2, 3, 4, 4)
     expected, parameters, names = (
         module.eval()(x),
@@ -131,11 +133,17 @@ def test_two_workers_compute_what_one_does(two_workers: list[dict[str, Tensor]])
     layers = network()
     y = layers(images)
     y.backward(weights)
-    torch.testing.assert_close(torch.cat([found["y"] for found in two_workers]), y.detach(), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(torch.cat([found["images"] for found in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        torch.cat([found["y"] for found in two_workers]), y.detach(), rtol=1e-12, atol=1e-12
+    )
+    torch.testing.assert_close(
+        torch.cat([found["images"] for found in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12
+    )
     for name, parameter in layers.named_parameters():
         average = (two_workers[0][name] + two_workers[1][name]) / 2
-        torch.testing.assert_close(average, parameter.grad, rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            average, parameter.grad, rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
+        )
     for name, value in layers.state_dict().items():
         torch.testing.assert_close(two_workers[0][f"state {name}"], value, rtol=1e-12, atol=1e-12)
 
@@ -153,7 +161,9 @@ def test_statistics_are_those_of_the_definition(two_workers: list[dict[str, Tens
     x = layers[0](images).detach().numpy()
     _, mean, variance = oracle.batch_norm(x, np.ones(3), np.zeros(3), 1e-5)
     np.testing.assert_allclose(two_workers[0]["state 1.running_mean"].numpy(), 0.1 * mean, rtol=1e-12)
-    np.testing.assert_allclose(two_workers[0]["state 1.running_var"].numpy(), 0.9 + 0.1 * variance, rtol=1e-12)
+    np.testing.assert_allclose(
+        two_workers[0]["state 1.running_var"].numpy(), 0.9 + 0.1 * variance, rtol=1e-12
+    )
 
 
 def test_half_precision_is_normalised_in_single(two_workers: list[dict[str, Tensor]]) -> None:

@@ -32,18 +32,24 @@ def test_gradients_of_the_residuals() -> None:
 
 def test_gradient_of_features_that_are_no_contiguous_memory() -> None:
     tokens = draw(2, 5, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: coded_residuals(t.transpose(1, 2), draw(4, 3, seed=1)), (tokens,))
+    assert torch.autograd.gradcheck(
+        lambda t: coded_residuals(t.transpose(1, 2), draw(4, 3, seed=1)), (tokens,)
+    )
 
 
 def test_far_correlations_keep_value_and_gradient() -> None:
     """Softplus is straight at +800 and 0 at -800, where its exponential overflows."""
-    features = torch.tensor([[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True)  # (1, L = 2, P = 2)
+    features = torch.tensor(
+        [[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True
+    )  # (1, L = 2, P = 2)
     centres = torch.tensor([[20.0, 0.0]], dtype=torch.float64, requires_grad=True)
     residuals = coded_residuals(features, centres)
     torch.testing.assert_close(residuals, torch.tensor([[[800.0 * 20, 0]]], dtype=torch.float64))
     residuals[0, 0, 0].backward()
     # d/dx [x.c (x - c)] = c (x - c) + x.c on the first axis at the near position, 0 at the far one
-    torch.testing.assert_close(features.grad, torch.tensor([[[20.0 * 20 + 800, 0], [0.0, 0.0]]], dtype=torch.float64))
+    torch.testing.assert_close(
+        features.grad, torch.tensor([[[20.0 * 20 + 800, 0], [0.0, 0.0]]], dtype=torch.float64)
+    )
     torch.testing.assert_close(centres.grad, torch.tensor([[40.0 * 20 - 800, 0.0]], dtype=torch.float64))
 
 
@@ -62,7 +68,9 @@ def parts(head: CodedResidualTransform) -> list[np.ndarray]:
 @pytest.mark.parametrize("shared_network", [False, True])
 @pytest.mark.parametrize("prototypes", [1, 3])
 def test_transform_is_the_mean_of_the_networks(prototypes: int, shared_network: bool) -> None:
-    head = CodedResidualTransform(channels=4, prototypes=prototypes, dim=6, hidden=5, shared_network=shared_network).double()
+    head = CodedResidualTransform(
+        channels=4, prototypes=prototypes, dim=6, hidden=5, shared_network=shared_network
+    ).double()
     assert len(head.first_weight) == (1 if shared_network else prototypes)
     features = draw(2, 4, 3, 2)
     expected = oracle.coded_residual_transform(features.flatten(2).transpose(1, 2).numpy(), *parts(head))
@@ -73,7 +81,9 @@ def test_transform_is_the_mean_of_the_networks(prototypes: int, shared_network: 
 @pytest.mark.parametrize("shared_network", [False, True])
 @pytest.mark.parametrize("prototypes", [1, 2])
 def test_gradients_of_the_transform(prototypes: int, shared_network: bool) -> None:
-    head = CodedResidualTransform(channels=3, prototypes=prototypes, dim=2, hidden=3, shared_network=shared_network).double()
+    head = CodedResidualTransform(
+        channels=3, prototypes=prototypes, dim=2, hidden=3, shared_network=shared_network
+    ).double()
     assert torch.autograd.gradcheck(call(head), (draw(2, 3, 2, 2).requires_grad_(), *head.parameters()))
 
 
@@ -94,7 +104,9 @@ def test_branches_apart_are_transforms_of_their_own(shared_network: bool) -> Non
     positions = features.flatten(2).transpose(1, 2).numpy()
     for found, transform, dim in zip(head(features), head.transforms, (5, 7), strict=True):
         assert found.shape == (2, dim)
-        np.testing.assert_allclose(found.detach().numpy(), oracle.coded_residual_transform(positions, *parts(transform)), rtol=1e-12)
+        np.testing.assert_allclose(
+            found.detach().numpy(), oracle.coded_residual_transform(positions, *parts(transform)), rtol=1e-12
+        )
     assert [tuple(prototypes.shape) for prototypes in head.prototypes] == [(3, 4), (2, 4)]
     assert len({id(prototypes) for prototypes in head.prototypes}) == 2
     assert torch.autograd.gradcheck(call(head), (features.requires_grad_(), *head.parameters()))
@@ -103,12 +115,16 @@ def test_branches_apart_are_transforms_of_their_own(shared_network: bool) -> Non
 @pytest.mark.parametrize("prototypes", [1, 3])
 @pytest.mark.parametrize("shared_network", [False, True])
 def test_shared_branches_share_all_but_the_last_layer(prototypes: int, shared_network: bool) -> None:
-    head = CodedResidualBranches(4, (prototypes,) * 2, (2, 5), (3, 3), shared=True, shared_network=shared_network).double()
+    head = CodedResidualBranches(
+        4, (prototypes,) * 2, (2, 5), (3, 3), shared=True, shared_network=shared_network
+    ).double()
     features = draw(2, 4, 3, 2)
     positions = features.flatten(2).transpose(1, 2).numpy()
     centres, first, first_bias, second, second_bias = parts(head.transforms[0])
     for found, columns in zip(head(features), (slice(0, 2), slice(2, 7)), strict=True):
-        expected = oracle.coded_residual_transform(positions, centres, first, first_bias, second[..., columns], second_bias[columns])
+        expected = oracle.coded_residual_transform(
+            positions, centres, first, first_bias, second[..., columns], second_bias[columns]
+        )
         np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
     assert len(head.prototypes) == 2
     assert head.prototypes[0] is head.prototypes[1]
@@ -152,7 +168,9 @@ def test_parameters_of_the_heads_of_the_paper() -> None:
         ((), (), (), "differ in length"),
     ],
 )
-def test_branches_that_cannot_be_are_refused(prototypes: tuple, dims: tuple, hidden: tuple, message: str) -> None:
+def test_branches_that_cannot_be_are_refused(
+    prototypes: tuple, dims: tuple, hidden: tuple, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         CodedResidualBranches(8, prototypes, dims, hidden, shared=True)
 
@@ -162,7 +180,9 @@ class Largest(TorchDispatchMode):
 
     elements = 0
 
-    def __torch_dispatch__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
+    def __torch_dispatch__(
+        self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor):
@@ -170,7 +190,9 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("sharing", [{}, {"shared": True}, {"shared_network": True}, {"shared": True, "shared_network": True}])
+@pytest.mark.parametrize(
+    "sharing", [{}, {"shared": True}, {"shared_network": True}, {"shared": True, "shared_network": True}]
+)
 def test_the_differences_of_features_and_prototypes_never_exist(sharing: dict[str, bool]) -> None:
     batch, channels, positions, prototypes = 4, 24, 36, 12
     head = CodedResidualBranches(channels, (prototypes,) * 2, (8, 16), (8, 8), **sharing)

@@ -14,7 +14,9 @@ def test_each_square_of_four_becomes_four_channels() -> None:
     found = layer(fine, coarse)
     assert found.shape[1] == layer.out_channels == 17
     for image in range(2):
-        np.testing.assert_array_equal(found[image].numpy(), oracle.focus(fine[image].numpy(), coarse[image].numpy()))
+        np.testing.assert_array_equal(
+            found[image].numpy(), oracle.focus(fine[image].numpy(), coarse[image].numpy())
+        )
 
 
 def test_shape_of_the_paper() -> None:

@@ -46,7 +46,9 @@ def test_maps_of_every_stage(name: str, size: int, shapes: list[tuple[int, int]]
     with torch.device("meta"):
         network = Backbone(name, stages=tuple(range(len(shapes))))
         features = network(torch.zeros(2, 3, size, size))
-        assert [tuple(found.shape) for found in features.maps] == [(2, channels, side, side) for channels, side in shapes]
+        assert [tuple(found.shape) for found in features.maps] == [
+            (2, channels, side, side) for channels, side in shapes
+        ]
         assert network.channels == tuple(channels for channels, _ in shapes)
         assert (features.cls, network.cls_channels, network.input_size) == (None, None, None)
         with pytest.raises(ValueError, match=f"{name} has {len(shapes)} feature maps"):
@@ -66,7 +68,9 @@ def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...])
 def test_bn_inception_is_its_definition(tmp_path: Path) -> None:
     state = drawn(published.bn_inception())
     torch.save(state, tmp_path / "weights.pth")
-    network = Backbone("bn_inception", checkpoint=tmp_path / "weights.pth", stages=(0, 1, 2, 3, 4), batch_norm="frozen").double()
+    network = Backbone(
+        "bn_inception", checkpoint=tmp_path / "weights.pth", stages=(0, 1, 2, 3, 4), batch_norm="frozen"
+    ).double()
     network.network.load_state_dict(
         {key: value.reshape(value.shape[-1:]) if "_bn." in key else value for key, value in state.items()},
         strict=False,
@@ -92,7 +96,9 @@ def test_mix_transformer_is_its_definition(tmp_path: Path, size: int) -> None:
     # what the checkpoint's float32 network read
     state = {key: value.float().double() for key, value in state.items()}
     images = torch.randn(2, 3, size, size, dtype=torch.float64)
-    for found, expected in zip(network(images).maps, networks.mix_transformer(state, images, DEPTHS["b1"]), strict=True):
+    for found, expected in zip(
+        network(images).maps, networks.mix_transformer(state, images, DEPTHS["b1"]), strict=True
+    ):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -102,16 +108,22 @@ def test_weights_saved_from_a_network_load_into_it(tmp_path: Path) -> None:
         state = {key: value.contiguous() for key, value in source.network.state_dict().items()}
         save_file(state, tmp_path / f"{name}.safetensors")
         loaded = Backbone(name, checkpoint=tmp_path / f"{name}.safetensors").network.state_dict()
-        assert all(torch.equal(value, loaded[key]) for key, value in source.network.state_dict().items()), name
+        assert all(torch.equal(value, loaded[key]) for key, value in source.network.state_dict().items()), (
+            name
+        )
 
 
 def test_googlenet_is_that_of_torchvision() -> None:
     """Whose own switch makes of ImageNet-normalised pixels what its weights expect: pixels under the
     statistics that the backbone names."""
     torch.manual_seed(0)
-    whole = googlenet.torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=False, transform_input=True).eval()
+    whole = googlenet.torchvision.models.googlenet(
+        weights=None, aux_logits=False, init_weights=False, transform_input=True
+    ).eval()
     backbone = Backbone("googlenet").eval()
-    backbone.network.load_state_dict({key: value for key, value in whole.state_dict().items() if not key.startswith("fc.")})
+    backbone.network.load_state_dict(
+        {key: value for key, value in whole.state_dict().items() if not key.startswith("fc.")}
+    )
     seen: list[Tensor] = []
     whole.inception5b.register_forward_hook(lambda *call: seen.append(call[2]))
     pixels = torch.rand(2, 3, 96, 96)
@@ -130,12 +142,18 @@ def test_a_preactivation_bottleneck_is_its_formula(width: int, out: int, stride:
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter)
     x = torch.randn(3, width, 6, 6, dtype=torch.float64)
-    torch.testing.assert_close(block(x), networks.preactivation_bottleneck(dict(block.state_dict()), x, stride))
+    torch.testing.assert_close(
+        block(x), networks.preactivation_bottleneck(dict(block.state_dict()), x, stride)
+    )
 
 
 def test_resnet20_has_twenty_layers_and_activates_its_last_map() -> None:
     network = Backbone("resnet20_preact")
-    on_the_path = [name for name, _ in network.named_parameters() if "shortcut" not in name and name.endswith("weight") and _.ndim == 4]
+    on_the_path = [
+        name
+        for name, _ in network.named_parameters()
+        if "shortcut" not in name and name.endswith("weight") and _.ndim == 4
+    ]
     assert len(on_the_path) == 1 + 3 * 2 * 3  # and the classifier
     assert float(network(torch.randn(2, 3, 64, 64)).maps[0].detach().min()) == 0
 
@@ -158,8 +176,14 @@ def test_layers_go_from_the_stem_to_the_last_block() -> None:
         assert len(layers) == count
         assert sorted(names[id(p)] for layer in layers for p in layer) == sorted(names.values())
         first, last = ({names[id(p)] for p in layers[index]} for index in (0, -1))
-        assert first <= {key for key in names.values() if key.startswith(("conv1", "stages.0.patch_embeddings", "stem"))}
-        assert last <= {key for key in names.values() if key.startswith(("inception5b", "inception_5b", "stages.3", "final"))}
+        assert first <= {
+            key for key in names.values() if key.startswith(("conv1", "stages.0.patch_embeddings", "stem"))
+        }
+        assert last <= {
+            key
+            for key in names.values()
+            if key.startswith(("inception5b", "inception_5b", "stages.3", "final"))
+        }
     with torch.device("meta"):
         network = Backbone("mit_b2")
     names = {id(parameter): key for key, parameter in network.network.named_parameters()}
@@ -188,7 +212,9 @@ def test_layers_go_from_the_stem_to_the_last_block() -> None:
         ),
     ],
 )
-def test_weights_that_cannot_be_had_are_named(monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
+def test_weights_that_cannot_be_had_are_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
     def no_page(*_: object, **__: object) -> dict:
         raise URLError("no route")
 
@@ -204,11 +230,16 @@ def test_weights_that_cannot_be_had_are_named(monkeypatch: pytest.MonkeyPatch, n
 def test_weights_that_a_library_fetches_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     state = {key: value.float() for key, value in drawn(published.mit_nvidia(DEPTHS["b1"])).items()}
     torch.save(
-        {name: state[source][rows] for name, (source, rows) in published.mit_hugging_face(DEPTHS["b1"]).items()},
+        {
+            name: state[source][rows]
+            for name, (source, rows) in published.mit_hugging_face(DEPTHS["b1"]).items()
+        },
         tmp_path / "fetched.bin",
     )
     asked: list[tuple] = []
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *file: asked.append(file) or str(tmp_path / "fetched.bin"))
+    monkeypatch.setattr(
+        huggingface_hub, "hf_hub_download", lambda *file: asked.append(file) or str(tmp_path / "fetched.bin")
+    )
     network = Backbone("mit_b1", pretrained=True)
     assert asked == [("nvidia/mit-b1", "pytorch_model.bin")]
     assert torch.equal(
@@ -216,7 +247,9 @@ def test_weights_that_a_library_fetches_are_loaded(monkeypatch: pytest.MonkeyPat
         state["patch_embed1.proj.weight"],
     )
 
-    whole = googlenet.torchvision.models.googlenet(weights=None, aux_logits=True, init_weights=False).state_dict()
+    whole = googlenet.torchvision.models.googlenet(
+        weights=None, aux_logits=True, init_weights=False
+    ).state_dict()
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", lambda url, **_: whole)
     network = Backbone("googlenet", pretrained=True)
     assert torch.equal(
@@ -225,9 +258,13 @@ def test_weights_that_a_library_fetches_are_loaded(monkeypatch: pytest.MonkeyPat
     )
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("bn_inception", {"img_size": 224}), ("mit_b1", {"drop_path": 0.1})])
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("bn_inception", {"img_size": 224}), ("mit_b1", {"drop_path": 0.1})]
+)
 def test_an_argument_that_a_network_does_not_take_is_refused(name: str, arguments: dict) -> None:
-    with pytest.raises(ValueError, match=rf"this project cannot build {name} with .*unexpected keyword argument"):
+    with pytest.raises(
+        ValueError, match=rf"this project cannot build {name} with .*unexpected keyword argument"
+    ):
         Backbone(name, arguments=arguments)
 
 

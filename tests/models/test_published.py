@@ -20,18 +20,29 @@ Shapes = dict[str, tuple[int, ...]]
 
 def numbered(shapes: Shapes) -> dict[str, Tensor]:
     """Each tensor holds one number of its own; no file of hundreds of megabytes is needed to hold that."""
-    return {name: torch.tensor([float(number)]).expand(shape) for number, (name, shape) in enumerate(shapes.items(), start=1)}
+    return {
+        name: torch.tensor([float(number)]).expand(shape)
+        for number, (name, shape) in enumerate(shapes.items(), start=1)
+    }
 
 
 def torchvision_shapes(name: str, **arguments: object) -> Shapes:
     with torch.device("meta"):
         state = torchvision.models.get_model(name, weights=None, **arguments).state_dict()
-    return {key: tuple(value.shape) for key, value in state.items() if not key.endswith("num_batches_tracked")}  # the files are older
+    return {
+        key: tuple(value.shape) for key, value in state.items() if not key.endswith("num_batches_tracked")
+    }  # the files are older
 
 
 def assert_every_weight_arrived(network: Backbone, state: dict[str, Tensor]) -> None:
-    own = {key: value for key, value in network.network.state_dict().items() if not key.endswith("num_batches_tracked")}
-    assert {key: float(value.flatten()[0]) for key, value in own.items()} == {key: float(state[key].flatten()[0]) for key in own}
+    own = {
+        key: value
+        for key, value in network.network.state_dict().items()
+        if not key.endswith("num_batches_tracked")
+    }
+    assert {key: float(value.flatten()[0]) for key, value in own.items()} == {
+        key: float(state[key].flatten()[0]) for key in own
+    }
     assert all(float(value.min()) == float(value.max()) for value in own.values())
 
 
@@ -55,7 +66,9 @@ def assert_every_weight_arrived(network: Backbone, state: dict[str, Tensor]) -> 
         ("bn_inception", published.bn_inception(), None),
     ],
 )
-def test_weights_of_a_published_file_reach_their_places(tmp_path: Path, name: str, shapes: Shapes, wrapped: str | None) -> None:
+def test_weights_of_a_published_file_reach_their_places(
+    tmp_path: Path, name: str, shapes: Shapes, wrapped: str | None
+) -> None:
     state = numbered(shapes)
     torch.save({wrapped: state} if wrapped else state, tmp_path / "weights.pth")
     assert_every_weight_arrived(Backbone(name, checkpoint=tmp_path / "weights.pth"), state)
@@ -68,10 +81,16 @@ def test_a_published_file_that_lacks_a_weight_is_refused(tmp_path: Path, name: s
         "bn_inception": published.bn_inception(),
     }
     state = numbered(shapes.get(name) or published.mit_nvidia(DEPTHS["b1"]))
-    lost = next(key for key in state if "inception_4a_1x1.w" in key or "inception4a.branch1.conv" in key or "block2.0.attn.q.w" in key)
+    lost = next(
+        key
+        for key in state
+        if "inception_4a_1x1.w" in key or "inception4a.branch1.conv" in key or "block2.0.attn.q.w" in key
+    )
     del state[lost]
     torch.save(state | {"mistaken": torch.zeros(1)}, tmp_path / "weights.pth")
-    with pytest.raises(ValueError, match=rf"does not fit {name}: 1 missing \(.+\), 1 unexpected \(mistaken\)"):
+    with pytest.raises(
+        ValueError, match=rf"does not fit {name}: 1 missing \(.+\), 1 unexpected \(mistaken\)"
+    ):
         Backbone(name, checkpoint=tmp_path / "weights.pth")
 
 
@@ -79,15 +98,22 @@ def test_a_published_file_that_lacks_a_weight_is_refused(tmp_path: Path, name: s
 def test_both_published_namings_of_the_mix_transformer(tmp_path: Path, size: str) -> None:
     nvidia = numbered(published.mit_nvidia(DEPTHS[size]))
     for key in [key for key in nvidia if ".kv." in key]:  # keys above values, told apart
-        nvidia[key] = torch.cat([nvidia[key][: len(nvidia[key]) // 2], nvidia[key][len(nvidia[key]) // 2 :] + 0.5])
-    hugging_face = {name: nvidia[source][rows].contiguous() for name, (source, rows) in published.mit_hugging_face(DEPTHS[size]).items()}
+        nvidia[key] = torch.cat(
+            [nvidia[key][: len(nvidia[key]) // 2], nvidia[key][len(nvidia[key]) // 2 :] + 0.5]
+        )
+    hugging_face = {
+        name: nvidia[source][rows].contiguous()
+        for name, (source, rows) in published.mit_hugging_face(DEPTHS[size]).items()
+    }
     states = []
     for state in (nvidia, hugging_face):
         torch.save(state, tmp_path / "weights.pth")
         states.append(Backbone(f"mit_{size}", checkpoint=tmp_path / "weights.pth").network.state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    assert len({float(value.flatten()[0]) for value in states[0].values()}) == len(states[0])  # every tensor came from another place
+    assert len({float(value.flatten()[0]) for value in states[0].values()}) == len(
+        states[0]
+    )  # every tensor came from another place
     query, key, value = (states[0][f"stages.1.blocks.0.attention.{part}_proj.weight"] for part in "qkv")
     assert torch.equal(query, nvidia["block2.0.attn.q.weight"])
     assert torch.equal(key, nvidia["block2.0.attn.kv.weight"][:128])
@@ -116,8 +142,12 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "classifier", "millions", "giga"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
-def test_sizes_and_costs_are_the_published_ones(name: str, classifier: int, millions: float, giga: float | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "classifier", "millions", "giga"), PUBLISHED, ids=[row[0] for row in PUBLISHED]
+)
+def test_sizes_and_costs_are_the_published_ones(
+    name: str, classifier: int, millions: float, giga: float | None
+) -> None:
     network = on_paper(name)
     parameters = sum(parameter.numel() for parameter in network.parameters()) + classifier
     assert round(parameters / 1e6, decimals(millions)) == millions
@@ -130,7 +160,9 @@ def test_cost_of_a_mix_transformer_in_its_segmenter(name: str, width: int, giga:
     """SegFormer table 1a, 512 x 512 px, ADE20K: encoder plus decoder, whose layers are four projections,
     their fusion and 150 classes."""
     positions = [128 * 128, 64 * 64, 32 * 32, 16 * 16]
-    decoder = sum(count * channels * width for count, channels in zip(positions, (64, 128, 320, 512), strict=True))
+    decoder = sum(
+        count * channels * width for count, channels in zip(positions, (64, 128, 320, 512), strict=True)
+    )
     decoder += positions[0] * (4 * width * width + 150 * width)
     assert (macs(on_paper(name), 512) + decoder) / 1e9 == pytest.approx(giga, abs=0.07)
 

@@ -57,7 +57,9 @@ def test_a_weight_at_the_bound_goes_on_learning() -> None:
 
 def test_it_starts_within_glorots_interval() -> None:
     torch.manual_seed(0)
-    weight = Backbone("token_embedding", arguments={"tokens": 68, "dim": 2}).network.get_parameter("table.weight")
+    weight = Backbone("token_embedding", arguments={"tokens": 68, "dim": 2}).network.get_parameter(
+        "table.weight"
+    )
     limit = (6 / (68 + 2)) ** 0.5
     assert float(weight.detach().abs().max()) <= limit
     assert float(weight.detach().std()) == pytest.approx(limit / 3**0.5, rel=0.15)
@@ -83,7 +85,9 @@ def test_the_recipe_lets_no_token_be_lost_between_shard_and_map(tmp_path: Path, 
         assert np.array_equal(out, np.broadcast_to(picture[0, :, 0], out.shape))
 
 
-@pytest.mark.parametrize("name", ["gsp", "gsp_contrastive", "gsp_triplet", "gsp_xbm", "gsp_proxy_nca", "gsp_proxy_anchor"])
+@pytest.mark.parametrize(
+    "name", ["gsp", "gsp_contrastive", "gsp_triplet", "gsp_xbm", "gsp_proxy_nca", "gsp_proxy_anchor"]
+)
 def test_nothing_but_prototypes_stands_behind_the_table_and_both_keep_to_its_bound(name: str) -> None:
     """As in the released code: no transform, no zero-shot head; after steps that are far too long, the table
     and the prototypes lie within 0.3."""
@@ -104,4 +108,6 @@ def test_nothing_but_prototypes_stands_behind_the_table_and_both_keep_to_its_bou
         optimizer.zero_grad()
         sum(outputs.embedding.square().sum(0) * torch.tensor([1.0, -1.0])).backward()
         optimizer.step()
-    assert float(weights["head.pooling.gsp.prototypes"].detach().abs().max()) > BOUND, "the steps were long enough to leave the bound"
+    assert float(weights["head.pooling.gsp.prototypes"].detach().abs().max()) > BOUND, (
+        "the steps were long enough to leave the bound"
+    )

@@ -59,7 +59,9 @@ def test_missing_operators_are_declared_and_the_import_repeated(imports: Callabl
     assert "iou_threshold" in str(torch.ops.torchvision.nms.default._schema)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), ModuleNotFoundError("No module named 'torchvision'")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of memory"), ModuleNotFoundError("No module named 'torchvision'")]
+)
 def test_any_other_failure_stays_one(imports: Callable[..., list[str]], error: Exception) -> None:
     calls = imports(error)
     with pytest.raises(type(error), match=str(error)):

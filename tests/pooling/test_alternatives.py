@@ -68,8 +68,12 @@ def build(name: str) -> nn.Module:
     return pooling.eval()
 
 
-def maps(count: int = 2, height: int = 3, width: int = 4, seed: int = 1, channels: int = CHANNELS) -> torch.Tensor:
-    return torch.randn(count, channels, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+def maps(
+    count: int = 2, height: int = 3, width: int = 4, seed: int = 1, channels: int = CHANNELS
+) -> torch.Tensor:
+    return torch.randn(
+        count, channels, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def arrays(module: nn.Module) -> list[np.ndarray]:
@@ -117,7 +121,9 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> np.ndarray
         case "optimal_transport":
             x = transformed(pooling, image)
             plan = oracle.sinkhorn(oracle.balanced_costs(x, pooling.prototypes.detach().numpy()), 2.0, 10)
-            return math.sqrt(4) * np.concatenate([sum(p * v for p, v in zip(row, oracle.cells(x), strict=True)) for row in plan])
+            return math.sqrt(4) * np.concatenate(
+                [sum(p * v for p, v in zip(row, oracle.cells(x), strict=True)) for row in plan]
+            )
         case "gsop":
             branches = []
             for features, attention in (
@@ -157,7 +163,9 @@ def test_value_is_the_definition(name: str, scale: float) -> None:
     assert value.shape == (2, pooling.out_channels)
     assert pooling.out_channels == (DIM if pooling.projects else CHANNELS)
     for image in range(2):
-        np.testing.assert_allclose(value[image].detach(), definition(name, pooling, features[image]), rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(
+            value[image].detach(), definition(name, pooling, features[image]), rtol=1e-9, atol=1e-11
+        )
 
 
 @everyone
@@ -169,11 +177,17 @@ def test_gradcheck(name: str, training: bool) -> None:
     def pooled(features: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(pooling, dict(zip(names, parameters, strict=True)), (features,))
 
-    features = maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()  # away from the clamp
+    features = (
+        maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()
+    )  # away from the clamp
     inputs = (features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in pooling.parameters()))
-    if name == "smoothing":  # the norm weighs without a gradient of its own, which finite differences would see: next test
+    if (
+        name == "smoothing"
+    ):  # the norm weighs without a gradient of its own, which finite differences would see: next test
         features, inputs = features.detach(), inputs[1:]
-        assert torch.autograd.gradcheck(lambda *parameters: pooled(features, *parameters), inputs, fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda *parameters: pooled(features, *parameters), inputs, fast_mode=True
+        )
     else:
         assert torch.autograd.gradcheck(pooled, inputs, fast_mode=True)
 
@@ -192,7 +206,11 @@ def test_one_position(name: str) -> None:
     pooling = Gsop(CHANNELS, DIM, 1, 3).double().eval() if name == "gsop" else build(name)
     pooling, features = neutral(pooling), maps(height=1, width=1).requires_grad_()
     value = pooling(features)
-    expected = definition("weldon", pooling, features[0].detach()) if name == "weldon" else definition(name, pooling, features[0].detach())
+    expected = (
+        definition("weldon", pooling, features[0].detach())
+        if name == "weldon"
+        else definition(name, pooling, features[0].detach())
+    )
     np.testing.assert_allclose(value[0].detach(), expected, rtol=1e-9, atol=1e-11)
     value.square().sum().backward()
     assert features.grad.isfinite().all()
@@ -226,7 +244,9 @@ def test_order_of_positions_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(IN_SPACE - {"gsop"}))
 def test_order_of_positions_matters_where_neighbours_count(name: str) -> None:
     pooling, features = build(name), maps()
-    moved = features.flatten(2)[:, :, torch.randperm(12, generator=torch.Generator().manual_seed(3))].view_as(features)
+    moved = features.flatten(2)[:, :, torch.randperm(12, generator=torch.Generator().manual_seed(3))].view_as(
+        features
+    )
     assert not torch.allclose(pooling(moved), pooling(features))
 
 
@@ -259,13 +279,17 @@ def test_half_precision_map_under_autocast_pools_in_single(name: str) -> None:
     value.square().sum().backward()
     assert features.grad.dtype == torch.bfloat16
     assert features.grad.isfinite().all()
-    torch.testing.assert_close(value, pooling.double()(features.detach().double()).float(), rtol=0.05, atol=0.05)
+    torch.testing.assert_close(
+        value, pooling.double()(features.detach().double()).float(), rtol=0.05, atol=0.05
+    )
 
 
 @everyone
 def test_memory_layout_does_not_matter(name: str) -> None:
     pooling, features = build(name), maps()
-    torch.testing.assert_close(pooling(features.contiguous(memory_format=torch.channels_last)), pooling(features))
+    torch.testing.assert_close(
+        pooling(features.contiguous(memory_format=torch.channels_last)), pooling(features)
+    )
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 3.0, 20.0, 100.0])

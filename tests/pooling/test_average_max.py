@@ -29,7 +29,9 @@ def test_of_equal_maxima_the_first_receives_the_gradient() -> None:
 @pytest.mark.parametrize("pooling", [Average(3), AverageMax(3)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_summed_in_single(pooling: torch.nn.Module, dtype: torch.dtype) -> None:
-    features = torch.full((1, 1, 64, 64), 1.0, dtype=dtype) + torch.linspace(0, 1, 4096).view(1, 1, 64, 64).to(dtype)
+    features = torch.full((1, 1, 64, 64), 1.0, dtype=dtype) + torch.linspace(0, 1, 4096).view(
+        1, 1, 64, 64
+    ).to(dtype)
     value = pooling(features)
     assert value.dtype == torch.float32
     assert torch.equal(value, pooling(features.float()))

@@ -34,8 +34,12 @@ def test_pooled_is_a_weighted_mean_of_the_unclipped_features(scale: float) -> No
     for image in range(3):
         flat = features[image].flatten(1).T
         pi, rho = oracle.root(oracle.costs(flat, gsp.prototypes.detach()).numpy(), 0.3, 5.0)
-        torch.testing.assert_close(pooled[image], torch.from_numpy((1 / 12 - rho) / 0.3) @ flat, rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(attributes[image], torch.from_numpy(pi.sum(1) / 0.3), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            pooled[image], torch.from_numpy((1 / 12 - rho) / 0.3) @ flat, rtol=1e-10, atol=1e-12
+        )
+        torch.testing.assert_close(
+            attributes[image], torch.from_numpy(pi.sum(1) / 0.3), rtol=1e-10, atol=1e-12
+        )
 
 
 def test_ratio_of_one_is_exactly_average_pooling() -> None:
@@ -133,7 +137,9 @@ def test_an_optimizer_made_before_the_initialisation_moves_the_prototypes_after_
 
 def test_memory_layout_of_the_map_does_not_matter() -> None:
     gsp, features = layer(), maps()
-    for one, other in zip(gsp(features), gsp(features.contiguous(memory_format=torch.channels_last)), strict=True):
+    for one, other in zip(
+        gsp(features), gsp(features.contiguous(memory_format=torch.channels_last)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 

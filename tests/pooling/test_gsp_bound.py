@@ -24,7 +24,9 @@ def ready(bound: float | None, solver: str = "newton", gradient: str = "closed_f
 def test_elements_are_put_back_one_by_one() -> None:
     pooling = ready(BOUND)
     pooling(features())
-    assert torch.equal(pooling.prototypes, torch.tensor([[0.3, -0.1], [-0.3, 0.3], [0.2, -0.3]], dtype=torch.float64))
+    assert torch.equal(
+        pooling.prototypes, torch.tensor([[0.3, -0.1], [-0.3, 0.3], [0.2, -0.3]], dtype=torch.float64)
+    )
 
 
 def test_off_by_default() -> None:

@@ -37,7 +37,9 @@ def build(
 
 
 def maps(count: int = 2, height: int = 3, width: int = 4) -> torch.Tensor:
-    return torch.randn(count, CHANNELS, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        count, CHANNELS, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
 
 
 def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +49,9 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> tuple[np.n
     x = features @ transform.T
     if name == "attribute_average":
         as_map = x.T.reshape(DIM, *image.shape[1:])
-        return x.mean(0), pooling_alternatives.attribute_average(as_map, pooling.prototypes.detach().numpy(), 10.0)
+        return x.mean(0), pooling_alternatives.attribute_average(
+            as_map, pooling.prototypes.detach().numpy(), 10.0
+        )
     cost = poolings.costs(torch.from_numpy(x), pooling.gsp.prototypes.detach()).numpy()
     pi, rho = poolings.root(cost, RATIO, EPSILON)
     weights = (1 / len(x) - rho) / RATIO
@@ -210,7 +214,9 @@ def test_state_that_a_resumed_training_needs_is_in_the_state_dict(name: str) -> 
 
 
 def test_defaults_are_the_published_ones() -> None:
-    makers: list[Callable[[], nn.Module]] = [lambda kind=kind: kind(CHANNELS, 128) for kind in TRANSPORTS.values()]
+    makers: list[Callable[[], nn.Module]] = [
+        lambda kind=kind: kind(CHANNELS, 128) for kind in TRANSPORTS.values()
+    ]
     for make in makers:
         gsp = make().gsp
         assert (gsp.prototypes.shape, gsp.transport_ratio, gsp.epsilon, len(gsp.memory)) == (

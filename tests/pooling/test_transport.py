@@ -13,15 +13,21 @@ from tests.oracles import poolings as oracle
 RATIOS = [0.1, 0.3, 0.9]
 
 
-def problem(positions: int = 9, prototypes: int = 4, channels: int = 5, scale: float = 0.5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def problem(
+    positions: int = 9, prototypes: int = 4, channels: int = 5, scale: float = 0.5, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     features = scale * torch.randn(2, positions, channels, dtype=torch.float64, generator=generator)
     return features, scale * torch.randn(prototypes, channels, dtype=torch.float64, generator=generator)
 
 
-def transport(features: torch.Tensor, prototypes: torch.Tensor, ratio: float, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
+def transport(
+    features: torch.Tensor, prototypes: torch.Tensor, ratio: float, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights and attributes of features (B, P, L)."""
-    _, attributes, weights = TransportPooling.apply(features.transpose(1, 2), prototypes, torch.tensor(True), ratio, epsilon)
+    _, attributes, weights = TransportPooling.apply(
+        features.transpose(1, 2), prototypes, torch.tensor(True), ratio, epsilon
+    )
     return weights, attributes
 
 
@@ -82,7 +88,9 @@ def test_plan_is_balanced_transport_between_staying_and_going(ratio: float, epsi
 @pytest.mark.parametrize("ratio", [0.5, 1 / 3])
 def test_large_epsilon_is_the_linear_program(ratio: float) -> None:
     features, prototypes = problem(positions=6, prototypes=3)
-    weights, attributes = transport(features, prototypes, ratio, 2000.0)  # two of these costs differ by 0.03: entropy still mixes them at 500
+    weights, attributes = transport(
+        features, prototypes, ratio, 2000.0
+    )  # two of these costs differ by 0.03: entropy still mixes them at 500
     pi, rho = oracle.linear_program(oracle.costs(features[0], prototypes).numpy(), ratio)
     expected = plan_sums(pi, rho, ratio)
     np.testing.assert_allclose(weights[0], expected[0], rtol=0, atol=1e-6)
@@ -97,12 +105,16 @@ def test_multiplier_reaches_the_last_digits_on_hard_selections(ratio: float, pos
     def uniform() -> torch.Tensor:
         return torch.rand(16, positions, dtype=torch.float64, generator=generator)
 
-    whole = torch.arange(positions) < round(ratio * positions)  # a share that the selection can meet exactly: the mean is flat there
+    whole = torch.arange(positions) < round(
+        ratio * positions
+    )  # a share that the selection can meet exactly: the mean is flat there
     for epsilon in (0.1, 5.0, 20.0, 100.0, 1000.0):
         for mass in (
             -2 * epsilon * uniform(),
             -epsilon * (1 + 0.02 * uniform()),
-            torch.where(uniform() < uniform()[:, :1], -0.05 * epsilon * uniform(), -1.2 * epsilon - uniform()),
+            torch.where(
+                uniform() < uniform()[:, :1], -0.05 * epsilon * uniform(), -1.2 * epsilon - uniform()
+            ),
             torch.where(whole, 0.0, -1.5 * epsilon - 0.01 * uniform()),
             torch.zeros(16, positions, dtype=torch.float64),
         ):
@@ -147,7 +159,9 @@ def test_equal_costs_give_equal_weights() -> None:
     features = torch.ones(1, 7, 3, dtype=torch.float64)
     for ratio in RATIOS:
         weights, _ = transport(features, -features[0, :2], ratio, 20.0)
-        torch.testing.assert_close(weights, torch.full((1, 7), 1 / 7, dtype=torch.float64), rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            weights, torch.full((1, 7), 1 / 7, dtype=torch.float64), rtol=1e-12, atol=0
+        )
 
 
 @pytest.mark.parametrize("ratio", [*RATIOS, 1.0])
@@ -155,7 +169,9 @@ def test_equal_costs_give_equal_weights() -> None:
 @pytest.mark.parametrize("scale", [0.2, 2.0])
 def test_gradcheck(ratio: float, epsilon: float, scale: float) -> None:
     features, prototypes = problem(positions=5, scale=scale)
-    assert torch.autograd.gradcheck(lambda f, w: transport(f, w, ratio, epsilon), (features.requires_grad_(), prototypes.requires_grad_()))
+    assert torch.autograd.gradcheck(
+        lambda f, w: transport(f, w, ratio, epsilon), (features.requires_grad_(), prototypes.requires_grad_())
+    )
 
 
 def test_gradcheck_of_all_three_outputs_and_of_each_alone() -> None:
@@ -167,7 +183,9 @@ def test_gradcheck_of_all_three_outputs_and_of_each_alone() -> None:
 
     assert torch.autograd.gradcheck(outputs, inputs)
     for which in range(3):
-        assert torch.autograd.gradcheck(lambda f, w, which=which: outputs(f, w)[which], inputs, fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda f, w, which=which: outputs(f, w)[which], inputs, fast_mode=True
+        )
 
 
 def test_gradient_is_proposition_4_3() -> None:
@@ -181,7 +199,9 @@ def test_gradient_is_proposition_4_3() -> None:
     theirs = [features[0].clone().requires_grad_(), prototypes.clone().requires_grad_()]
     cost = oracle.costs(*theirs)
     pi, rho = oracle.iteration(cost.detach(), ratio, epsilon, steps=500)
-    by_cost = oracle.iteration_gradient(pi, rho, ratio, epsilon, by_attributes[:, None].expand_as(pi) / ratio, -by_weights / ratio)
+    by_cost = oracle.iteration_gradient(
+        pi, rho, ratio, epsilon, by_attributes[:, None].expand_as(pi) / ratio, -by_weights / ratio
+    )
     cost.backward(by_cost)
     ours = [features[:1].clone().requires_grad_(), prototypes.clone().requires_grad_()]
     weights, attributes = transport(ours[0], ours[1], ratio, epsilon)
@@ -260,7 +280,9 @@ def test_order_of_positions_prototypes_and_images_and_rotation(ratio: float) -> 
     generator = torch.Generator().manual_seed(1)
     places, names = torch.randperm(9, generator=generator), torch.randperm(4, generator=generator)
     rotation = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64, generator=generator)).Q
-    moved_weights, moved_attributes = transport((features @ rotation)[:, places].flip(0), (prototypes @ rotation)[names], ratio, 5.0)
+    moved_weights, moved_attributes = transport(
+        (features @ rotation)[:, places].flip(0), (prototypes @ rotation)[names], ratio, 5.0
+    )
     torch.testing.assert_close(moved_weights.flip(0), weights[:, places])
     torch.testing.assert_close(moved_attributes.flip(0), attributes[:, names])
 
@@ -273,15 +295,21 @@ def test_single_precision_is_within_1e_5_of_double(ratio: float, epsilon: float)
     prototypes = torch.randn(64, 128, generator=generator) / math.sqrt(128)
     features = torch.randn(4, 49, 128, generator=generator) / math.sqrt(128)
     near = torch.rand(4, 49, generator=generator) < 0.5
-    features[near] = prototypes[torch.randint(0, 64, (int(near.sum()),), generator=generator)] + 1e-3 * features[near]
+    features[near] = (
+        prototypes[torch.randint(0, 64, (int(near.sum()),), generator=generator)] + 1e-3 * features[near]
+    )
     results = []
     for dtype in (torch.float32, torch.float64):
         inputs = [tensor.detach().clone().to(dtype).requires_grad_() for tensor in (features, prototypes)]
         weights, attributes = transport(inputs[0], inputs[1], ratio, epsilon)
         pooled = torch.bmm(weights.unsqueeze(1), inputs[0]).squeeze(1)
         (pooled.square().sum() + attributes.square().sum()).backward()
-        results.append([t.detach().double() for t in (weights * 49, attributes, pooled, inputs[0].grad, inputs[1].grad)])
+        results.append(
+            [t.detach().double() for t in (weights * 49, attributes, pooled, inputs[0].grad, inputs[1].grad)]
+        )
     for single, double in zip(results[0][:3], results[1][:3], strict=True):
         assert float((single - double).abs().max()) < 1e-5
     for single, double in zip(results[0][3:], results[1][3:], strict=True):
-        assert float((single - double).norm() / double.norm()) < 1e-3  # directions between points 1e-3 apart, in seven digits
+        assert (
+            float((single - double).norm() / double.norm()) < 1e-3
+        )  # directions between points 1e-3 apart, in seven digits

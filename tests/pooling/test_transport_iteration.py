@@ -14,7 +14,9 @@ from tests.oracles import poolings as oracle
 
 def costs(positions: int = 9, prototypes: int = 4, seed: int = 0) -> torch.Tensor:
     """Of two images."""
-    return 2 * torch.rand(2, prototypes, positions, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return 2 * torch.rand(
+        2, prototypes, positions, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def layers(ratio: float = 0.3, epsilon: float = 5.0, iterations: int = 100) -> tuple[Gsp, Gsp, Gsp]:
@@ -54,15 +56,23 @@ def test_closed_form_is_proposition_4_3(ratio: float, epsilon: float) -> None:
     by_pi, by_rho = (torch.randn(t.shape, dtype=torch.float64, generator=generator) for t in (pi, rho))
     (by_cost,) = torch.autograd.grad([pi, rho], cost, [by_pi, by_rho])
     for image in range(2):
-        expected = oracle.iteration_gradient(pi[image].detach(), rho[image].detach(), ratio, epsilon, by_pi[image], by_rho[image])
+        expected = oracle.iteration_gradient(
+            pi[image].detach(), rho[image].detach(), ratio, epsilon, by_pi[image], by_rho[image]
+        )
         torch.testing.assert_close(by_cost[image], expected, rtol=1e-9, atol=1e-13)
 
 
 def test_gradchecks_closed_form_at_the_fixed_point_and_autograd_anywhere() -> None:
-    assert torch.autograd.gradcheck(lambda c: ClosedForm.apply(c, 0.3, 5.0, 500), (costs().requires_grad_(),), fast_mode=True)
-    assert torch.autograd.gradcheck(lambda c: iterate(c, 0.3, 5.0, 3), (costs().requires_grad_(),), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda c: ClosedForm.apply(c, 0.3, 5.0, 500), (costs().requires_grad_(),), fast_mode=True
+    )
+    assert torch.autograd.gradcheck(
+        lambda c: iterate(c, 0.3, 5.0, 3), (costs().requires_grad_(),), fast_mode=True
+    )
     for layer in layers(iterations=60)[1:]:
-        assert torch.autograd.gradcheck(lambda f, layer=layer: layer(f), (maps().requires_grad_(),), fast_mode=True)
+        assert torch.autograd.gradcheck(
+            lambda f, layer=layer: layer(f), (maps().requires_grad_(),), fast_mode=True
+        )
 
 
 @pytest.mark.parametrize("scale", [0.1, 2.0])  # inside the unit ball, and mostly clipped

@@ -31,7 +31,9 @@ def class_intervals(
     return low, high
 
 
-def resampled_averages(values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, seed: int) -> Float64[np.ndarray, "K F"]:
+def resampled_averages(
+    values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], resamples: int, seed: int
+) -> Float64[np.ndarray, "K F"]:
     """average* of F metrics in K resamples.
 
     Equal seeds and classes give equal resamples, so averages of different metrics and methods are paired.

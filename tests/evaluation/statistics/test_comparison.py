@@ -8,14 +8,21 @@ from pipeline.evaluation.statistics.bootstrap import class_intervals
 from pipeline.evaluation.statistics.comparison import compare, compare_pairs, sign_flip_tests
 
 
-def queries(classes: int, effect: float, seed: int, runs: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def queries(
+    classes: int, effect: float, seed: int, runs: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two methods on queries that are alike within a class: the difference has a class part (0.1) and a query
     part (0.2)."""
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), generator.integers(2, 9, classes))
     level = 0.5 + 0.2 * generator.standard_normal(classes)[labels]
     first = level + 0.2 * generator.standard_normal((runs, len(labels)))
-    second = level + effect + 0.1 * generator.standard_normal(classes)[labels] + 0.2 * generator.standard_normal((runs, len(labels)))
+    second = (
+        level
+        + effect
+        + 0.1 * generator.standard_normal(classes)[labels]
+        + 0.2 * generator.standard_normal((runs, len(labels)))
+    )
     return first, second, labels
 
 
@@ -29,7 +36,11 @@ def test_difference_is_second_less_first() -> None:
     first, second, labels = queries(40, 0.3, 0)
     better = compare(first, second, labels, 500, 0.95, 0)
     assert 0 < better.low < better.difference < better.high
-    assert better.difference == pytest.approx(better.second - better.first) == pytest.approx((second - first).mean())
+    assert (
+        better.difference
+        == pytest.approx(better.second - better.first)
+        == pytest.approx((second - first).mean())
+    )
     assert better.p_value == pytest.approx(1 / 501)
     worse = compare(second, first, labels, 500, 0.95, 0)
     assert (worse.difference, worse.p_value) == (-better.difference, better.p_value)
@@ -44,7 +55,9 @@ def test_pairing_sees_what_two_intervals_cannot() -> None:
     labels = np.repeat(np.arange(50), 6)
     first = np.clip(generator.random(50)[labels] + 0.05 * generator.standard_normal(300), 0, 1)[None]
     second = first + 0.03 + 0.03 * generator.standard_normal(300)
-    (_, high), (low, _) = (class_intervals(x.mean(axis=0)[:, None], labels, 500, 0.95, 0) for x in (first, second))
+    (_, high), (low, _) = (
+        class_intervals(x.mean(axis=0)[:, None], labels, 500, 0.95, 0) for x in (first, second)
+    )
     assert high[0] > low[0]
     together = compare(first, second, labels, 500, 0.95, 0)
     assert together.low > 0
@@ -106,7 +119,9 @@ def test_false_alarms_are_as_rare_as_announced_and_intervals_cover() -> None:
 
 
 def test_a_real_difference_is_found() -> None:
-    found = sum(compare(*queries(40, 0.06, 300 + trial), 199, 0.9, trial).p_value <= 0.05 for trial in range(40))
+    found = sum(
+        compare(*queries(40, 0.06, 300 + trial), 199, 0.9, trial).p_value <= 0.05 for trial in range(40)
+    )
     assert found >= 25
 
 
@@ -121,7 +136,9 @@ def test_lone_queries_are_left_out_and_must_be_the_same() -> None:
     first, second, labels = queries(20, 0.1, 7, runs=2)
     lone = np.append(labels, 99)
     with_lone = [np.concatenate([x, np.full((2, 1), np.nan)], axis=1) for x in (first, second)]
-    assert compare(with_lone[0], with_lone[1], lone, 200, 0.95, 0) == compare(first, second, labels, 200, 0.95, 0)
+    assert compare(with_lone[0], with_lone[1], lone, 200, 0.95, 0) == compare(
+        first, second, labels, 200, 0.95, 0
+    )
     with pytest.raises(ValueError, match="methods were not scored on the same queries"):
         compare(with_lone[0], np.nan_to_num(with_lone[1]), lone, 200, 0.95, 0)
     torn = with_lone[0].copy()

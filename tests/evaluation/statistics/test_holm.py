@@ -13,7 +13,9 @@ def test_holm_is_the_step_down_procedure() -> None:
         p_values = np.round(generator.random(generator.integers(1, 8)) ** 3, 2)  # ties among them
         adjusted = holm(p_values)
         for alpha in (0.001, 0.01, 0.05, 0.1, 0.3, 0.9):
-            assert (adjusted <= alpha + 1e-12).tolist() == oracle.holm_rejects(p_values.tolist(), alpha + 1e-12)
+            assert (adjusted <= alpha + 1e-12).tolist() == oracle.holm_rejects(
+                p_values.tolist(), alpha + 1e-12
+            )
         assert (adjusted >= p_values).all()
         assert (adjusted <= 1).all()
 
