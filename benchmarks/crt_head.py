@@ -1,8 +1,10 @@
-"""The coded residual transform against its bare matrix products, which it cannot beat, and against the definition written out.
+"""The coded residual transform against its bare matrix products, which it cannot beat, and against the
+definition written out.
 
-The paper's heads: 80 images, an 8 x 8 map of 512 channels (MiT-B2 at 227 px), 64 prototypes; one branch, and both branches (D = 128 and 1024)
-sharing all but their last layers, with a network per prototype and with one network for all. Forward and backward to features and weights, one
-thread. The definition holds all differences x_j - c_k at once.
+The paper's heads: 80 images, an 8 x 8 map of 512 channels (MiT-B2 at 227 px), 64 prototypes; one branch, and
+both branches (D = 128 and 1024) sharing all but their last layers, with a network per prototype and with one
+network for all. Forward and backward to features and weights, one thread. The definition holds all
+differences x_j - c_k at once.
 """
 
 import statistics
@@ -37,12 +39,19 @@ def main() -> int:
     positions, centres = features.detach().flatten(2), prototypes.detach()
 
     def transform() -> None:
-        prototypes.grad = features.grad = None  # as a training step does, instead of adding to the last gradient
+        prototypes.grad = features.grad = (
+            None  # as a training step does, instead of adding to the last gradient
+        )
         coded_residuals(features.flatten(2), prototypes).backward(residuals)
 
     def products() -> None:
         _ = centres @ positions, weights @ positions.transpose(1, 2)
-        _ = residuals @ positions, residuals.transpose(1, 2) @ weights, centres.T @ weights, weights @ positions.transpose(1, 2)
+        _ = (
+            residuals @ positions,
+            residuals.transpose(1, 2) @ weights,
+            centres.T @ weights,
+            weights @ positions.transpose(1, 2),
+        )
 
     def definition() -> None:
         written_out(features.flatten(2).transpose(1, 2), prototypes).backward(residuals)
@@ -92,13 +101,20 @@ def _step(features: Tensor, branches: bool, network: bool) -> Callable[[], None]
     return step
 
 
-def _bare(products: Callable[[], None], residuals: Tensor, branches: bool, network: bool) -> Callable[[], None]:
-    """The matrix products of that head: those of the transform, two layers forward, and both operands of both layers backward."""
+def _bare(
+    products: Callable[[], None], residuals: Tensor, branches: bool, network: bool
+) -> Callable[[], None]:
+    """The matrix products of that head: those of the transform, two layers forward, and both operands of both
+    layers backward."""
     dim = sum(D) if branches else D[0]
     networks, rows = (1, B * M) if network else (M, B)
     read = residuals.flatten(0, 1)[None] if network else residuals.transpose(0, 1)
     first, hidden = torch.randn(networks, L, HIDDEN), torch.randn(networks, rows, HIDDEN)
-    second, side_by_side, out = torch.randn(networks * HIDDEN, dim), torch.randn(B, networks * HIDDEN), torch.randn(B, dim)
+    second, side_by_side, out = (
+        torch.randn(networks * HIDDEN, dim),
+        torch.randn(B, networks * HIDDEN),
+        torch.randn(B, dim),
+    )
 
     def bare() -> None:
         products()

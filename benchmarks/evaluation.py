@@ -1,11 +1,14 @@
-"""Every retrieval metric at the size of Stanford Online Products (60,502 embeddings of 11,316 classes) against a bare FAISS search.
+"""Every retrieval metric at the size of Stanford Online Products (60,502 embeddings of 11,316 classes)
+against a bare FAISS search.
 
     python benchmarks/evaluation.py [--dim 128] [--rows 60502] [--rounds 2] [--queries 8192]
 
-One thread, CPU seconds, all candidates in turn within a round, ratios within a round. The bare search fetches k = 1001 neighbours (Recall@1000 and
-the query itself) and computes nothing from them. Ours is every metric of every query, whole ranking included, exact with ties: at most 0.7 times the
-search at 128 dimensions, 0.9 times at 512, and less than 1 GiB beside the embeddings. Beside them: the whole evaluation (neighbour lists and 1,000
-class resamples too), the products alone, and pytorch-metric-learning's calculator (k = "max_bin_count": no recall beyond 1, no MAP).
+One thread, CPU seconds, all candidates in turn within a round, ratios within a round. The bare search fetches
+k = 1001 neighbours (Recall@1000 and the query itself) and computes nothing from them. Ours is every metric of
+every query, whole ranking included, exact with ties: at most 0.7 times the search at 128 dimensions, 0.9
+times at 512, and less than 1 GiB beside the embeddings. Beside them: the whole evaluation (neighbour lists
+and 1,000 class resamples too), the products alone, and pytorch-metric-learning's calculator (k =
+"max_bin_count": no recall beyond 1, no MAP).
 """
 
 import os
@@ -51,7 +54,9 @@ def embeddings(rows: int, dim: int, noise: float) -> Rows:
     sizes[0] = 12
     while (missing := rows - sizes.sum()) > 0:
         open_classes = np.flatnonzero(sizes < 12)
-        sizes[generator.choice(open_classes, min(missing, max(1, len(open_classes) // 4)), replace=False)] += 1
+        sizes[
+            generator.choice(open_classes, min(missing, max(1, len(open_classes) // 4)), replace=False)
+        ] += 1
     labels = generator.permutation(np.repeat(np.arange(classes), sizes))
     vectors = generator.standard_normal((classes, dim), dtype=np.float32)[labels]
     vectors += noise * generator.standard_normal((rows, dim), dtype=np.float32)
@@ -108,19 +113,32 @@ def main() -> int:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--rows", type=int, default=IMAGES)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--queries", type=int, help="ask for the first so many rows only, among all: the same ratios sooner")
-    parser.add_argument("--noise", type=float, default=1.3, help="100: an untrained network, relevant rows all over the ranking")
+    parser.add_argument(
+        "--queries", type=int, help="ask for the first so many rows only, among all: the same ratios sooner"
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=1.3,
+        help="100: an untrained network, relevant rows all over the ranking",
+    )
     options = parser.parse_args()
     rows = embeddings(options.rows, options.dim, options.noise)
     queries = Rows(*(column[: options.queries] for column in rows))
     protocol = Protocol("test", RECALL_AT, 1000, 0.95, 0)
     ours: dict[str, float] = {}
-    _, first = measure(lambda: ours.update(averages(per_query(queries, rows, RECALL_AT, full_ranking=True))))  # memory of a heap that is still small
+    _, first = measure(
+        lambda: ours.update(averages(per_query(queries, rows, RECALL_AT, full_ranking=True)))
+    )  # memory of a heap that is still small
     theirs = calculator(queries, rows)
     values = theirs()
     agreement = {
         name: abs(ours[name] - values[key])
-        for name, key in (("recall_at_1", "precision_at_1"), ("r_precision", "r_precision"), ("map_at_r", "mean_average_precision_at_r"))
+        for name, key in (
+            ("recall_at_1", "precision_at_1"),
+            ("r_precision", "r_precision"),
+            ("map_at_r", "mean_average_precision_at_r"),
+        )
     }
     work: dict[str, Callable[[], object]] = {
         BARE: lambda: faiss.knn(queries.embedding, rows.embedding, 1001, metric=faiss.METRIC_INNER_PRODUCT),
@@ -139,11 +157,21 @@ def main() -> int:
             memory[name].append(added)
     for name in work:
         times, added = statistics.median(seconds[name]), max(memory[name]) / 2**20
-        print(f"{name:28} {times:8.2f} core-s  {ratio(seconds, name, BARE):6.3f} x search  {added:6.0f} MiB added", flush=True)
+        print(
+            f"{name:28} {times:8.2f} core-s  {ratio(seconds, name, BARE):6.3f} x search  {added:6.0f} MiB "
+            "added",
+            flush=True,
+        )
     print("  ".join(f"{name} {value:.4f}" for name, value in ours.items()))
-    print("difference to pytorch-metric-learning: " + "  ".join(f"{name} {value:.1e}" for name, value in agreement.items()))
+    print(
+        "difference to pytorch-metric-learning: "
+        + "  ".join(f"{name} {value:.1e}" for name, value in agreement.items())
+    )
     times, most, target = ratio(seconds, OURS, BARE), max(memory[OURS]), MOST_TIMES.get(options.dim, 1.0)
-    print(f"ratio {times:.3f} (at most {target}), memory {most / 2**20:.0f} MiB (less than {MOST_BYTES / 2**20:.0f})")
+    print(
+        f"ratio {times:.3f} (at most {target}), memory {most / 2**20:.0f} MiB (less than "
+        f"{MOST_BYTES / 2**20:.0f})"
+    )
     save(
         f"evaluation_{options.rows}_{options.dim}"
         + (f"_of{options.queries}" if options.queries else "")

@@ -1,11 +1,14 @@
-"""The GSP layer against the paper's 100 iterations: CPU time of forward and backward on one thread, and how many kernels a GPU would be sent.
+"""The GSP layer against the paper's 100 iterations: CPU time of forward and backward on one thread, and how
+many kernels a GPU would be sent.
 
-32 images, 64 prototypes, 128 channels, mu = 0.3, epsilon = 5; all candidates start from one feature map (B, L, H, W), clip, measure, solve and sum,
-and back-propagate to the map and to the prototypes. What a ratio must reach stands beside it; a run that misses one exits with 1.
+32 images, 64 prototypes, 128 channels, mu = 0.3, epsilon = 5; all candidates start from one feature map (B,
+L, H, W), clip, measure, solve and sum, and back-propagate to the map and to the prototypes. What a ratio must
+reach stands beside it; a run that misses one exits with 1.
 
-    closed form          as in the authors' code: distances by autograd, 100 iterations on the row sums, gradient of proposition 4.3 on the plan
-    autograd, hoisted    autograd through 100 iterations on the row sums
-    autograd, literal    autograd through 100 iterations on the matrix t exp(-epsilon c), as proposition 4.2 is written
+    closed form          as in the authors' code: distances by autograd, 100 iterations on the row sums,
+    gradient of proposition 4.3 on the plan autograd, hoisted    autograd through 100 iterations on the row
+    sums autograd, literal    autograd through 100 iterations on the matrix t exp(-epsilon c), as proposition
+    4.2 is written
 """
 
 import statistics
@@ -23,8 +26,33 @@ from pipeline.pooling.gsp import Gsp
 BATCH, DIM, PROTOTYPES, RATIO, EPSILON, ITERATIONS = 32, 128, 64, 0.3, 5.0, 100
 REQUIRED = {(49, "closed form"): 1.9, (49, "autograd, hoisted"): 3.3, (49, "autograd, literal"): 8.0}
 # What neither computes nor copies; everything else is one kernel or more.
-VIEWS = {"view", "_unsafe_view", "transpose", "t", "expand", "unsqueeze", "squeeze", "slice", "select", "detach", "alias", "permute", "unbind"}
-VIEWS |= {"split", "empty", "empty_like", "empty_strided", "new_empty", "as_strided", "set_", "_local_scalar_dense", "is_same_size", "view_as"}
+VIEWS = {
+    "view",
+    "_unsafe_view",
+    "transpose",
+    "t",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "slice",
+    "select",
+    "detach",
+    "alias",
+    "permute",
+    "unbind",
+}
+VIEWS |= {
+    "split",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "as_strided",
+    "set_",
+    "_local_scalar_dense",
+    "is_same_size",
+    "view_as",
+}
 Turn = Callable[[], object]
 Plan = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -49,7 +77,8 @@ def iterate_literally(cost: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ClosedForm(torch.autograd.Function):
-    """The iteration with the gradient of proposition 4.3, on residual and plan as one (B, M + 1, P) matrix."""
+    """The iteration with the gradient of proposition 4.3, on residual and plan as one (B, M + 1, P)
+    matrix."""
 
     @staticmethod
     def forward(ctx: Any, cost: Tensor) -> Tensor:
@@ -110,7 +139,8 @@ def candidates(positions: int) -> dict[str, Turn]:
 
 
 class KernelCount(TorchDispatchMode):
-    """Operations that reach the dispatcher, views and allocations left out: what a GPU would be asked to launch."""
+    """Operations that reach the dispatcher, views and allocations left out: what a GPU would be asked to
+    launch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +148,8 @@ class KernelCount(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = operation.overloadpacket.__name__
-        if name == "any":  # the solver asks a processor whether the thresholded errors of a step are all gone; on a GPU it takes all its steps
+        # On a CPU the solver stops when all thresholded errors are zero. On a GPU it takes all its steps.
+        if name == "any":
             self.count -= 1
             return torch.tensor(True)
         self.count += name not in VIEWS
@@ -136,18 +167,25 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     results: dict[str, object] = {"gemm_gflops": round(gemm_gflops(), 1)}
-    # In a training the allocator has long stopped to give memory of this size back to the system; from here on it is the same here.
+    # In a training the allocator has long stopped to give memory of this size back to the system; from here
+    # on it is the same here.
     torch.zeros(30 * 2**18)
     missed = []
     print(f"{'positions':>9}  {'':18} {'CPU ms':>7} {'layer is faster':>16} {'kernels':>8}")
     for positions in (49, 196):
         turns = candidates(positions)
-        seconds = interleave({name: lambda turn=turn: [turn() for _ in range(4)] for name, turn in turns.items()}, 15)
+        seconds = interleave(
+            {name: lambda turn=turn: [turn() for _ in range(4)] for name, turn in turns.items()}, 15
+        )
         for name, turn in turns.items():
             times, launches = ratio(seconds, name, "layer"), kernels(turn)
             required = REQUIRED.get((positions, name))
             milliseconds = 1e3 * statistics.median(seconds[name]) / 4
-            results[f"{positions} positions: {name}"] = {"ms": round(milliseconds, 3), "times_layer": round(times, 2), "kernels": launches}
+            results[f"{positions} positions: {name}"] = {
+                "ms": round(milliseconds, 3),
+                "times_layer": round(times, 2),
+                "kernels": launches,
+            }
             note = f"  (required {required}x)" if required else ""
             print(f"{positions:9d}  {name:18} {milliseconds:7.2f} {times:15.2f}x {launches:8d}{note}")
             if required and times < required:

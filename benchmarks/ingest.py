@@ -1,10 +1,12 @@
-"""Ingest of published archives: what it costs beside decoding the images, and how much memory it takes at the size of SOP.
+"""Ingest of published archives: what it costs beside decoding the images, and how much memory it takes at the
+size of SOP.
 
-Time: the same JPEGs in the layouts of SOP (zip, folder) and CUB (tgz), on one core, beside `decode` alone. Reading out of the archive and its
-checksum, the proof that every image is whole, the search for duplicates, two sha256 and the writing of shards together have to cost less than the
-decoding. Inflating is measured alone as well: what it takes of zip and tgz is no work of ours. So is `decode` into memory that is used again, as
-the loader does it; a folder is to cost less than 1.2 times that.
-Memory: 120,053 images in the layout of SOP through two worker processes; the sum of all processes stays below 1.5 GiB.
+Time: the same JPEGs in the layouts of SOP (zip, folder) and CUB (tgz), on one core, beside `decode` alone.
+Reading out of the archive and its checksum, the proof that every image is whole, the search for duplicates,
+two sha256 and the writing of shards together have to cost less than the decoding. Inflating is measured alone
+as well: what it takes of zip and tgz is no work of ours. So is `decode` into memory that is used again, as
+the loader does it; a folder is to cost less than 1.2 times that. Memory: 120,053 images in the layout of SOP
+through two worker processes; the sum of all processes stays below 1.5 GiB.
 """
 
 import contextlib
@@ -41,7 +43,12 @@ TIMES_OF_REUSE = 1.2  # a folder
 MEBIBYTES = 1536
 CLASSES, IMAGES = 20, 400  # of the timed sets
 ROUNDS = 9
-OURS, REUSE, PILLOW, INFLATE = "decode alone", "decode alone, same memory", "decode alone, Pillow", "inflate alone, tgz"
+OURS, REUSE, PILLOW, INFLATE = (
+    "decode alone",
+    "decode alone, same memory",
+    "decode alone, Pillow",
+    "inflate alone, tgz",
+)
 
 
 def photographs() -> list[bytes]:
@@ -76,8 +83,12 @@ def cub_files(images: list[bytes]) -> dict[str, bytes]:
     """In the layout of CUB-200-2011."""
     names = [f"{number * CLASSES // IMAGES + 1:03d}.Bird/{number}.jpg" for number in range(IMAGES)]
     return {f"CUB_200_2011/images/{name}": image for name, image in zip(names, images, strict=True)} | {
-        "CUB_200_2011/images.txt": "".join(f"{number} {name}\n" for number, name in enumerate(names, 1)).encode(),
-        "CUB_200_2011/image_class_labels.txt": "".join(f"{number} {int(name[:3])}\n" for number, name in enumerate(names, 1)).encode(),
+        "CUB_200_2011/images.txt": "".join(
+            f"{number} {name}\n" for number, name in enumerate(names, 1)
+        ).encode(),
+        "CUB_200_2011/image_class_labels.txt": "".join(
+            f"{number} {int(name[:3])}\n" for number, name in enumerate(names, 1)
+        ).encode(),
     }
 
 
@@ -102,7 +113,9 @@ def timed(root: Path) -> dict[str, Callable[[], object]]:
         REUSE: lambda: [decode(np.frombuffer(image, np.uint8), scratch) for image in images],
         INFLATE: lambda: inflate(root / "cub.tgz", root / "cub.tar"),
         OURS: lambda: [decode(np.frombuffer(image, np.uint8)) for image in images],
-        PILLOW: lambda: [np.asarray(Image.open(io.BytesIO(image), formats=FORMATS).convert("RGB")) for image in images],
+        PILLOW: lambda: [
+            np.asarray(Image.open(io.BytesIO(image), formats=FORMATS).convert("RGB")) for image in images
+        ],
         "ingest, zip": lambda: run(SopSource(path=str(root / "sop.zip")), dataset="sop"),
         "ingest, folder": lambda: run(SopSource(path=str(root / "sop")), dataset="sop"),
         "ingest, tgz": lambda: run(CubSource(path=str(root / "cub.tgz")), dataset="cub"),
@@ -110,7 +123,8 @@ def timed(root: Path) -> dict[str, Callable[[], object]]:
 
 
 def peak_of(work: Callable[[], object]) -> float:
-    """The largest sum of the resident memory of this process and those it starts, MiB, sampled; what was there before is counted."""
+    """The largest sum of the resident memory of this process and those it starts, MiB, sampled; what was
+    there before is counted."""
     peak, over = 0.0, threading.Event()
 
     def watch() -> None:
@@ -131,12 +145,18 @@ def peak_of(work: Callable[[], object]) -> float:
 
 
 def large_archive(path: Path) -> None:
-    """As many members as SOP has, all different: small pictures, because memory does not depend on the size of pictures but on their number."""
+    """As many members as SOP has, all different: small pictures, because memory does not depend on the size
+    of pictures but on their number."""
     generator = np.random.default_rng(0)
     counts = {"train": Count(59_551, 11_318), "test": Count(60_502, 11_316)}
     sop.COUNTS.update(counts)
     images = [
-        simplejpeg.encode_jpeg(np.ascontiguousarray(np.kron(generator.integers(0, 256, (4, 4, 3), np.uint8), np.ones((8, 8, 1), np.uint8))), 90)
+        simplejpeg.encode_jpeg(
+            np.ascontiguousarray(
+                np.kron(generator.integers(0, 256, (4, 4, 3), np.uint8), np.ones((8, 8, 1), np.uint8))
+            ),
+            90,
+        )
         for _ in range(sum(count.images for count in counts.values()))
     ]
     pack(sop_files(images, counts), path)
@@ -149,7 +169,11 @@ def pack(files: dict[str, bytes], path: Path) -> None:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as temporary, open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stderr(nowhere),
+    ):
         root = Path(temporary)
         before = psutil.Process().memory_info().rss / 2**20
         large_archive(root / "large.zip")
@@ -164,10 +188,23 @@ def main() -> int:
     for name in seconds:
         ours = f"{ratios[name]:16.2f}{ratio(seconds, name, REUSE):15.2f}{ratio(seconds, name, PILLOW):10.2f}"
         print(f"{name:28}{statistics.median(seconds[name]) / IMAGES * 1e6:20.0f}{ours}")
-    print(f"120,053 images of a zip, 2 processes: {peak:,.0f} MiB in all processes together ({before:,.0f} before), {wall:.0f} s")
-    save("ingest", {"times_of_decoding": ratios, "folder_times_of_decoding_into_the_same_memory": of_reuse, "peak_mebibytes": peak})
+    print(
+        f"120,053 images of a zip, 2 processes: {peak:,.0f} MiB in all processes together ({before:,.0f} "
+        f"before), {wall:.0f} s"
+    )
+    save(
+        "ingest",
+        {
+            "times_of_decoding": ratios,
+            "folder_times_of_decoding_into_the_same_memory": of_reuse,
+            "peak_mebibytes": peak,
+        },
+    )
     worst = max(value for name, value in ratios.items() if name.startswith("ingest"))
-    print(f"required: below {TIMES_OF_DECODING} times decoding ({TIMES_OF_REUSE} times into the same memory, a folder), below {MEBIBYTES:,} MiB")
+    print(
+        f"required: below {TIMES_OF_DECODING} times decoding ({TIMES_OF_REUSE} times into the same memory, "
+        f"a folder), below {MEBIBYTES:,} MiB"
+    )
     return int(worst >= TIMES_OF_DECODING or of_reuse >= TIMES_OF_REUSE or peak >= MEBIBYTES)
 
 

@@ -1,12 +1,14 @@
-"""The training loader against the usual one: a folder of files, Pillow, tensors and normalisation per sample. Per core, at least twice as fast.
+"""The training loader against the usual one: a folder of files, Pillow, tensors and normalisation per sample.
+Per core, at least twice as fast.
 
-Both read the same JPEGs, warm, draw the same crops and end with a normalised float32 batch. The usual loader runs in this process, without worker
-processes: these would add the transport of float samples to its time.
+Both read the same JPEGs, warm, draw the same crops and end with a normalised float32 batch. The usual loader
+runs in this process, without worker processes: these would add the transport of float samples to its time.
 
-Resizing by torch's uint8 kernel (pipeline/data/transforms.py) was chosen by the times for a 224-pixel crop of a 500 x 375
-photograph, whose decoding takes 660 us: bilinear 95-180 us, a fifth of Pillow's time, and bicubic 1.15 times as much, both
-with more than 67 dB PSNR to Pillow; cv2 linear 45-80 us, but only 35 dB when shrinking by 1.2 and 28 dB by 1.9, because it
-aliases; cv2 INTER_AREA 350-630 us with 37-42 dB. Bilinear instead of bicubic is 40-46 dB.
+Resizing by torch's uint8 kernel (pipeline/data/transforms.py) was chosen by the times for a 224-pixel crop of
+a 500 x 375 photograph, whose decoding takes 660 us: bilinear 95-180 us, a fifth of Pillow's time, and bicubic
+1.15 times as much, both with more than 67 dB PSNR to Pillow; cv2 linear 45-80 us, but only 35 dB when
+shrinking by 1.2 and 28 dB by 1.9, because it aliases; cv2 INTER_AREA 350-630 us with 37-42 dB. Bilinear
+instead of bicubic is 40-46 dB.
 """
 
 import functools
@@ -41,24 +43,31 @@ USUAL, OURS, OURS_2 = "Pillow, per sample", "unseen, 1 thread", "unseen, 2 threa
 
 
 def photograph(width: int, height: int, seed: int) -> np.ndarray:
-    """uint8 (height, width, 3): noise with the spectrum of natural images, and textured shapes with hard edges. 53 KB as JPEG of 500 x 375."""
+    """uint8 (height, width, 3): noise with the spectrum of natural images, and textured shapes with hard
+    edges. 53 KB as JPEG of 500 x 375."""
     generator = np.random.default_rng(seed)
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
     frequency[0, 0] = 1
 
     def noise(slope: float) -> np.ndarray:
-        spectrum = (generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)) / frequency**slope
+        spectrum = (
+            generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)
+        ) / frequency**slope
         spectrum[0, 0] = 0
         plane = np.fft.irfft2(spectrum, (height, width))
         return plane / plane.std()
 
     tint = generator.normal(1, 0.3, 3)
-    picture = 128 + 40 * noise(1.5)[:, :, None] * tint + 8 * noise(1.0)[:, :, None] * generator.normal(1, 0.5, 3)
+    picture = (
+        128 + 40 * noise(1.5)[:, :, None] * tint + 8 * noise(1.0)[:, :, None] * generator.normal(1, 0.5, 3)
+    )
     rows, columns = np.mgrid[:height, :width]
     for _ in range(6):
         middle, radius = generator.uniform(0, 1, 2) * (height, width), generator.uniform(0.05, 0.25) * height
         inside = np.hypot(rows - middle[0], (columns - middle[1]) * generator.uniform(0.5, 2)) < radius
-        picture[inside] = generator.uniform(0, 255, 3) + 25 * np.sin(columns[inside] * generator.uniform(0.1, 1))[:, None]
+        picture[inside] = (
+            generator.uniform(0, 255, 3) + 25 * np.sin(columns[inside] * generator.uniform(0.1, 1))[:, None]
+        )
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
@@ -67,7 +76,9 @@ def make(directory: Path, width: int, height: int, images: int) -> tuple[list[Pa
     (directory / "shards").mkdir()
     files = []
     labels = [image * BATCH.classes * 2 // images for image in range(images)]
-    with ShardWriter(directory / "shards", [f"class-{label}" for label in range(BATCH.classes * 2)], 2**28) as writer:
+    with ShardWriter(
+        directory / "shards", [f"class-{label}" for label in range(BATCH.classes * 2)], 2**28
+    ) as writer:
         for image, label in enumerate(labels):
             file = directory / "files" / f"class-{label}" / f"{image}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +90,8 @@ def make(directory: Path, width: int, height: int, images: int) -> tuple[list[Pa
 
 
 def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, input: Input, steps: int) -> None:
-    """ImageFolder, RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize and default_collate, as torchvision does each of them."""
+    """ImageFolder, RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize and default_collate, as
+    torchvision does each of them."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
     for step in range(steps):
         draw = sampler.draw(step)
@@ -89,10 +101,14 @@ def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, inpu
             with open(files[position], "rb") as file:
                 image = Image.open(file, formats=FORMATS).convert("RGB")
             left, top, width, height = random_crop(*image.size, numbers, input)
-            image = image.crop((left, top, left + width, top + height)).resize((input.size, input.size), Image.Resampling.BILINEAR)
+            image = image.crop((left, top, left + width, top + height)).resize(
+                (input.size, input.size), Image.Resampling.BILINEAR
+            )
             if numbers.uniform() < input.flip:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div(255)
+            tensor = (
+                torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div(255)
+            )
             samples.append(tensor.clone().sub_(mean).div_(std))
             targets.append(int(labels[position]))
         torch.stack(samples), torch.tensor(targets)
@@ -113,7 +129,9 @@ def pixel_difference(shards: Shards, input: Input) -> dict[str, float]:
         left, top, width, height = random_crop(picture.shape[1], picture.shape[0], SplitMix64(row), input)
         crop_for_training(picture, row, input.model_copy(update={"flip": 0.0}), ours)
         crop = Image.fromarray(picture[top : top + height, left : left + width])
-        pillow = np.asarray(crop.resize((input.size, input.size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        pillow = np.asarray(crop.resize((input.size, input.size), Image.Resampling.BILINEAR)).transpose(
+            2, 0, 1
+        )
         differences.append(ours.astype(float) - pillow)
     error = np.stack(differences)
     mean_square = max(float((error**2).mean()), 1e-12)
@@ -143,16 +161,31 @@ def main() -> int:
                 ROUNDS,
             )
             difference = pixel_difference(shards, input)
-        micros = {name: statistics.median(times) / (steps * BATCH.size) * 1e6 for name, times in seconds.items()}
+        micros = {
+            name: statistics.median(times) / (steps * BATCH.size) * 1e6 for name, times in seconds.items()
+        }
         one, two = ratio(seconds, USUAL, OURS), ratio(seconds, USUAL, OURS_2)
         slowest = min(slowest, one)
-        print(f"{case:32}{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}{one:8.2f}x{two:10.2f}x")
-        print("    pixels against Pillow: mean {mean_absolute:.4f}, largest {largest:.0f} grey level(s), {psnr_db:.0f} dB".format(**difference))
-        results[case] = {"microseconds_per_image": micros, "ratio": one, "ratio_2_threads": two, "pixel_difference": difference}
+        print(
+            f"{case:32}{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}{one:8.2f}x{two:10.2f}x"
+        )
+        print(
+            "    pixels against Pillow: mean {mean_absolute:.4f}, largest {largest:.0f} grey level(s), "
+            "{psnr_db:.0f} dB".format(**difference)
+        )
+        results[case] = {
+            "microseconds_per_image": micros,
+            "ratio": one,
+            "ratio_2_threads": two,
+            "pixel_difference": difference,
+        }
     results["required_ratio"] = REQUIRED
     save("loader", results)
     if slowest < REQUIRED:
-        print(f"the loader is {slowest:.2f} times as fast per core; at least {REQUIRED} is required", file=sys.stderr)
+        print(
+            f"the loader is {slowest:.2f} times as fast per core; at least {REQUIRED} is required",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

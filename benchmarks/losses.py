@@ -1,8 +1,10 @@
-"""Losses against pytorch-metric-learning: CPU time of forward and backward on one thread, candidates in turns, and the memory that a call takes.
+"""Losses against pytorch-metric-learning: CPU time of forward and backward on one thread, candidates in
+turns, and the memory that a call takes.
 
-Both sides get unit vectors as a leaf; pytorch-metric-learning normalises them again, as it does by default. A memory holds 11,000 or 60,000 rows;
-"hot" is one in which about half of the negatives are above the margin, otherwise none is. SNCA has no counterpart there: its time alone.
-What a ratio or a peak must keep to stands in REQUIRED and PEAK; a run that misses one exits with 1. On Linux, where a peak can be reset.
+Both sides get unit vectors as a leaf; pytorch-metric-learning normalises them again, as it does by default. A
+memory holds 11,000 or 60,000 rows; "hot" is one in which about half of the negatives are above the margin,
+otherwise none is. SNCA has no counterpart there: its time alone. What a ratio or a peak must keep to stands
+in REQUIRED and PEAK; a run that misses one exits with 1. On Linux, where a peak can be reset.
 """
 
 import ctypes
@@ -50,7 +52,9 @@ PEAK = 120.0  # MiB, of any loss with 1024 images and 60,000 references
 OURS, PEER = "unseen", "pytorch-metric-learning"
 Turn = Callable[[], object]
 Loss = Callable[[Tensor], Tensor]
-Case = tuple[str, Callable[[], dict[str, Turn]], int, int]  # name, what makes the candidates, rounds, calls in a round
+Case = tuple[
+    str, Callable[[], dict[str, Turn]], int, int
+]  # name, what makes the candidates, rounds, calls in a round
 
 
 def batch(size: int) -> tuple[Tensor, Tensor]:
@@ -82,7 +86,11 @@ def both(points: Tensor, ours: Loss, theirs: Loss) -> dict[str, Turn]:
 
 def multi_similarity(size: int) -> dict[str, Turn]:
     points, labels = batch(size)
-    ours, theirs, miner = MultiSimilarity(2.0, 40.0, 0.5, 0.1), MultiSimilarityLoss(2, 40, 0.5), MultiSimilarityMiner(0.1)
+    ours, theirs, miner = (
+        MultiSimilarity(2.0, 40.0, 0.5, 0.1),
+        MultiSimilarityLoss(2, 40, 0.5),
+        MultiSimilarityMiner(0.1),
+    )
     return both(points, lambda x: ours(x, labels), lambda x: theirs(x, labels, miner(x, labels)))
 
 
@@ -95,16 +103,29 @@ def euclidean_contrastive(size: int) -> dict[str, Turn]:
 def triplet(size: int, mining: str) -> dict[str, Turn]:
     points, labels = batch(size)
     ours, theirs, miner = Triplet(0.1, mining), TripletMarginLoss(0.1), TripletMarginMiner(0.1, mining)
-    return both(points, lambda x: ours(x, labels), lambda x: theirs(x, labels, miner(x, labels) if mining == "semihard" else None))
+    return both(
+        points,
+        lambda x: ours(x, labels),
+        lambda x: theirs(x, labels, miner(x, labels) if mining == "semihard" else None),
+    )
 
 
 def proxies(size: int, classes: int, name: str) -> dict[str, Turn]:
     points, _ = batch(size)
     labels = torch.randint(0, classes, (size // BATCHES[size],)).repeat_interleave(BATCHES[size])
     pairs = {
-        "proxy-anchor": lambda: (ProxyAnchor(classes, DIM, 32.0, 0.1), ProxyAnchorLoss(classes, DIM, margin=0.1, alpha=32)),
-        "proxy-nca": lambda: (ProxyNca(classes, DIM, 18.0, "normal_over_8"), ProxyNCALoss(classes, DIM, softmax_scale=9)),
-        "normalised softmax": lambda: (NormalizedSoftmax(classes, DIM, 0.05), NormalizedSoftmaxLoss(classes, DIM, temperature=0.05)),
+        "proxy-anchor": lambda: (
+            ProxyAnchor(classes, DIM, 32.0, 0.1),
+            ProxyAnchorLoss(classes, DIM, margin=0.1, alpha=32),
+        ),
+        "proxy-nca": lambda: (
+            ProxyNca(classes, DIM, 18.0, "normal_over_8"),
+            ProxyNCALoss(classes, DIM, softmax_scale=9),
+        ),
+        "normalised softmax": lambda: (
+            NormalizedSoftmax(classes, DIM, 0.05),
+            NormalizedSoftmaxLoss(classes, DIM, temperature=0.05),
+        ),
     }
     ours, theirs = pairs[name]()
     return {
@@ -114,18 +135,31 @@ def proxies(size: int, classes: int, name: str) -> dict[str, Turn]:
 
 
 def memory(size: int, rows: int, hot: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Unit vectors and labels of a batch and of a memory, in all directions or (hot) around one, at cosines about 0.5."""
+    """Unit vectors and labels of a batch and of a memory, in all directions or (hot) around one, at cosines
+    about 0.5."""
     pole = torch.zeros(DIM)
     pole[0] = 1.0 if hot else 0.0
-    points, references = (normalize(normalize(torch.randn(count, DIM), dim=1) + pole, dim=1) for count in (size, rows))
-    return points, torch.arange(size // BATCHES[size]).repeat_interleave(BATCHES[size]), references, torch.randint(0, CLASSES, (rows,))
+    points, references = (
+        normalize(normalize(torch.randn(count, DIM), dim=1) + pole, dim=1) for count in (size, rows)
+    )
+    return (
+        points,
+        torch.arange(size // BATCHES[size]).repeat_interleave(BATCHES[size]),
+        references,
+        torch.randint(0, CLASSES, (rows,)),
+    )
 
 
 def contrastive(size: int, rows: int, hot: bool) -> dict[str, Turn]:
     points, labels, *references = memory(size, rows, hot)
-    ours, theirs = Contrastive(0.5), ContrastiveLoss(1, 0.5, distance=CosineSimilarity(), reducer=SumReducer())
+    ours, theirs = (
+        Contrastive(0.5),
+        ContrastiveLoss(1, 0.5, distance=CosineSimilarity(), reducer=SumReducer()),
+    )
     keywords = dict(zip(("ref_emb", "ref_labels"), references, strict=True))
-    return both(points, lambda x: ours(x, labels, *references), lambda x: theirs(x, labels, **keywords) / size)
+    return both(
+        points, lambda x: ours(x, labels, *references), lambda x: theirs(x, labels, **keywords) / size
+    )
 
 
 def ours_alone(size: int, name: str) -> dict[str, Turn]:
@@ -164,19 +198,37 @@ def cases() -> list[Case]:
     for size in BATCHES:
         many = (9, 10) if size < 1024 else (5, 1)
         rows.append((f"multi-similarity, B {size}", lambda size=size: multi_similarity(size), *many))
-        rows.append((f"euclidean contrastive, B {size}", lambda size=size: euclidean_contrastive(size), *many))
+        rows.append(
+            (f"euclidean contrastive, B {size}", lambda size=size: euclidean_contrastive(size), *many)
+        )
         for mining in ("all", "semihard"):
-            rows.append((f"triplet {mining}, B {size}", lambda size=size, mining=mining: triplet(size, mining), 7 if size < 1024 else 2, 1))
+            rows.append(
+                (
+                    f"triplet {mining}, B {size}",
+                    lambda size=size, mining=mining: triplet(size, mining),
+                    7 if size < 1024 else 2,
+                    1,
+                )
+            )
     for name in ("proxy-anchor", "proxy-nca", "normalised softmax"):
         for classes in (100, CLASSES):
             for size in BATCHES:
                 rounds = (9, 10) if classes == 100 else (7 if size < 1024 else 3, 1)
-                rows.append((f"{name}, C {classes}, B {size}", partial(proxies, size, classes, name), *rounds))
+                rows.append(
+                    (f"{name}, C {classes}, B {size}", partial(proxies, size, classes, name), *rounds)
+                )
     for count in (SMALL, LARGE):
         for size in BATCHES:
             for hot in (False, True):
                 make = partial(contrastive, size, count, hot)
-                rows.append((f"contrastive, memory {count}{', hot' * hot}, B {size}", make, 5 if size < 1024 else 2, 1))
+                rows.append(
+                    (
+                        f"contrastive, memory {count}{', hot' * hot}, B {size}",
+                        make,
+                        5 if size < 1024 else 2,
+                        1,
+                    )
+                )
     for name in ("multi-similarity", "euclidean contrastive", "triplet", "SNCA"):
         rows.append((f"{name}, memory {LARGE}, hot, B 1024", lambda name=name: ours_alone(1024, name), 1, 1))
     return rows
@@ -197,7 +249,12 @@ def main() -> int:
         line = f"{name:48} {times[OURS]:9.2f}"
         if PEER in candidates:
             faster, required = ratio(seconds, PEER, OURS), REQUIRED.get(name, NEVER_SLOWER)
-            row |= {"other_ms": round(times[PEER], 3), "other_peak_mib": round(peaks[PEER], 1), "ratio": round(faster, 2), "required": required}
+            row |= {
+                "other_ms": round(times[PEER], 3),
+                "other_peak_mib": round(peaks[PEER], 1),
+                "ratio": round(faster, 2),
+                "required": required,
+            }
             line += f" {times[PEER]:9.2f} {faster:5.1f}x {peaks[OURS]:9.1f} {peaks[PEER]:9.1f}" + (
                 f"  (required {required}x)" if name in REQUIRED else ""
             )

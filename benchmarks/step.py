@@ -1,11 +1,13 @@
-"""The training step of each method against the bare forward and backward pass of its backbone: images per second, as a share.
+"""The training step of each method against the bare forward and backward pass of its backbone: images per
+second, as a share.
 
     python benchmarks/step.py [methods ...] [--compile]
 
-The step is the whole of `training/step.py`: normalisation, forward pass, head, loss, backward pass, clipping, optimizer, and what follows it. The
-floor is the backbone alone, its last map summed and differentiated. Data are resident, networks are the published ones with random weights. On a GPU:
-batch 128, bfloat16, channels last, wall time between synchronisations, required share 0.95. On a CPU: batch 16, float32, one thread, CPU seconds;
-nothing is required there, where the products of a head cost what they cost.
+The step is the whole of `training/step.py`: normalisation, forward pass, head, loss, backward pass, clipping,
+optimizer, and what follows it. The floor is the backbone alone, its last map summed and differentiated. Data
+are resident, networks are the published ones with random weights. On a GPU: batch 128, bfloat16, channels
+last, wall time between synchronisations, required share 0.95. On a CPU: batch 16, float32, one thread, CPU
+seconds; nothing is required there, where the products of a head cost what they cost.
 """
 
 import argparse
@@ -28,7 +30,21 @@ from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import Learner, mixed_precision, train_step
 
 REQUIRED = 0.95  # on a GPU
-METHODS = ("ms", "contrastive", "triplet", "proxy_anchor", "proxy_nca", "nsoftmax", "xbm", "snca", "crt", "multihead", "gsp", "irt_l", "irt_r")
+METHODS = (
+    "ms",
+    "contrastive",
+    "triplet",
+    "proxy_anchor",
+    "proxy_nca",
+    "nsoftmax",
+    "xbm",
+    "snca",
+    "crt",
+    "multihead",
+    "gsp",
+    "irt_l",
+    "irt_r",
+)
 CLASSES, SAMPLES, ROUNDS = 100, 5864, 5  # CUB
 
 
@@ -48,16 +64,34 @@ def main() -> int:
         floor, step = _measured(recipe, device, chosen.compile)
         shares[name] = statistics.median(a / b for a, b in zip(floor, step, strict=True))
         speeds = [recipe.batch.size / statistics.median(times) for times in (floor, step)]
-        rows[name] = {"network": recipe.backbone.name, "batch": recipe.batch.size, "floor": speeds[0], "step": speeds[1], "share": shares[name]}
-        print(f"{name:14s}{recipe.backbone.name:28s}{recipe.batch.size:6d}{speeds[0]:13.1f}{speeds[1]:12.1f}{shares[name]:8.3f}", flush=True)
-    save(f"step-{device.type}{'-compiled' if chosen.compile else ''}", {"device": device.type, "required": REQUIRED, "methods": rows})
+        rows[name] = {
+            "network": recipe.backbone.name,
+            "batch": recipe.batch.size,
+            "floor": speeds[0],
+            "step": speeds[1],
+            "share": shares[name],
+        }
+        print(
+            f"{name:14s}{recipe.backbone.name:28s}{recipe.batch.size:6d}{speeds[0]:13.1f}{speeds[1]:12.1f}{shares[name]:8.3f}",
+            flush=True,
+        )
+    save(
+        f"step-{device.type}{'-compiled' if chosen.compile else ''}",
+        {"device": device.type, "required": REQUIRED, "methods": rows},
+    )
     return int(device.type == "cuda" and min(shares.values()) < REQUIRED)
 
 
 def _recipe(params: Params, name: str, batch: int) -> Recipe:
-    """The published recipe on CUB, with as many images as `batch`: in fours of a class, or single ones where the recipe draws single ones."""
+    """The published recipe on CUB, with as many images as `batch`: in fours of a class, or single ones where
+    the recipe draws single ones."""
     apiece = 4 if resolve(params, "cub", name).batch.images_per_class > 1 else 1
-    overrides = {"backbone.pretrained": False, "batch.classes": batch // apiece, "batch.images_per_class": apiece, "batch.sampling": "classes"}
+    overrides = {
+        "backbone.pretrained": False,
+        "batch.classes": batch // apiece,
+        "batch.images_per_class": apiece,
+        "batch.sampling": "classes",
+    }
     overrides |= {"optimizer.new_layers_only": 0}
     if getattr(resolve(params, "cub", name), "memory", None) is not None:
         overrides["memory.start"] = 0
@@ -73,7 +107,9 @@ def _measured(recipe: Recipe, device: torch.device, compiled: bool) -> tuple[lis
     images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, device=device)
     labels = torch.arange(batch, device=device) // recipe.batch.images_per_class
     samples = torch.arange(batch, device=device)
-    learner = Learner(method, build_optimizer(recipe.optimizer, method.parameter_groups(), device), recipe, seed=0)
+    learner = Learner(
+        method, build_optimizer(recipe.optimizer, method.parameter_groups(), device), recipe, seed=0
+    )
     counter = itertools.count()
 
     def step() -> None:

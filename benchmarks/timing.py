@@ -1,7 +1,9 @@
-"""How everything here is measured: CPU seconds of this process, candidates in shuffled turns, ratios within a round.
+"""How everything here is measured: CPU seconds of this process, candidates in shuffled turns, ratios within a
+round.
 
-A shared machine makes wall time useless and CPU time noisy. Candidates that take turns see the same noise; the median of the ratios of the rounds
-cancels what is left of it. Run as a script this prints the control: what a plain matrix product reaches on one core just now.
+A shared machine makes wall time useless and CPU time noisy. Candidates that take turns see the same noise;
+the median of the ratios of the rounds cancels what is left of it. Run as a script this prints the control:
+what a plain matrix product reaches on one core just now.
 """
 
 import random
@@ -16,7 +18,8 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleave(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each candidate in each round, after one call to warm up. The order is shuffled anew in every round, by a fixed seed."""
+    """CPU seconds of each candidate in each round, after one call to warm up. The order is shuffled anew in
+    every round, by a fixed seed."""
     order = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 1):

@@ -1,4 +1,5 @@
-"""Pages of the site that are not in docs/: README and CONTRIBUTING, and one page of API reference per package."""
+"""Pages of the site that are not in docs/: README and CONTRIBUTING, and one page of API reference per
+package."""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,23 @@ PACKAGES = ("unseen", *sorted(f"pipeline.{path.parent.name}" for path in ROOT.gl
 
 def on_config(config: Any) -> Any:
     """Adds the pages to the navigation."""
-    config.nav = ["index.md", *config.nav, "CONTRIBUTING.md", "CHANGELOG.md", {"API reference": [_page(package) for package in PACKAGES]}]
+    config.nav = [
+        "index.md",
+        *config.nav,
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        {"API reference": [_page(package) for package in PACKAGES]},
+    ]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds the pages."""
-    for name, page in (("README.md", "index.md"), ("CONTRIBUTING.md", "CONTRIBUTING.md"), ("CHANGELOG.md", "CHANGELOG.md")):
+    for name, page in (
+        ("README.md", "index.md"),
+        ("CONTRIBUTING.md", "CONTRIBUTING.md"),
+        ("CHANGELOG.md", "CHANGELOG.md"),
+    ):
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
     for package in PACKAGES:

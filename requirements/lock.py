@@ -1,12 +1,13 @@
 """Writes the lock files beside this one from the ranges of pyproject.toml.
 
-`make lock` keeps the pins that the ranges allow; `make lock UPGRADE=1` takes the newest versions. One resolution holds for
-all extras, for Python from 3.11 on and for every platform. It is divided into files, because an environment takes one build
-of FAISS, and the CUDA libraries only where its torch needs them:
+`make lock` keeps the pins that the ranges allow; `make lock UPGRADE=1` takes the newest versions. One
+resolution holds for all extras, for Python from 3.11 on and for every platform. It is divided into files,
+because an environment takes one build of FAISS, and the CUDA libraries only where its torch needs them:
 
     build.txt        setuptools, which builds the project and the packages without a wheel
     runtime.txt      what the project needs, without torch
-    torch.txt        torch and torchvision: versions without hashes, because one version has several builds (CPU, CUDA),
+    torch.txt        torch and torchvision: versions without hashes, because one version has several builds
+    (CPU, CUDA),
                      and the machine's own configuration of pip chooses among them
     cuda.txt         what the CUDA build of torch needs besides
     faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, docs.txt    what each extra needs besides
@@ -38,20 +39,46 @@ def pins(text: str) -> Pins:
 
 def resolve(requirement: str | None, *options: str) -> Pins:
     """What a requirement needs, or pyproject.toml where there is none."""
-    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-annotate"]
-    command += ["--python-version", "3.11", "--fork-strategy", "fewest", *options, str(PROJECT) if requirement is None else "-"]
-    return pins(subprocess.run(command, input=requirement or "", check=True, text=True, stdout=subprocess.PIPE).stdout)
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--generate-hashes",
+        "--no-header",
+        "--no-annotate",
+    ]
+    command += [
+        "--python-version",
+        "3.11",
+        "--fork-strategy",
+        "fewest",
+        *options,
+        str(PROJECT) if requirement is None else "-",
+    ]
+    return pins(
+        subprocess.run(command, input=requirement or "", check=True, text=True, stdout=subprocess.PIPE).stdout
+    )
 
 
 def main(options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         everything = Path(folder) / "everything.txt"
-        everything.write_text("".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.txt"))), encoding="utf-8")
-        resolve(None, "--universal", "--all-extras", *options, "-o", str(everything))  # prefers the pins that it finds there
+        everything.write_text(
+            "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.txt"))), encoding="utf-8"
+        )
+        resolve(
+            None, "--universal", "--all-extras", *options, "-o", str(everything)
+        )  # prefers the pins that it finds there
         locked = pins(everything.read_text(encoding="utf-8"))
         pinned = ("-c", str(everything))
         runtime = resolve(None, "--universal", *pinned).keys()
-        extras = {file: resolve(None, "--universal", "--extra", extra, *pinned).keys() for extra, file in EXTRAS.items()}
+        extras = {
+            file: resolve(None, "--universal", "--extra", extra, *pinned).keys()
+            for extra, file in EXTRAS.items()
+        }
         of_torch = resolve("torch", "--universal", *pinned).keys()
         # The registry has a CPU build for Windows.
         of_torch_without_cuda = resolve("torch", "--python-platform", "windows", *pinned).keys()
@@ -67,7 +94,9 @@ def main(options: list[str]) -> None:
 
 
 def write(file: str, locked: Pins, names: Iterable[str]) -> None:
-    (HERE / f"{file}.txt").write_text(_HEADER + "".join(locked[name] for name in sorted(names)), encoding="utf-8")
+    (HERE / f"{file}.txt").write_text(
+        _HEADER + "".join(locked[name] for name in sorted(names)), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -21,8 +21,13 @@ def run() -> None:
         with (directory / "table.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows({name: "" if value is None else value for name, value in one.row.items()} for one in runs)
-        write_json(directory / "analysis.json", {"runs": [{"row": one.row, "curves": one.curves, "files": one.files} for one in runs]})
+            writer.writerows(
+                {name: "" if value is None else value for name, value in one.row.items()} for one in runs
+            )
+        write_json(
+            directory / "analysis.json",
+            {"runs": [{"row": one.row, "curves": one.curves, "files": one.files} for one in runs]},
+        )
     write_json(Path("data/metrics/analysis.json"), numbers(runs))
 
 

@@ -13,7 +13,9 @@ def run() -> None:
     """Builds data/report/index.html from all data sets, methods and seeds of the run."""
     inputs = read_inputs(ReportInputs, "report").settings
     axes, how = inputs.run, inputs.report
-    results = read_results(Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles, inputs.like)
+    results = read_results(
+        Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles, inputs.like
+    )
     page = build(results, how.title, how.queries, how.neighbours, how.thumbnail)
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page, encoding="utf-8")

@@ -1,4 +1,5 @@
-"""A search over recipe fields of one method on one data set -> all trials and the best values. Feeds no other stage."""
+"""A search over recipe fields of one method on one data set -> all trials and the best values. Feeds no other
+stage."""
 
 from pathlib import Path
 
@@ -11,13 +12,24 @@ from pipeline.studies.sweep.sweep import sweep
 
 
 def run(dataset: str, method: str) -> None:
-    """Searches the space of a sweep on a data set, judged on classes held out of training; continues where a killed sweep stopped."""
+    """Searches the space of a sweep on a data set, judged on classes held out of training; continues where a
+    killed sweep stopped."""
     params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
     machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
     cores = usable_cores()
     threads = machine.cpus_per_worker or max(1, cores // concurrent)
     with in_full(params, dataset, method):
-        sweep(params, dataset, method, inputs, concurrent, machine, Path.cwd(), threads, Path("data/sweep", dataset, method))
+        sweep(
+            params,
+            dataset,
+            method,
+            inputs,
+            concurrent,
+            machine,
+            Path.cwd(),
+            threads,
+            Path("data/sweep", dataset, method),
+        )
 
 
 if __name__ == "__main__":

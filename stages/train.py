@@ -12,7 +12,8 @@ from pipeline.training.job import check_world, job_of, say_unwatched
 
 
 def run(dataset: str, method: str, seed: int) -> None:
-    """Trains a method on a data set under a seed, on the workers of block `train`; resumes where a run of the same settings stopped."""
+    """Trains a method on a data set under a seed, on the workers of block `train`; resumes where a run of the
+    same settings stopped."""
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     cores = usable_cores()

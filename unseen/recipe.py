@@ -13,18 +13,22 @@ from pipeline.runtime.stage import ROOT
 
 
 def recipe(dataset: str, method: str) -> str:
-    """The resolved recipe as lines of field, value and origin: file and line, or `default` for a published default.
+    """The resolved recipe as lines of field, value and origin: file and line, or `default` for a published
+    default.
 
     Raises UserError as `resolve` does.
     """
     params = Params()
     lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {where}".rstrip() for name, value, where in lines)
+    return "\n".join(
+        f"{name:<{widths[0]}}  {value:<{widths[1]}}  {where}".rstrip() for name, value, where in lines
+    )
 
 
 def difference(dataset: str, method: str, revision: str) -> str:
-    """What differs between the training of `method` on `dataset` now and at a git revision: fields of the recipe, modules of the code.
+    """What differs between the training of `method` on `dataset` now and at a git revision: fields of the
+    recipe, modules of the code.
 
     Raises UserError where that revision has no resolved file of the training in DVC's cache.
     """
@@ -38,7 +42,11 @@ def difference(dataset: str, method: str, revision: str) -> str:
         if old.get(field, absent) != new.get(field, absent)
     ]
     code = Code(ROOT).closure(["stages.train", *modules_of(now)])
-    lines += [f"code: {module}" for module in sorted({*code, *before.code}) if code.get(module) != before.code.get(module)]
+    lines += [
+        f"code: {module}"
+        for module in sorted({*code, *before.code})
+        if code.get(module) != before.code.get(module)
+    ]
     return "\n".join(lines) or f"{method} on {dataset} is the same as at {revision}."
 
 
@@ -51,11 +59,14 @@ def _at_revision(dataset: str, method: str, revision: str) -> Inputs[TrainInputs
     try:
         text = DVCFileSystem(".", rev=revision).read_text(path.as_posix(), encoding="utf-8")
     except RevError as error:
-        raise UserError(f"There is no git revision {revision}.", "`git log --oneline` lists the revisions.") from error
+        raise UserError(
+            f"There is no git revision {revision}.", "`git log --oneline` lists the revisions."
+        ) from error
     except (FileNotFoundError, DvcException) as error:
         raise UserError(
             f"Revision {revision} has no {path} in DVC's cache.",
-            "It exists where `dvc repro` ran at that revision with this data set and method; `dvc fetch --all-commits` fetches it from a remote.",
+            "It exists where `dvc repro` ran at that revision with this data set and method; `dvc fetch "
+            "--all-commits` fetches it from a remote.",
         ) from error
     return parse_inputs(TrainInputs, text, f"{path} of {revision}")
 
@@ -68,7 +79,9 @@ def _fields(block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]
             yield f"{above}{key}", literal(value)
 
 
-def _lines(params: Params, dataset: str, method: str, block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str, str]]:
+def _lines(
+    params: Params, dataset: str, method: str, block: dict[str, Any], above: str = ""
+) -> Iterator[tuple[str, str, str]]:
     for key, value in block.items():
         field, indent = f"{above}{key}", "  " * above.count(".")
         if isinstance(value, dict) and value:

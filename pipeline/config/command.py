@@ -1,4 +1,5 @@
-"""Settings as arguments of `dvc exp run -S`, and errors about a recipe completed by where its fields are set."""
+"""Settings as arguments of `dvc exp run -S`, and errors about a recipe completed by where its fields are
+set."""
 
 import contextlib
 import json
@@ -32,7 +33,8 @@ def literal(value: Any) -> str:
 
 
 def origin(params: Params, dataset: str, method: str, field: str) -> str:
-    """Which layer sets a field of a recipe: `params.yaml:12, methods.ms`, `pipeline/recipes/methods/ms.yaml:4`, or `default`."""
+    """Which layer sets a field of a recipe: `params.yaml:12, methods.ms`,
+    `pipeline/recipes/methods/ms.yaml:4`, or `default`."""
     leaf = at(trace(params, dataset, method), field)
     return leaf.layer.where(field) if isinstance(leaf, Leaf) and leaf.layer else "default"
 
@@ -41,15 +43,17 @@ def origin(params: Params, dataset: str, method: str, field: str) -> str:
 def in_full(params: Params, dataset: str, method: str) -> Iterator[None]:
     """Completes a UserError about the recipe of `method` on `dataset`.
 
-    A field that its remedy names (`batch.classes`, or `batch.classes=8` with a value) is followed by the layer that sets it and the
-    argument that changes it for this data set and method alone.
+    A field that its remedy names (`batch.classes`, or `batch.classes=8` with a value) is followed by the
+    layer that sets it and the argument that changes it for this data set and method alone.
     """
     try:
         yield
     except UserError as error:
         recipe = resolve(params, dataset, method).model_dump(mode="json")
         lines = [error.remedy]
-        for field, value in dict(sorted(_FIELD.findall(error.remedy))).items():  # of two mentions, the one with a value
+        for field, value in dict(
+            sorted(_FIELD.findall(error.remedy))
+        ).items():  # of two mentions, the one with a value
             if (present := at(recipe, field)) is not ABSENT:
                 place = origin(params, dataset, method, field)
                 lines.append(
@@ -60,5 +64,6 @@ def in_full(params: Params, dataset: str, method: str) -> Iterator[None]:
 
 
 def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:
-    """The argument of `dvc exp run` that sets a field of `method` on `dataset` alone, in the layer that wins over all others."""
+    """The argument of `dvc exp run` that sets a field of `method` on `dataset` alone, in the layer that wins
+    over all others."""
     return option(params, f"datasets.{dataset}.methods.{method}.{field}", value)

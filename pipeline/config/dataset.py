@@ -21,14 +21,17 @@ class PartsSource(Strict):
 
 
 class FolderSource(Strict):
-    """Images of a user: one directory per class, or a CSV of `path,label[,split,is_query,is_gallery]`; a folder or a zip archive."""
+    """Images of a user: one directory per class, or a CSV of `path,label[,split,is_query,is_gallery]`; a
+    folder or a zip archive."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.folder"
     kind: Literal["folder"] = "folder"
     path: str  # folder or .zip, relative to the project or absolute
     labels: str | None = None  # CSV inside `path`; None: the directory that holds an image is its class
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the classes, when nothing else names a split
-    order: Literal["random", "name"] = "random"  # which classes become test: drawn by `seed`, or the last ones in name order
+    order: Literal["random", "name"] = (
+        "random"  # which classes become test: drawn by `seed`, or the last ones in name order
+    )
     seed: Annotated[int, Field(ge=0)] = 0
 
 
@@ -37,11 +40,13 @@ class CubSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.cub"
     kind: Literal["cub"] = "cub"
-    path: str = "data/raw/cub"  # folder that holds the archive or its files, or the archive; relative to the project or absolute
+    # folder that holds the archive or its files, or the archive; relative to the project or absolute
+    path: str = "data/raw/cub"
 
 
 class CarsSource(Strict):
-    """Cars-196: `car_ims.tgz` and `cars_annos.mat`; or `cars_train.tgz`, `cars_test.tgz`, `car_devkit.tgz` and `cars_test_annos_withlabels.mat`."""
+    """Cars-196: `car_ims.tgz` and `cars_annos.mat`; or `cars_train.tgz`, `cars_test.tgz`, `car_devkit.tgz`
+    and `cars_test_annos_withlabels.mat`."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.cars"
     kind: Literal["cars"] = "cars"
@@ -65,13 +70,15 @@ class InshopSource(Strict):
 
 
 class Cifar10Source(Strict):
-    """CIFAR-10: `cifar-10-binary.tar.gz`, or the folder in it. The pickles of the python version are never read."""
+    """CIFAR-10: `cifar-10-binary.tar.gz`, or the folder in it. The pickles of the python version are never
+    read."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.cifar"
     kind: Literal["cifar10"] = "cifar10"
     path: str = "data/raw/cifar10"  # folder that holds the archive or its files, or the archive
-    # classes: the first half of the classes in label order is train, the other test, the images of both official parts together.
-    # images: the official parts. Test holds unseen images of seen classes: GSP figure 5 trains on all ten.
+    # classes: the first half of the classes in label order is train, the other test, the images of both
+    # official parts together. images: the official parts. Test holds unseen images of seen classes: GSP
+    # figure 5 trains on all ten.
     split: Literal["classes", "images"] = "classes"
 
 
@@ -85,13 +92,16 @@ class Cifar100Source(Strict):
 
 
 class CollageSource(Strict):
-    """Cifar Collage (GSP section 5.1), made of CIFAR-100: one image of a class and three of shared classes, stitched 2 x 2."""
+    """Cifar Collage (GSP section 5.1), made of CIFAR-100: one image of a class and three of shared classes,
+    stitched 2 x 2."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.collage"
     kind: Literal["collage"] = "collage"
     path: str = "data/raw/cifar100"
     distilled: bool = False  # the same images alone, without the shared classes
-    train_subclasses: Literal[2, 3] = 3  # of the five of a class; 3 is the released code, 2 the text, which keeps the third for validation
+    train_subclasses: Literal[2, 3] = (
+        3  # of the five of a class; 3 is the released code, 2 the text, which keeps the third for validation
+    )
     seed: Annotated[int, Field(ge=0)] = 0
 
 
@@ -113,7 +123,9 @@ class TokensSource(Strict):
     class_tokens: Count = 4  # of each class
     shared_tokens: Count = 4  # background, of all classes
     bag: Annotated[int, Field(ge=2)] = 50  # tokens of a sample; the text, where the released code has 10
-    background: Annotated[float, Field(ge=0, le=1)] = 0.5  # mean share of background tokens; the text, where the released code has 0.7
+    background: Annotated[float, Field(ge=0, le=1)] = (
+        0.5  # mean share of background tokens; the text, where the released code has 0.7
+    )
     deviation: Annotated[float, Field(ge=0)] = 0.1  # of that share
     train_per_class: Annotated[int, Field(ge=2)] = 4096  # 512 x 8 (released code)
     validation_per_class: Annotated[int, Field(ge=2)] = 128  # as the released code
@@ -145,7 +157,8 @@ class RparisSource(Strict):
 
 
 class LandmarksSource(Strict):
-    """Particular objects (IRT section 4.2): trained on retrieval-SfM-120k, judged on revisited Oxford, revisited Paris, or both."""
+    """Particular objects (IRT section 4.2): trained on retrieval-SfM-120k, judged on revisited Oxford,
+    revisited Paris, or both."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.landmarks"
     kind: Literal["landmarks"] = "landmarks"
@@ -156,7 +169,9 @@ class LandmarksSource(Strict):
     @model_validator(mode="after")
     def _judged(self) -> "LandmarksSource":
         if self.roxford5k is None and self.rparis6k is None:
-            raise ValueError("say where roxford5k or rparis6k is: without a benchmark there is nothing to be judged on")
+            raise ValueError(
+                "say where roxford5k or rparis6k is: without a benchmark there is nothing to be judged on"
+            )
         return self
 
 
@@ -183,7 +198,9 @@ Source = Annotated[
 class IngestSettings(Strict):
     """Block `ingest`."""
 
-    resize: Count | None = None  # shorter side in pixels, once, at ingest; None keeps the bytes of JPEG files as they are
+    resize: Count | None = (
+        None  # shorter side in pixels, once, at ingest; None keeps the bytes of JPEG files as they are
+    )
     quality: Annotated[int, Field(ge=1, le=100)] = 95  # of JPEG files that ingest itself encodes
     on_error: Literal["stop", "skip"] = "stop"  # a corrupt image
     shard_mebibytes: Annotated[int, Field(ge=1, le=256)] = 256

@@ -11,7 +11,8 @@ from pipeline.runtime.errors import UserError
 
 
 class Document:
-    """The content of a YAML file. A key is dotted (`methods.gsp.dim`); a digit is a position in a list (`changes.0.for`).
+    """The content of a YAML file. A key is dotted (`methods.gsp.dim`); a digit is a position in a list
+    (`changes.0.for`).
 
     Raises UserError for a file that is missing or not YAML.
     """
@@ -32,7 +33,9 @@ class Document:
             where = f"{self.label}:{mark.line + 1}" if mark else self.label
             raise UserError(f"{where} is not valid YAML: {error.problem}.", "Correct that line.") from None
         if not isinstance(self._tree, CommentedMap):
-            raise UserError(f"{self.label} must contain `key: value` lines at its top level.", "Correct the file.")
+            raise UserError(
+                f"{self.label} must contain `key: value` lines at its top level.", "Correct the file."
+            )
 
     def read(self, key: str) -> Any:
         """The plain value at a dotted key. Raises UserError when it is missing."""
@@ -42,13 +45,17 @@ class Document:
             if not isinstance(node, dict) or part not in node:
                 known = ", ".join(map(str, node)) if isinstance(node, dict) else "nothing"
                 inside = ".".join(path) or "the top level"
-                raise UserError(f"{self.label}: {key} is missing. {inside} contains: {known}.", f"Add {key}, or correct the name.")
+                raise UserError(
+                    f"{self.label}: {key} is missing. {inside} contains: {known}.",
+                    f"Add {key}, or correct the name.",
+                )
             node = node[part]
             path.append(part)
         return plain(node)
 
     def block(self, key: str) -> dict[str, Any]:
-        """The block at a dotted key; empty where it is missing or null. Raises UserError for a value that is no block."""
+        """The block at a dotted key; empty where it is missing or null. Raises UserError for a value that is
+        no block."""
         node: Any = self._tree
         for part in key.split("."):
             node = node.get(part) if isinstance(node, dict) else None

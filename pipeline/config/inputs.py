@@ -1,12 +1,13 @@
-"""The files of data/resolved: what a stage of a run depends on besides its data. Stage `resolve` writes them, each stage reads its own.
+"""The files of data/resolved: what a stage of a run depends on besides its data. Stage `resolve` writes them,
+each stage reads its own.
 
     data/resolved/<stage>/<dataset>.json            ingest
     data/resolved/<stage>/<dataset>/<method>.json   train, export, evaluate, sweep, ensemble
     data/resolved/<stage>.json                      analyze, report
 
-A file contains the settings that can change the result of the stage, and a digest of each module that it can reach
-(pipeline/resolution/code.py). Settings of the machine (workers, threads, checkpoint interval) are not in it: stages read them
-from params.yaml.
+A file contains the settings that can change the result of the stage, and a digest of each module that it can
+reach (pipeline/resolution/code.py). Settings of the machine (workers, threads, checkpoint interval) are not
+in it: stages read them from params.yaml.
 """
 
 import hashlib
@@ -70,7 +71,8 @@ class Trial(Strict):
 
 
 class SweepInputs(Strict):
-    """A search over recipe fields. The recipes are those of the trials: the adopted values of swept fields are not among the inputs."""
+    """A search over recipe fields. The recipes are those of the trials: the adopted values of swept fields
+    are not among the inputs."""
 
     space: dict[str, Axis]
     seed: int
@@ -158,10 +160,18 @@ def parse_inputs(model: type[Settings], text: str, where: str) -> Inputs[Setting
     try:
         content = json.loads(text)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ValueError(f"schema {content.get('schema') if isinstance(content, dict) else None!r}, expected {SCHEMA}")
-        return Inputs(model.parse(content["settings"]), {str(name): str(value) for name, value in content["code"].items()})
+            raise ValueError(
+                f"schema {content.get('schema') if isinstance(content, dict) else None!r}, expected {SCHEMA}"
+            )
+        return Inputs(
+            model.parse(content["settings"]),
+            {str(name): str(value) for name, value in content["code"].items()},
+        )
     except (ValueError, KeyError, ValidationError) as error:
-        raise UserError(f"{where} is not a file that this version of stage `resolve` wrote: {error}.", "Run `dvc repro -f -s resolve`.") from None
+        raise UserError(
+            f"{where} is not a file that this version of stage `resolve` wrote: {error}.",
+            "Run `dvc repro -f -s resolve`.",
+        ) from None
 
 
 def digest(value: Any) -> str:

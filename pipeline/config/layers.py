@@ -9,9 +9,9 @@
     < params.yaml: datasets.<d>.recipe
     < params.yaml: datasets.<d>.methods.<m>
 
-A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that it is like, and in each layer of params.yaml
-its own block above that of the other. A data set of params.yaml has the published layers of the kind of its source: every
-`kind: folder` those of pipeline/recipes/datasets/folder.yaml.
+A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that it is like, and in each
+layer of params.yaml its own block above that of the other. A data set of params.yaml has the published layers
+of the kind of its source: every `kind: folder` those of pipeline/recipes/datasets/folder.yaml.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,13 +72,15 @@ def datasets_of(params: Params) -> list[str]:
 
 
 def lineage(params: Params, method: str) -> tuple[str, ...]:
-    """The methods that `method` is like, the published or first one first, and itself. Raises UserError for an unknown name or a circle."""
+    """The methods that `method` is like, the published or first one first, and itself. Raises UserError for
+    an unknown name or a circle."""
     names: list[str] = []
     while True:
         require_known(params, "methods", method, methods_of(params))
         if method in names:
             raise UserError(
-                f"{params.label}:{params.line(f'methods.{method}')}: methods.{method} is like itself: {' -> '.join([*names, method])}.",
+                f"{params.label}:{params.line(f'methods.{method}')}: methods.{method} is like itself: "
+                f"{' -> '.join([*names, method])}.",
                 "Let one of them be like a published method.",
             )
         names.append(method)
@@ -87,14 +89,16 @@ def lineage(params: Params, method: str) -> tuple[str, ...]:
             return tuple(reversed(names))
         if method in published("methods"):
             raise UserError(
-                f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published recipe and cannot be like another.",
+                f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published "
+                "recipe and cannot be like another.",
                 "Give the variant a name of its own.",
             )
         method = str(parent)
 
 
 def published_method(params: Params, method: str) -> str | None:
-    """The published method that `method` is or is like; None for one that params.yaml defines from nothing."""
+    """The published method that `method` is or is like; None for one that params.yaml defines from
+    nothing."""
     first = lineage(params, method)[0]
     return first if first in published("methods") else None
 
@@ -115,22 +119,27 @@ def class_of(params: Params, method: str) -> str:
     kind = params.block(f"methods.{first}").get("method")
     if kind is None:
         raise UserError(
-            f"{params.label}:{params.line(f'methods.{first}')}: methods.{first} has neither `like` nor `method`.",
-            f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), or `method: ` and a class of recipe.",
+            f"{params.label}:{params.line(f'methods.{first}')}: methods.{first} has neither `like` nor "
+            "`method`.",
+            f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), or "
+            "`method: ` and a class of recipe.",
         )
     return str(kind)
 
 
 def kind_of(params: Params, dataset: str) -> str:
-    """The kind of a data set's source, which names its published layers. Raises UserError for an unknown data set."""
+    """The kind of a data set's source, which names its published layers. Raises UserError for an unknown data
+    set."""
     require_known(params, "datasets", dataset, datasets_of(params))
     kind = block_of(params, dataset).source.get("kind")
     if kind is None and dataset in published("datasets"):
         return str(source_of(dataset)["kind"])
     if kind is None:
         raise UserError(
-            f"{params.label}:{params.line(f'datasets.{dataset}')}: datasets.{dataset}.source.kind is missing.",
-            f"Add `source: {{kind: folder, path: ...}}`, or another kind: {', '.join(published('datasets'))}.",
+            f"{params.label}:{params.line(f'datasets.{dataset}')}: datasets.{dataset}.source.kind is "
+            "missing.",
+            f"Add `source: {{kind: folder, path: ...}}`, or another kind: "
+            f"{', '.join(published('datasets'))}.",
         )
     return str(kind)
 
@@ -147,12 +156,14 @@ def block_of(params: Params, dataset: str) -> DatasetBlock:
         if finding["type"] == "extra_forbidden" and finding["loc"][0] == "recipes":
             raise UserError(
                 f"{where}: {key}.recipes is of an earlier version.",
-                f"Published recipes are in pipeline/recipes. Move your changes to {key}.methods and remove the rest.",
+                f"Published recipes are in pipeline/recipes. Move your changes to {key}.methods and remove "
+                "the rest.",
             ) from None
         if finding["type"] == "extra_forbidden":
             raise UserError(
                 f"{where}: {key}.{field} is not a setting.",
-                f"{suggestion(field, DatasetBlock.model_fields)}Known here: {', '.join(DatasetBlock.model_fields)}.",
+                f"{suggestion(field, DatasetBlock.model_fields)}Known here: "
+                f"{', '.join(DatasetBlock.model_fields)}.",
             ) from None
         raise UserError(
             f"{where}: {key}.{field} must be a block of settings, got {finding['input']!r}.",
@@ -161,7 +172,8 @@ def block_of(params: Params, dataset: str) -> DatasetBlock:
 
 
 def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
-    """The layers of a recipe above the published defaults, the one that wins last. Raises UserError for unknown names."""
+    """The layers of a recipe above the published defaults, the one that wins last. Raises UserError for
+    unknown names."""
     family = lineage(params, method)
     kind = kind_of(params, dataset)
     set_chain = chain("datasets", kind) if kind in published("datasets") else ()
@@ -173,7 +185,12 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
         *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
         *(Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}"))) for name in family),
         Layer(params, f"datasets.{dataset}.recipe", block_of(params, dataset).recipe),
-        *(Layer(params, f"datasets.{dataset}.methods.{name}", block_of(params, dataset).methods.get(name, {})) for name in family),
+        *(
+            Layer(
+                params, f"datasets.{dataset}.methods.{name}", block_of(params, dataset).methods.get(name, {})
+            )
+            for name in family
+        ),
     ]
     return [layer for layer in layers if layer.value]
 

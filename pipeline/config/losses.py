@@ -1,7 +1,8 @@
-"""The losses of a recipe: part `loss`, chosen by `name`, and the terms beside it. Defaults are the released constants.
+"""The losses of a recipe: part `loss`, chosen by `name`, and the terms beside it. Defaults are the released
+constants.
 
-`module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py). The first
-paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
+`module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py).
+The first paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -64,7 +65,9 @@ class ProxyNcaLoss(Strict):
     module: ClassVar[str] = "pipeline.losses.proxy_nca:ProxyNca"
     name: Literal["proxy_nca"] = "proxy_nca"
     scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
-    initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"  # of the proxies; GSP code: he_normal
+    initialization: Literal["normal_over_8", "he_normal"] = (
+        "normal_over_8"  # of the proxies; GSP code: he_normal
+    )
 
 
 class NormalizedSoftmaxLoss(Strict):
@@ -110,7 +113,9 @@ class HybridLoss(Strict):
     proxy_weight: NonNegative = 0.03  # lambda
 
 
-Loss = Annotated[AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | HybridLoss, Field(discriminator="name")]
+Loss = Annotated[
+    AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | HybridLoss, Field(discriminator="name")
+]
 
 
 class CrossBatchMemory(Strict):
@@ -121,8 +126,12 @@ class CrossBatchMemory(Strict):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the training images
     start: Annotated[int, Field(ge=0)] = 0  # iterations before the memory takes part
     weight: Positive = 1.0
-    with_batch: bool = True  # released XBM code: loss of the batch + weight * loss against the memory; false: the latter alone (IRT eq. 1)
-    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None  # of a second network that fills the memory (IRT on In-Shop: 0.999)
+    # released XBM code: loss of the batch + weight * loss against the memory; false: the latter alone (IRT
+    # eq. 1)
+    with_batch: bool = True
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = (
+        None  # of a second network that fills the memory (IRT on In-Shop: 0.999)
+    )
 
 
 class ZeroShotLoss(Strict):

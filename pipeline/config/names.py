@@ -8,11 +8,22 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_KEYWORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # YAML 1.1 reads them as other values
+_KEYWORDS = {
+    "true",
+    "false",
+    "null",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "y",
+    "n",
+}  # YAML 1.1 reads them as other values
 
 
 def checked_name(name: str) -> str:
-    """The name itself. Raises ValueError for a name that a file, a stage of DVC or YAML would not keep as it is."""
+    """The name itself. Raises ValueError for a name that a file, a stage of DVC or YAML would not keep as it
+    is."""
     if not _NAME.fullmatch(name):
         raise ValueError("a name starts with a letter and contains only letters, digits, `_` and `-`")
     if name.lower() in _KEYWORDS:

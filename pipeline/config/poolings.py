@@ -1,8 +1,9 @@
-"""The poolings of a recipe: part `pooling`, chosen by `name`. Defaults are published constants, with their source.
+"""The poolings of a recipe: part `pooling`, chosen by `name`. Defaults are published constants, with their
+source.
 
-`module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py). A pooling
-with `projects` contains the transform to the embedding. The first paragraph of a docstring is the description in
-docs/library.md. docs/extending.md adds a pooling.
+`module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py).
+A pooling with `projects` contains the transform to the embedding. The first paragraph of a docstring is the
+description in docs/library.md. docs/extending.md adds a pooling.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -63,17 +64,26 @@ class _Transport(Strict):
     prototypes: Count = 64  # M; 64 for CUB and Cars, 128 for SOP and In-Shop
     transport_ratio: Annotated[float, Field(gt=0, le=1)] = 0.3  # mu; 1 is average pooling
     epsilon: Positive = 5.0  # 5 with pair losses, 0.5 with proxy losses; larger is sharper
-    warmup: Annotated[int, Field(ge=0)] = 0  # iterations of average pooling before the memory of the initialisation starts to fill
+    warmup: Annotated[int, Field(ge=0)] = (
+        0  # iterations of average pooling before the memory of the initialisation starts to fill
+    )
     initialization_memory: Count = 1024  # pooled features that the greedy k-centre chooses prototypes from
-    solver: Literal["newton", "iteration"] = "newton"  # iteration: the paper's own, for the study of its fig. 7
+    solver: Literal["newton", "iteration"] = (
+        "newton"  # iteration: the paper's own, for the study of its fig. 7
+    )
     iterations: Count = 100  # of solver `iteration`
     gradient: Literal["closed_form", "autograd"] = "closed_form"  # of solver `iteration`
-    bound: Positive | None = None  # of every element of a prototype, put back after each step (the token study: 0.3)
+    bound: Positive | None = (
+        None  # of every element of a prototype, put back after each step (the token study: 0.3)
+    )
 
     @model_validator(mode="after")
     def _enough(self) -> "_Transport":
         if self.initialization_memory < 2 * self.prototypes:
-            raise ValueError(f"initialization_memory must hold at least twice the {self.prototypes} prototypes, got {self.initialization_memory}")
+            raise ValueError(
+                f"initialization_memory must hold at least twice the {self.prototypes} prototypes, got "
+                f"{self.initialization_memory}"
+            )
         return self
 
 
@@ -160,7 +170,9 @@ class SmoothingPooling(Strict):
 class SecondOrderPooling(Strict):
     """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020)."""
 
-    attention: ClassVar[str] = "pipeline.models.attention:SecondOrderAttention"  # poolings do not import models
+    attention: ClassVar[str] = (
+        "pipeline.models.attention:SecondOrderAttention"  # poolings do not import models
+    )
     module: ClassVar[str] = "pipeline.pooling.second_order:SecondOrder"
     name: Literal["second_order"] = "second_order"
     reduction: Count = 1
@@ -215,6 +227,8 @@ AnyMapPooling = (
     | WeldonPooling
 )
 AnyTransportPooling = GspPooling | MaxGspPooling | GemGspPooling
-AnyAttributePooling = AnyTransportPooling | AttributeAveragePooling  # those that find attributes beside the vector
+AnyAttributePooling = (
+    AnyTransportPooling | AttributeAveragePooling
+)  # those that find attributes beside the vector
 AttributePooling = Annotated[AnyAttributePooling, Field(discriminator="name")]
 Pooling = Annotated[AnyMapPooling | ClsPooling | AnyTransportPooling, Field(discriminator="name")]

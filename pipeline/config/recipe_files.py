@@ -1,8 +1,9 @@
 """The published recipes: pipeline/recipes/methods/<m>.yaml and pipeline/recipes/datasets/<d>.yaml.
 
-A file contains a recipe, changes of it for some data sets (in the file of a method) or for some methods (in the file of a
-data set), and may start from another file, its `base`. A file whose name starts with `_` is only a base. The chain of a
-file is the list of its bases and itself, the first base first; a change for a base is a change for all that start from it.
+A file contains a recipe, changes of it for some data sets (in the file of a method) or for some methods (in
+the file of a data set), and may start from another file, its `base`. A file whose name starts with `_` is
+only a base. The chain of a file is the list of its bases and itself, the first base first; a change for a
+base is a change for all that start from it.
 """
 
 from functools import cache
@@ -79,7 +80,9 @@ def method_class(name: str) -> str:
     """The class of recipe that a published method has, its own or that of its base."""
     classes = [file.method for file in map(method_file, chain("methods", name)) if file.method]
     if not classes:
-        raise UserError(f"pipeline/recipes/methods/{name}.yaml: `method` is missing.", "Add the class of recipe.")
+        raise UserError(
+            f"pipeline/recipes/methods/{name}.yaml: `method` is missing.", "Add the class of recipe."
+        )
     return classes[-1]
 
 

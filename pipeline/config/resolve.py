@@ -25,7 +25,8 @@ _OF_ONE_NETWORK = ("arguments", "checkpoint")  # of backbone: another network ha
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value of a recipe and the layer that sets it. Leaves compare by value, so `merge` treats them as plain values."""
+    """A value of a recipe and the layer that sets it. Leaves compare by value, so `merge` treats them as
+    plain values."""
 
     value: Any
     layer: Layer | None = field(compare=False)  # None: a published default
@@ -37,10 +38,17 @@ def settings(params: Params, key: str, model: type[Settings]) -> Settings:
 
 
 def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettings]:
-    """The source of a data set, and the settings of ingest. A folder set without a path is in data/raw/<dataset>."""
+    """The source of a data set, and the settings of ingest. A folder set without a path is in
+    data/raw/<dataset>."""
     kind = kind_of(params, dataset)
     own = block_of(params, dataset).source
-    known = source_of(dataset) if dataset in published("datasets") else source_of(kind) if kind in published("datasets") else {}
+    known = (
+        source_of(dataset)
+        if dataset in published("datasets")
+        else source_of(kind)
+        if kind in published("datasets")
+        else {}
+    )
     value = {**(known if known.get("kind") == kind else {}), **own}
     if kind == "folder" and value.get("path") is None:
         value["path"] = f"data/raw/{dataset}"
@@ -57,9 +65,11 @@ def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettin
 
 
 def sweep_settings(params: Params, method: str) -> SweepSettings:
-    """The search of a method: the published one under the blocks `sweep.<m>` of the methods that it is like and its own.
+    """The search of a method: the published one under the blocks `sweep.<m>` of the methods that it is like
+    and its own.
 
-    A key of a block replaces that key of the blocks below. Raises UserError where nothing defines a search space.
+    A key of a block replaces that key of the blocks below. Raises UserError where nothing defines a search
+    space.
     """
     family = lineage(params, method)
     blocks = [(params, f"sweep.{name}") for name in reversed(family) if name in params.names("sweep")]
@@ -75,10 +85,11 @@ def sweep_settings(params: Params, method: str) -> SweepSettings:
 
 
 def resolve(params: Params, dataset: str, method: str, overrides: dict[str, Any] | None = None) -> Recipe:
-    """The recipe of `method` on `dataset`; `overrides` (dotted fields, as a sweep sets them) win over every layer.
+    """The recipe of `method` on `dataset`; `overrides` (dotted fields, as a sweep sets them) win over every
+    layer.
 
-    Where a layer names another part (another loss, another pooling), the fields of the part that it replaces are dropped.
-    Raises UserError naming file and line of the offending key.
+    Where a layer names another part (another loss, another pooling), the fields of the part that it replaces
+    are dropped. Raises UserError naming file and line of the offending key.
     """
     layers = layers_of(params, dataset, method)
     merged = _published_defaults(params, method)
@@ -127,7 +138,13 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
             result[key] = value
             continue
         renamed = value.get("name", old.get("name")) != old.get("name")
-        dropped = old.keys() if renamed and key in _PARTS else _OF_ONE_NETWORK if renamed and key == "backbone" else ()
+        dropped = (
+            old.keys()
+            if renamed and key in _PARTS
+            else _OF_ONE_NETWORK
+            if renamed and key == "backbone"
+            else ()
+        )
         result[key] = merge({name: rest for name, rest in old.items() if name not in dropped}, value)
     return result
 
@@ -139,21 +156,31 @@ def _published_defaults(params: Params, method: str) -> dict[str, Any]:
 
 
 def _leaves(value: dict[str, Any], layer: Layer | None) -> dict[str, Any]:
-    return {key: _leaves(item, layer) if isinstance(item, dict) else Leaf(item, layer) for key, item in value.items()}
+    return {
+        key: _leaves(item, layer) if isinstance(item, dict) else Leaf(item, layer)
+        for key, item in value.items()
+    }
 
 
-def _validated(params: Params, places: Sequence[tuple[Document, str]], value: Any, model: type[Settings]) -> Settings:
+def _validated(
+    params: Params, places: Sequence[tuple[Document, str]], value: Any, model: type[Settings]
+) -> Settings:
     try:
         return model.parse(value)
     except ValidationError as error:
         raise _explain(error, places, dict.fromkeys(model.model_fields)) from None
 
 
-def _explain(error: ValidationError, places: Sequence[tuple[Document, str]], merged: dict[str, Any]) -> UserError:
-    """A UserError for the first finding, at the line of the uppermost of `places` (document, key of a block) that has the key."""
+def _explain(
+    error: ValidationError, places: Sequence[tuple[Document, str]], merged: dict[str, Any]
+) -> UserError:
+    """A UserError for the first finding, at the line of the uppermost of `places` (document, key of a block)
+    that has the key."""
     finding = error.errors()[0]
     path, node = [], merged
-    for index, part in enumerate(map(str, finding["loc"])):  # pydantic adds the tag of a union, which is no key of the file
+    for index, part in enumerate(
+        map(str, finding["loc"])
+    ):  # pydantic adds the tag of a union, which is no key of the file
         is_key = index + 1 == len(finding["loc"]) and finding["type"] in ("extra_forbidden", "missing")
         if isinstance(node, dict) and part not in node and not is_key:
             continue
@@ -164,7 +191,9 @@ def _explain(error: ValidationError, places: Sequence[tuple[Document, str]], mer
     for part in path[:-1]:
         holder = holder.get(part) if isinstance(holder, dict) else None
     document, block = places[-1]
-    written = path[:-1] if finding["type"] == "missing" else path  # a missing key has no line: its block has one
+    written = (
+        path[:-1] if finding["type"] == "missing" else path
+    )  # a missing key has no line: its block has one
     line = None
     for document_above, block_above in places:
         line = document_above.line(".".join([block_above, *written]))
@@ -175,13 +204,19 @@ def _explain(error: ValidationError, places: Sequence[tuple[Document, str]], mer
     where = f"{document.label}:{line}" if line else document.label
     if finding["type"] == "extra_forbidden":
         known = sorted(str(name) for name in (holder or {}) if name != path[-1])
-        listed = f"{suggestion(path[-1], known)}Known here: {', '.join(known)}." if known else "Remove it, or correct its name."
+        listed = (
+            f"{suggestion(path[-1], known)}Known here: {', '.join(known)}."
+            if known
+            else "Remove it, or correct its name."
+        )
         return UserError(f"{where}: {key} is not a setting.", listed)
     if finding["type"].startswith("union_tag"):
         context = finding["ctx"]
         name = context["discriminator"].strip("'")
         if "tag" not in context:
-            return UserError(f"{where}: {key}.{name} is missing.", f"Add `{name}: ` and one of the known names.")
+            return UserError(
+                f"{where}: {key}.{name} is missing.", f"Add `{name}: ` and one of the known names."
+            )
         known = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
         return UserError(
             f"{where}: unknown {key}.{name} {context['tag']!r}.",

@@ -16,11 +16,14 @@ class RunSettings(Strict):
     methods: tuple[Name, ...] = Field(min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
     sweeps: tuple[Name, ...] = ()  # methods to search, on the data sets that their sweep names
-    ensembles: tuple[Name, ...] = ()  # methods evaluated by the MLRC protocol too, on every data set of the run
+    ensembles: tuple[
+        Name, ...
+    ] = ()  # methods evaluated by the MLRC protocol too, on every data set of the run
 
 
 class TrainSettings(Strict):
-    """Block `train`: the machine a training takes. Nothing here changes the loss; bytes are equal for equal settings."""
+    """Block `train`: the machine a training takes. Nothing here changes the loss; bytes are equal for equal
+    settings."""
 
     workers: Count = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
@@ -30,13 +33,18 @@ class TrainSettings(Strict):
 
 
 class EnsembleSettings(Strict):
-    """Block `ensemble`: the MLRC protocol, folds x repeats trainings of a method. Members stay what they are when repeats are added."""
+    """Block `ensemble`: the MLRC protocol, folds x repeats trainings of a method. Members stay what they are
+    when repeats are added."""
 
     folds: Annotated[int, Field(ge=2)] = 4  # MLRC
     repeats: Count = 3  # GSP code: all 3^4 ensembles are averaged
     seed: Annotated[int, Field(ge=0)] = 0  # of the first member; the others count on from it
     recall_at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    concurrent: Count | None = None  # members trained side by side; None: one per GPU, or on CPUs as many as find `train.cpus_per_worker` (1) free
+    concurrent: Count | None = (
+        # members trained side by side; None: one per GPU, or on CPUs as many as find `train.cpus_per_worker`
+        # (1) free
+        None
+    )
 
 
 class ExportSettings(Strict):
@@ -44,7 +52,9 @@ class ExportSettings(Strict):
 
     workers: Count = 1
     batch_size: Count = 256
-    scales: tuple[Positive, ...] = Field(default=(1.0,), min_length=1)  # of every image, one descriptor of them all (pipeline/export/scales.py)
+    scales: tuple[Positive, ...] = Field(
+        default=(1.0,), min_length=1
+    )  # of every image, one descriptor of them all (pipeline/export/scales.py)
 
     @field_validator("scales")
     @classmethod
@@ -55,10 +65,13 @@ class ExportSettings(Strict):
 
 
 class Reduce(Strict):
-    """A linear reduction of the embeddings, learned on those of the train images by the same weights (pipeline/evaluation/reduction.py)."""
+    """A linear reduction of the embeddings, learned on those of the train images by the same weights
+    (pipeline/evaluation/reduction.py)."""
 
     dim: Count
-    whiten: Literal["none", "pca", "pairs"] = "none"  # none: PCA; pairs: supervised, by the data set's table of matching images
+    whiten: Literal["none", "pca", "pairs"] = (
+        "none"  # none: PCA; pairs: supervised, by the data set's table of matching images
+    )
 
 
 class _Cells(Strict):
@@ -79,7 +92,9 @@ class IvfPqSettings(_Cells):
 
     kind: Literal["ivf_pq"] = "ivf_pq"
     code_bytes: Count = 32  # a divisor of the dimensions
-    refine: Count | None = 100  # rows ranked anew by their full vectors, which the index then holds; None: it holds codes alone
+    refine: Count | None = (
+        100  # rows ranked anew by their full vectors, which the index then holds; None: it holds codes alone
+    )
 
 
 class HnswSettings(Strict):
@@ -115,7 +130,9 @@ class AnalyzeSettings(Strict):
 
     histogram_bins: Annotated[int, Field(ge=10)] = 100
     pairs: Count = 1_000_000  # sampled pairs of a similarity histogram; all of them where there are fewer
-    transfer_splits: Count = 1000  # of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
+    transfer_splits: Count = (
+        1000  # of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
+    )
     transfer_classes: Count = 200  # most classes of a split; larger data sets are drawn from
     transfer_ridge: Annotated[float, Field(gt=0)] = 0.05  # GSP sec. 4.4
 
@@ -132,7 +149,9 @@ class ReportSettings(Strict):
 class Axis(Strict):
     """An axis of a search space: exactly one of grid, choice, uniform and loguniform (docs/recipes.md)."""
 
-    grid: tuple[Any, ...] | None = Field(default=None, min_length=1)  # every value, combined with every other grid
+    grid: tuple[Any, ...] | None = Field(
+        default=None, min_length=1
+    )  # every value, combined with every other grid
     choice: tuple[Any, ...] | None = Field(default=None, min_length=1)  # one of the values, drawn per trial
     uniform: tuple[float, float] | None = None  # drawn between low and high
     loguniform: tuple[float, float] | None = None  # its logarithm drawn between those of low and high
@@ -140,7 +159,9 @@ class Axis(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Axis":
-        given = [kind for kind in ("grid", "choice", "uniform", "loguniform") if getattr(self, kind) is not None]
+        given = [
+            kind for kind in ("grid", "choice", "uniform", "loguniform") if getattr(self, kind) is not None
+        ]
         if len(given) != 1:
             raise ValueError(f"give exactly one of grid, choice, uniform and loguniform, got {given}")
         bounds = self.uniform or self.loguniform
@@ -152,7 +173,8 @@ class Axis(Strict):
 
 
 class SweepSettings(Strict):
-    """Block `sweep.<m>`: a search over recipe fields of method `m`, evaluated on held-out train classes only."""
+    """Block `sweep.<m>`: a search over recipe fields of method `m`, evaluated on held-out train classes
+    only."""
 
     seed: Annotated[int, Field(ge=0)] = 0
     datasets: tuple[Name, ...] | None = None  # on which the search runs; None: every data set of the run

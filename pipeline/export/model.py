@@ -4,11 +4,13 @@ test            test classes, weights chosen on validation classes: what is repo
 train           train classes, the same weights: for the analysis of the train-test gap
 test-last       test classes, weights of the last iteration
 test-untrained  test classes, the network before its first step: the floor
-test-best       test classes, the iterate that did best on them, where training.watch_test kept it: not to be quoted
+test-best       test classes, the iterate that did best on them, where training.watch_test kept it: not to be
+quoted
 
 Weights with equal bytes are embedded once, and the file is copied.
 
-Methods that pool by prototypes leave the attributes of the test images beside them, for the analysis of how they transfer.
+Methods that pool by prototypes leave the attributes of the test images beside them, for the analysis of how
+they transfer.
 """
 
 import contextlib
@@ -118,8 +120,15 @@ class EmbedHere:
 
 
 @torch.inference_mode()
-def embed_rows(method: Method, loader: EvalLoader, device: torch.device, label: str | None = None, scales: tuple[float, ...] = AS_IT_IS) -> Embedded:
-    """The loader's N rows embedded in its order, each at all `scales`: evaluation mode, float32 throughout (no autocast, no TF32).
+def embed_rows(
+    method: Method,
+    loader: EvalLoader,
+    device: torch.device,
+    label: str | None = None,
+    scales: tuple[float, ...] = AS_IT_IS,
+) -> Embedded:
+    """The loader's N rows embedded in its order, each at all `scales`: evaluation mode, float32 throughout
+    (no autocast, no TF32).
 
     `label` shows progress.
     """
@@ -128,9 +137,14 @@ def embed_rows(method: Method, loader: EvalLoader, device: torch.device, label: 
     embeddings, attributes = np.empty((len(rows), method.dim), np.float32), []
     statistics = method.statistics(loader.input)
     done = 0
-    with Progress(label, len(rows), "images") if label else contextlib.nullcontext() as progress, _full_precision():
+    with (
+        Progress(label, len(rows), "images") if label else contextlib.nullcontext() as progress,
+        _full_precision(),
+    ):
         for images, ids in loader:
-            assert np.array_equal(ids.numpy(), rows[done : done + len(ids)]), "the loader must keep the order of the rows"
+            assert np.array_equal(ids.numpy(), rows[done : done + len(ids)]), (
+                "the loader must keep the order of the rows"
+            )
             found = describe(method, normalize(images.to(device), *statistics), scales)
             embeddings[done : done + len(ids)] = found.embedding.float().cpu().numpy()
             if found.attributes is not None:
@@ -153,7 +167,8 @@ def loader_threads() -> int:
 
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
-    """Convolutions and products of float32 in float32, and the same algorithm each time: cuDNN takes TF32 and the fastest one otherwise."""
+    """Convolutions and products of float32 in float32, and the same algorithm each time: cuDNN takes TF32 and
+    the fastest one otherwise."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

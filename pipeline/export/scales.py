@@ -2,13 +2,16 @@
 
     z = v / ||v||        v_i = ( 1/S sum_s z_si^p )^(1/p)
 
-z_s is the unit descriptor of the image at scale s: what the recipe's `input` made of the picture, resized bilinearly (no antialiasing) to floor(s H)
-pixels a side. p is the exponent of a generalized mean that is the embedding as it stands; 1 where another pooling made it or a layer follows.
-Attributes are averaged. Source: released code of Radenovic et al. 2018 (cnnimageretrieval-pytorch, networks/imageretrievalnet.py, examples/test.py),
-with scales 1, 2^-1/2, 1/2. Deviations: pictures keep their shape there and are squares here; a single scale, which it passes over, is taken at its
-word; powers and means are of float64, so that no exponent underflows.
+z_s is the unit descriptor of the image at scale s: what the recipe's `input` made of the picture, resized
+bilinearly (no antialiasing) to floor(s H) pixels a side. p is the exponent of a generalized mean that is the
+embedding as it stands; 1 where another pooling made it or a layer follows. Attributes are averaged. Source:
+released code of Radenovic et al. 2018 (cnnimageretrieval-pytorch, networks/imageretrievalnet.py,
+examples/test.py), with scales 1, 2^-1/2, 1/2. Deviations: pictures keep their shape there and are squares
+here; a single scale, which it passes over, is taken at its word; powers and means are of float64, so that no
+exponent underflows.
 
-Training, validation and the members of MLRC ensembles look at one scale: they choose an iterate, and the choice is not worth the time of several.
+Training, validation and the members of MLRC ensembles look at one scale: they choose an iterate, and the
+choice is not worth the time of several.
 """
 
 import torch
@@ -29,7 +32,8 @@ AS_IT_IS = (1.0,)
 
 
 def describe(method: Method, images: Float[Tensor, "B 3 H H"], scales: tuple[float, ...]) -> Outputs:
-    """Unit vectors, and attributes where the method has them, of normalised images. (1,): exactly what the method says of them."""
+    """Unit vectors, and attributes where the method has them, of normalised images. (1,): exactly what the
+    method says of them."""
     found = [method.describe(_resized(images, side)) for side in sides(images.shape[-1], scales)]
     if len(found) == 1:
         return found[0]
@@ -61,8 +65,8 @@ def sides(size: int, scales: tuple[float, ...]) -> list[int]:
 def check_scales(loaded: LoadedModel, scales: tuple[float, ...]) -> None:
     """Raises UserError where a model cannot be shown its images at these scales, by trying one of each.
 
-    So it is where a network takes one size alone, where its pixels are no picture, where two scales make the same image, and where an image would be
-    smaller than what one position of the last map stands for.
+    So it is where a network takes one size alone, where its pixels are no picture, where two scales make the
+    same image, and where an image would be smaller than what one position of the last map stands for.
     """
     if scales == AS_IT_IS:
         return
@@ -70,29 +74,47 @@ def check_scales(loaded: LoadedModel, scales: tuple[float, ...]) -> None:
     said = f"export.scales: {name} cannot embed images of {size} x {size} at scale"
     remedy = "Leave export.scales out, or take others."
     if isinstance(method.backbone.network, TokenEmbedding):
-        raise UserError(f"{said}s {_listed(scales)}: its pixels are numbers of tokens, not a picture.", "Leave export.scales out.")
+        raise UserError(
+            f"{said}s {_listed(scales)}: its pixels are numbers of tokens, not a picture.",
+            "Leave export.scales out.",
+        )
     taken: dict[int, float] = {}
     for side, scale in zip(sides(size, scales), scales, strict=True):
         if side in taken:
-            raise UserError(f"export.scales: {taken[side]:g} and {scale:g} both make images of {side} x {side} of {size} x {size}.", remedy)
+            raise UserError(
+                f"export.scales: {taken[side]:g} and {scale:g} both make images of {side} x {side} of "
+                f"{size} x {size}.",
+                remedy,
+            )
         taken[side] = scale
     if method.backbone.input_size is not None and set(taken) != {size}:
         raise UserError(
             f"{said}s {_listed(scales)}: it takes that size alone.",
-            "Leave export.scales out. A vision transformer whose recipe has backbone.arguments: {dynamic_img_size: true} interpolates its positions.",
+            "Leave export.scales out. A vision transformer whose recipe has backbone.arguments: "
+            "{dynamic_img_size: true} interpolates its positions.",
         )
     stride = size / method.backbone(torch.zeros(1, 3, size, size)).maps[-1].shape[-1]
     for side, scale in taken.items():
         if side < stride:
-            raise UserError(f"{said} {scale:g}: they are {side} pixels wide, and a position of its last map stands for {stride:.0f}.", remedy)
+            raise UserError(
+                f"{said} {scale:g}: they are {side} pixels wide, and a position of its last map stands for "
+                f"{stride:.0f}.",
+                remedy,
+            )
         try:
             method.describe(torch.zeros(1, 3, side, side))
         except (AssertionError, RuntimeError, ValueError) as error:
-            raise UserError(f"{said} {scale:g}, {side} x {side}: {str(error).splitlines()[0]}", remedy) from error
+            raise UserError(
+                f"{said} {scale:g}, {side} x {side}: {str(error).splitlines()[0]}", remedy
+            ) from error
 
 
 def _resized(images: Float[Tensor, "B 3 H H"], side: int) -> Float[Tensor, "B 3 h h"]:
-    return images if side == images.shape[-1] else functional.interpolate(images, (side, side), mode="bilinear", align_corners=False)
+    return (
+        images
+        if side == images.shape[-1]
+        else functional.interpolate(images, (side, side), mode="bilinear", align_corners=False)
+    )
 
 
 def _listed(scales: tuple[float, ...]) -> str:

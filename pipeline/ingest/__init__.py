@@ -1,1 +1,2 @@
-"""From the files of a data set to its shards: listing, class-disjoint split, validation, optional shrinking. Knows no torch."""
+"""From the files of a data set to its shards: listing, class-disjoint split, validation, optional shrinking.
+Knows no torch."""

@@ -32,9 +32,11 @@ def census(pictures: Iterable[Picture]) -> dict[str, Count]:
     return {name: Count(images[name], len(classes[name])) for name in images}
 
 
-def require_counts(pictures: Iterable[Picture], expected: Mapping[str, Count], where: str, title: str, cause: str) -> None:
-    """Raises UserError with what was found, what `title` has, and the likely `cause`, when they differ. No image may be listed twice, no class be in
-    both splits.
+def require_counts(
+    pictures: Iterable[Picture], expected: Mapping[str, Count], where: str, title: str, cause: str
+) -> None:
+    """Raises UserError with what was found, what `title` has, and the likely `cause`, when they differ. No
+    image may be listed twice, no class be in both splits.
     """
     pictures = list(pictures)
     split_of: dict[str, str] = {}
@@ -47,10 +49,16 @@ def require_counts(pictures: Iterable[Picture], expected: Mapping[str, Count], w
             raise UserError(f"{where} is not {title}: class {picture.class_name} is in both splits.", cause)
     found = census(pictures)
     if found != dict(expected):
-        found = {name: found[name] for name in (*expected, *found) if name in found}  # in the order of what is expected
+        found = {
+            name: found[name] for name in (*expected, *found) if name in found
+        }  # in the order of what is expected
         raise UserError(f"{where} is not {title}: found {_words(found)}; it has {_words(expected)}.", cause)
 
 
 def _words(counts: Mapping[str, Count]) -> str:
     parts = (f"{count.images:,} {name} images of {count.classes:,} classes" for name, count in counts.items())
-    return f"{', '.join(parts)} ({sum(count.images for count in counts.values()):,} images)" if counts else "nothing"
+    return (
+        f"{', '.join(parts)} ({sum(count.images for count in counts.values()):,} images)"
+        if counts
+        else "nothing"
+    )

@@ -1,8 +1,9 @@
-"""Pictures with the same upright RGB pixels, whatever file holds them: a copy with other metadata counts, a second JPEG generation does not.
+"""Pictures with the same upright RGB pixels, whatever file holds them: a copy with other metadata counts, a
+second JPEG generation does not.
 
-Two steps, because most pictures are no duplicates and most of their pixels need never be made. The first rows propose: they are a function of the
-pixels alone, so equal pictures are always proposed together, whichever way their rows came about. The sha256 of all pixels decides, among the
-pictures that were proposed.
+Two steps, because most pictures are no duplicates and most of their pixels need never be made. The first rows
+propose: they are a function of the pixels alone, so equal pictures are always proposed together, whichever
+way their rows came about. The sha256 of all pixels decides, among the pictures that were proposed.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ _STEP = 5  # times as many rows are looked at where all so far are of one colour
 
 
 def fingerprint(height: int, width: int, rows: Callable[[int], UInt8[np.ndarray, "n W 3"]]) -> bytes:
-    """sha256 of the size and of the first 6 rows, or of 30, 150, ... until two of their pixels differ. `rows(n)`: the first n rows, n <= `height`."""
+    """sha256 of the size and of the first 6 rows, or of 30, 150, ... until two of their pixels differ.
+    `rows(n)`: the first n rows, n <= `height`."""
     count = min(FIRST_ROWS, height)
     found = rows(count).tobytes()
     while count < height and found == found[:3] * (len(found) // 3):
@@ -37,7 +39,8 @@ def digest_of(pixels: UInt8[np.ndarray, "H W 3"]) -> bytes:
 
 
 class Proposals:
-    """Which rows share a fingerprint with another. Rows are seen in ascending order; 32 bytes of each are kept."""
+    """Which rows share a fingerprint with another. Rows are seen in ascending order; 32 bytes of each are
+    kept."""
 
     def __init__(self) -> None:
         self._first: dict[bytes, int] = {}
@@ -54,10 +57,11 @@ class Proposals:
 
 
 def summary(pictures: Iterable[tuple[Picture, bytes]]) -> dict[str, Any]:
-    """Counts, and the first pairs, those across classes before those within one. `pictures`: in row order, each with a digest of all its pixels.
+    """Counts, and the first pairs, those across classes before those within one. `pictures`: in row order,
+    each with a digest of all its pixels.
 
-    images: beyond the first of each; across_classes: of these, how many share their pixels with another class; across_splits: with another split
-    than that of the first.
+    images: beyond the first of each; across_classes: of these, how many share their pixels with another
+    class; across_splits: with another split than that of the first.
     """
     firsts: dict[bytes, Picture] = {}
     classes: dict[bytes, set[str]] = {}
@@ -77,4 +81,9 @@ def summary(pictures: Iterable[tuple[Picture, bytes]]) -> dict[str, Any]:
         if len(pairs[across]) < LISTED_PAIRS:
             pairs[across].append([first.source, picture.source])
     listed = (pairs[True] + pairs[False])[:LISTED_PAIRS]
-    return {"images": images, "across_classes": across_classes, "across_splits": across_splits, "pairs": listed}
+    return {
+        "images": images,
+        "across_classes": across_classes,
+        "across_splits": across_splits,
+        "pairs": listed,
+    }

@@ -1,4 +1,5 @@
-"""A source becomes shards: every picture is read, proven whole, prepared, and written in an order that depends on names alone."""
+"""A source becomes shards: every picture is read, proven whole, prepared, and written in an order that
+depends on names alone."""
 
 import functools
 from collections import Counter
@@ -23,7 +24,8 @@ from pipeline.runtime.progress import track
 
 
 def gather(source: Source, scratch: Path) -> Collection:
-    """The pictures of a source, each class with its split. Raises UserError where the files are not as published.
+    """The pictures of a source, each class with its split. Raises UserError where the files are not as
+    published.
 
     scratch: a directory for what a source takes out of archives; it must stay while pictures are read.
     """
@@ -31,15 +33,19 @@ def gather(source: Source, scratch: Path) -> Collection:
     return collection
 
 
-def ingest(source: Source, settings: IngestSettings, output: Path, dataset: str, processes: int | None = None) -> dict[str, Any]:
-    """Writes the shards of `dataset` to the directory `output`, which appears whole or not at all, and returns their manifest.
+def ingest(
+    source: Source, settings: IngestSettings, output: Path, dataset: str, processes: int | None = None
+) -> dict[str, Any]:
+    """Writes the shards of `dataset` to the directory `output`, which appears whole or not at all, and
+    returns their manifest.
 
-    Same pictures, same bytes: neither the order of files on the disk nor `processes` matters. Memory holds a few dozen pictures, one
-    record batch, and 32 bytes per picture; pictures that may be duplicates are read once more. A damaged picture stops the run, or is
-    left out and listed (settings.on_error); a class that loses all its pictures is dropped and listed.
+    Same pictures, same bytes: neither the order of files on the disk nor `processes` matters. Memory holds a
+    few dozen pictures, one record batch, and 32 bytes per picture; pictures that may be duplicates are read
+    once more. A damaged picture stops the run, or is left out and listed (settings.on_error); a class that
+    loses all its pictures is dropped and listed.
 
-    Raises UserError for a damaged picture, a set that is unusable (collection.require_usable), a left-out picture that the set's ground truth
-    names, and a full disk.
+    Raises UserError for a damaged picture, a set that is unusable (collection.require_usable), a left-out
+    picture that the set's ground truth names, and a full disk.
     """
     with scratch_directory(output) as scratch:
         collection = gather(source, scratch)
@@ -50,7 +56,12 @@ def ingest(source: Source, settings: IngestSettings, output: Path, dataset: str,
 
 
 def write(
-    collection: Collection, pictures: list[Picture], settings: IngestSettings, output: Path, dataset: str, processes: int | None = None
+    collection: Collection,
+    pictures: list[Picture],
+    settings: IngestSettings,
+    output: Path,
+    dataset: str,
+    processes: int | None = None,
 ) -> dict[str, Any]:
     """The second half of `ingest`, for a collection that is already listed and in row order."""
     job = Job(collection.read, functools.partial(prepare, resize=settings.resize, quality=settings.quality))
@@ -62,9 +73,14 @@ def write(
     changed: Counter[str] = Counter()
     formats: Counter[str] = Counter()
     proposals = Proposals()
-    with atomic_directory(output) as aside, ShardWriter(aside, class_names, settings.shard_mebibytes * 2**20) as writer:
+    with (
+        atomic_directory(output) as aside,
+        ShardWriter(aside, class_names, settings.shard_mebibytes * 2**20) as writer,
+    ):
         done = outcomes([picture.source for picture in pictures], job, processes)
-        for picture, result in track(zip(pictures, done, strict=True), f"ingest {dataset}", "images", len(pictures)):
+        for picture, result in track(
+            zip(pictures, done, strict=True), f"ingest {dataset}", "images", len(pictures)
+        ):
             if isinstance(result, Damaged):
                 if settings.on_error == "stop":
                     raise UserError(
@@ -73,14 +89,17 @@ def write(
                     )
                 skipped.append({"source": picture.source, "reason": result.reason})
                 continue
-            if picture.class_name not in labels:  # rows come class by class, so labels follow the order of names
+            if (
+                picture.class_name not in labels
+            ):  # rows come class by class, so labels follow the order of names
                 labels[picture.class_name] = len(class_names)
                 class_names.append(picture.class_name)
             try:
                 box = picture.box and stored_box(picture.box, result)
             except ValueError as error:
                 raise UserError(
-                    f"{collection.where}: {picture.source}: {error}.", "The ground truth and the images are of one edition only."
+                    f"{collection.where}: {picture.source}: {error}.",
+                    "The ground truth and the images are of one edition only.",
                 ) from None
             rows[picture.source] = writer.add(
                 result.image,
@@ -101,7 +120,11 @@ def write(
             changed["resized"] += result.resized
         found: dict[str, Any] = {}
         if collection.by_class:
-            where = f"{collection.where} without its {len(skipped)} damaged images" if skipped else collection.where
+            where = (
+                f"{collection.where} without its {len(skipped)} damaged images"
+                if skipped
+                else collection.where
+            )
             found["single_image_classes"] = require_usable(stored, where)
         if collection.extras:
             found["extras"] = _write_extras(collection, rows, aside)
@@ -110,7 +133,9 @@ def write(
                 **collection.facts,
                 **found,
                 "dataset": dataset,
-                "duplicates": _duplicates([stored[row] for row in proposals.rows()], collection, dataset, processes),
+                "duplicates": _duplicates(
+                    [stored[row] for row in proposals.rows()], collection, dataset, processes
+                ),
                 "ingest": {
                     "resize": settings.resize,
                     "quality": settings.quality,
@@ -126,15 +151,20 @@ def write(
         )
 
 
-def _duplicates(alike: list[Picture], collection: Collection, dataset: str, processes: int | None) -> dict[str, Any]:
+def _duplicates(
+    alike: list[Picture], collection: Collection, dataset: str, processes: int | None
+) -> dict[str, Any]:
     """Decides among the pictures that look alike, by all their pixels."""
 
     def decided() -> Iterator[tuple[Picture, bytes]]:
         done = outcomes([picture.source for picture in alike], Job(collection.read, pixels_of), processes)
-        for picture, pixels in track(zip(alike, done, strict=True), f"compare {dataset}", "images", len(alike)):
+        for picture, pixels in track(
+            zip(alike, done, strict=True), f"compare {dataset}", "images", len(alike)
+        ):
             if isinstance(pixels, Damaged):
                 raise UserError(
-                    f"{collection.where}: {picture.source} was read before, and now cannot be: {pixels.reason}.",
+                    f"{collection.where}: {picture.source} was read before, and now cannot be: "
+                    f"{pixels.reason}.",
                     "Ingest again while nothing writes there.",
                 )
             yield picture, pixels
@@ -148,7 +178,8 @@ def _write_extras(collection: Collection, rows: dict[str, int], directory: Path)
     def row_of(source: str) -> int:
         if source not in rows:
             raise UserError(
-                f"{collection.where}: its ground truth names {source}, which was left out.", "Replace that image, or fetch the set again."
+                f"{collection.where}: its ground truth names {source}, which was left out.",
+                "Replace that image, or fetch the set again.",
             )
         return rows[source]
 

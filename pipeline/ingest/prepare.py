@@ -1,4 +1,5 @@
-"""One picture on its way into a shard: read to its end to prove that it is whole, set upright, shrunk where the settings say so."""
+"""One picture on its way into a shard: read to its end to prove that it is whole, set upright, shrunk where
+the settings say so."""
 
 import io
 import math
@@ -22,7 +23,8 @@ class Prepared(NamedTuple):
     image: bytes
     width: int  # of the upright picture
     height: int
-    fingerprint: bytes  # of the upright RGB pixels as they came: equal for a picture saved again without loss, and for few others
+    # of the upright RGB pixels as they came: equal for a picture saved again without loss, and for few others
+    fingerprint: bytes
     format: str  # of the source, with its mode: "JPEG L"; "pixels" where the source has no files
     orientation: int  # EXIF 1..8; what is stored is upright, without the tag
     scale: float  # of the stored picture against the upright one; 1.0 where it was not shrunk
@@ -41,10 +43,12 @@ def prepare(picture: Content, resize: int | None, quality: int) -> Prepared:
     """Raises ValueError with the reason when the bytes are not one whole image.
 
     A JPEG (and any other format that `decode` reads) keeps its bytes, unless
-      - it carries an orientation: stored upright, as JPEG at `quality`, or as PNG when it came in another format;
-      - its shorter side is above `resize`: shrunk to it by area averaging, never enlarged, as JPEG at `quality`.
-    JPEG files written here keep the colour at full resolution (4:4:4): the picture was subsampled once already.
-    Pixels without a file become a PNG, of their own number of channels, and are shrunk like a file.
+      - it carries an orientation: stored upright, as JPEG at `quality`, or as PNG when it came in another
+        format;
+      - its shorter side is above `resize`: shrunk to it by area averaging, never enlarged, as JPEG at
+        `quality`.
+    JPEG files written here keep the colour at full resolution (4:4:4): the picture was subsampled once
+    already. Pixels without a file become a PNG, of their own number of channels, and are shrunk like a file.
     """
     if isinstance(picture, bytes) and (kept := _kept(picture, resize)):
         return kept
@@ -60,15 +64,22 @@ def prepare(picture: Content, resize: int | None, quality: int) -> Prepared:
     elif turned:
         encoded = png(shrunk)
     height, width = shrunk.shape[:2]
-    scale = width / rgb.shape[1] if width >= height else height / rgb.shape[0]  # of the longer side, the one that is rounded less
+    scale = (
+        width / rgb.shape[1] if width >= height else height / rgb.shape[0]
+    )  # of the longer side, the one that is rounded less
     return Prepared(encoded, width, height, mark, kind, orientation, scale if resized else 1.0)
 
 
 def _kept(encoded: bytes, resize: int | None) -> Prepared | None:
-    """A JPEG that is stored as it is, and need not be decoded in full to prove it whole; None for every other picture."""
+    """A JPEG that is stored as it is, and need not be decoded in full to prove it whole; None for every other
+    picture."""
     octets = np.frombuffer(encoded, np.uint8)
     header = jpeg_header(octets)
-    if header is None or header.orientation != 1 or (resize is not None and min(header.width, header.height) > resize):
+    if (
+        header is None
+        or header.orientation != 1
+        or (resize is not None and min(header.width, header.height) > resize)
+    ):
         return None
     rows = skim(octets, header)
     if rows is None:
@@ -90,8 +101,11 @@ def _decoded(picture: Content) -> Decoded:
 
 
 def pixels_of(picture: Content) -> bytes:
-    """sha256 of the upright RGB pixels: equal for a picture saved again without loss, and for no other. Raises ValueError as `prepare` does."""
-    return digest_of(decode(np.frombuffer(picture, np.uint8)) if isinstance(picture, bytes) else _rgb(picture))
+    """sha256 of the upright RGB pixels: equal for a picture saved again without loss, and for no other.
+    Raises ValueError as `prepare` does."""
+    return digest_of(
+        decode(np.frombuffer(picture, np.uint8)) if isinstance(picture, bytes) else _rgb(picture)
+    )
 
 
 def _rgb(pixels: UInt8[np.ndarray, "H W 3"] | UInt8[np.ndarray, "H W"]) -> UInt8[np.ndarray, "H W 3"]:
@@ -99,9 +113,11 @@ def _rgb(pixels: UInt8[np.ndarray, "H W 3"] | UInt8[np.ndarray, "H W"]) -> UInt8
 
 
 def stored_box(box: Box, picture: Prepared) -> Box:
-    """A box of the file in pixels of what is stored: turned with the picture, shrunk with it, otherwise as published.
+    """A box of the file in pixels of what is stored: turned with the picture, shrunk with it, otherwise as
+    published.
 
-    Boxes may reach over the edge, as some published ones do. Raises ValueError when a box is empty, not finite, or beside the picture.
+    Boxes may reach over the edge, as some published ones do. Raises ValueError when a box is empty, not
+    finite, or beside the picture.
     """
     width, height = picture.width / picture.scale, picture.height / picture.scale  # upright
     x0, y0, x1, y1 = box
@@ -111,7 +127,15 @@ def stored_box(box: Box, picture: Prepared) -> Box:
         x0, x1 = width - x1, width - x0
     if picture.orientation in (3, 4, 7, 8):
         y0, y1 = height - y1, height - y0
-    if not (all(map(math.isfinite, box)) and x0 < x1 and y0 < y1 and x1 > 0 and y1 > 0 and x0 < width and y0 < height):
+    if not (
+        all(map(math.isfinite, box))
+        and x0 < x1
+        and y0 < y1
+        and x1 > 0
+        and y1 > 0
+        and x0 < width
+        and y0 < height
+    ):
         raise ValueError(f"the box {box} is not within the {width:.0f} x {height:.0f} picture")
     return x0 * picture.scale, y0 * picture.scale, x1 * picture.scale, y1 * picture.scale
 
@@ -121,7 +145,11 @@ def shrink(rgb: UInt8[np.ndarray, "H W 3"], shorter: int) -> UInt8[np.ndarray, "
     height, width = rgb.shape[:2]
     if min(height, width) <= shorter:
         return rgb
-    size = (shorter, round(height * shorter / width)) if width <= height else (round(width * shorter / height), shorter)
+    size = (
+        (shorter, round(height * shorter / width))
+        if width <= height
+        else (round(width * shorter / height), shorter)
+    )
     return cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
 
 

@@ -1,9 +1,12 @@
-"""The files in which data sets are published: names, sizes, hashes, where they are to be had. Numbers that no public source confirms are left out.
+"""The files in which data sets are published: names, sizes, hashes, where they are to be had. Numbers that no
+public source confirms are left out.
 
-Sources: CUB: data.caltech.edu record 65de6-vp158 (md5), TensorFlow Datasets checksums (bytes, sha256). Cars: pytorch-metric-learning's
-powerful-benchmarker (md5 of car_ims.tgz, cars_annos.mat), torchvision (md5 of the others), TensorFlow Datasets (bytes, sha256 of the others).
-SOP: powerful-benchmarker (md5), TensorFlow Datasets (bytes, sha256). CIFAR: its page (md5), TensorFlow Datasets (bytes, sha256). Omniglot:
-torchvision (md5). SfM-120k and the revisited sets: links of cnnimageretrieval-pytorch and revisitop; no public source has their hashes.
+Sources: CUB: data.caltech.edu record 65de6-vp158 (md5), TensorFlow Datasets checksums (bytes, sha256). Cars:
+pytorch-metric-learning's powerful-benchmarker (md5 of car_ims.tgz, cars_annos.mat), torchvision (md5 of the
+others), TensorFlow Datasets (bytes, sha256 of the others). SOP: powerful-benchmarker (md5), TensorFlow
+Datasets (bytes, sha256). CIFAR: its page (md5), TensorFlow Datasets (bytes, sha256). Omniglot: torchvision
+(md5). SfM-120k and the revisited sets: links of cnnimageretrieval-pytorch and revisitop; no public source has
+their hashes.
 """
 
 from collections.abc import Iterable
@@ -15,7 +18,8 @@ from pipeline.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One file as its authors publish it. `url`: a direct link that they give; `unpacked`: what lies beside the file once it is unpacked there."""
+    """One file as its authors publish it. `url`: a direct link that they give; `unpacked`: what lies beside
+    the file once it is unpacked there."""
 
     name: str
     size: int | None = None  # bytes
@@ -27,7 +31,8 @@ class PublishedFile:
 
     @property
     def stem(self) -> str:
-        """The name without the suffix of an archive: an archive packed anew in another format still is the same archive."""
+        """The name without the suffix of an archive: an archive packed anew in another format still is the
+        same archive."""
         name = self.name
         for suffix in (".tar.gz", ".tgz", ".tar", ".zip"):
             name = name.removesuffix(suffix)
@@ -43,7 +48,8 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Published:
-    """A data set as published: its layouts (any one of them is the whole set), its page, and what to know when no direct link works."""
+    """A data set as published: its layouts (any one of them is the whole set), its page, and what to know
+    when no direct link works."""
 
     title: str
     page: str
@@ -64,7 +70,10 @@ class Published:
         return "; or ".join(" and ".join(file.described() for file in layout) for layout in self.layouts)
 
 
-_BLURRED = "Faces are blurred in the images published since June 2022 (`-v1`); the older archives are read too, and numbers differ a little."
+_BLURRED = (
+    "Faces are blurred in the images published since June 2022 (`-v1`); the older archives are read too, "
+    "and numbers differ a little."
+)
 
 PUBLISHED: dict[str, Published] = {
     "cub": Published(
@@ -121,8 +130,10 @@ PUBLISHED: dict[str, Published] = {
                 ),
             ),
         ),
-        "The page and the files have been gone since 2023 (HTTP 404) and there is no other official place. Ask a colleague who has them, or the "
-        "authors of the set; https://github.com/pytorch/vision/issues/7545 lists copies. The md5 tells whether a copy is the original.",
+        "The page and the files have been gone since 2023 (HTTP 404) and there is no other official place. "
+        "Ask a colleague who has them, or the "
+        "authors of the set; https://github.com/pytorch/vision/issues/7545 lists copies. The md5 tells "
+        "whether a copy is the original.",
     ),
     "sop": Published(
         "Stanford Online Products",
@@ -134,7 +145,8 @@ PUBLISHED: dict[str, Published] = {
                     3_083_860_082,
                     "7f73d41a2f44250d4779881525aea32e",
                     "b04fa78210e69fab050ce73939550e1cd0f96890bdd98ec9fee732c3b756ef48",
-                    "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",  # by http what the page links as ftp
+                    # by http what the page links as ftp
+                    "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
                     "Stanford_Online_Products/Ebay_train.txt",
                 ),
             ),
@@ -150,7 +162,8 @@ PUBLISHED: dict[str, Published] = {
                 PublishedFile("list_eval_partition.txt", folder="Eval/"),
             ),
         ),
-        "It is given for research after an agreement with the authors: follow the page to its drive, folder `In-shop Clothes Retrieval Benchmark`. "
+        "It is given for research after an agreement with the authors: follow the page to its drive, folder "
+        "`In-shop Clothes Retrieval Benchmark`. "
         "`Img/img.zip` is the file of the benchmark; `img_highres.zip` is not.",
     ),
     "cifar10": Published(
@@ -214,8 +227,15 @@ PUBLISHED: dict[str, Published] = {
         "http://cmp.felk.cvut.cz/cnnimageretrieval/",
         (
             (
-                PublishedFile("retrieval-SfM-120k.pkl", url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/train/dbs/retrieval-SfM-120k.pkl"),
-                PublishedFile("ims.tar.gz", url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/train/ims/ims.tar.gz", unpacked="ims/"),
+                PublishedFile(
+                    "retrieval-SfM-120k.pkl",
+                    url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/train/dbs/retrieval-SfM-120k.pkl",
+                ),
+                PublishedFile(
+                    "ims.tar.gz",
+                    url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/train/ims/ims.tar.gz",
+                    unpacked="ims/",
+                ),
             ),
         ),
     ),
@@ -224,9 +244,14 @@ PUBLISHED: dict[str, Published] = {
         "http://cmp.felk.cvut.cz/revisitop/",
         (
             (
-                PublishedFile("gnd_roxford5k.pkl", url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/test/roxford5k/gnd_roxford5k.pkl"),
                 PublishedFile(
-                    "oxbuild_images-v1.tgz", url="https://www.robots.ox.ac.uk/~vgg/data/oxbuildings/oxbuild_images-v1.tgz", unpacked="jpg/"
+                    "gnd_roxford5k.pkl",
+                    url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/test/roxford5k/gnd_roxford5k.pkl",
+                ),
+                PublishedFile(
+                    "oxbuild_images-v1.tgz",
+                    url="https://www.robots.ox.ac.uk/~vgg/data/oxbuildings/oxbuild_images-v1.tgz",
+                    unpacked="jpg/",
                 ),
             ),
             (
@@ -241,9 +266,20 @@ PUBLISHED: dict[str, Published] = {
         "http://cmp.felk.cvut.cz/revisitop/",
         (
             (
-                PublishedFile("gnd_rparis6k.pkl", url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/test/rparis6k/gnd_rparis6k.pkl"),
-                PublishedFile("paris_1-v1.tgz", url="https://www.robots.ox.ac.uk/~vgg/data/parisbuildings/paris_1-v1.tgz", unpacked="jpg/"),
-                PublishedFile("paris_2-v1.tgz", url="https://www.robots.ox.ac.uk/~vgg/data/parisbuildings/paris_2-v1.tgz", unpacked="jpg/"),
+                PublishedFile(
+                    "gnd_rparis6k.pkl",
+                    url="http://cmp.felk.cvut.cz/cnnimageretrieval/data/test/rparis6k/gnd_rparis6k.pkl",
+                ),
+                PublishedFile(
+                    "paris_1-v1.tgz",
+                    url="https://www.robots.ox.ac.uk/~vgg/data/parisbuildings/paris_1-v1.tgz",
+                    unpacked="jpg/",
+                ),
+                PublishedFile(
+                    "paris_2-v1.tgz",
+                    url="https://www.robots.ox.ac.uk/~vgg/data/parisbuildings/paris_2-v1.tgz",
+                    unpacked="jpg/",
+                ),
             ),
             (
                 PublishedFile("gnd_rparis6k.pkl"),
@@ -257,12 +293,14 @@ PUBLISHED: dict[str, Published] = {
 
 
 def not_there(dataset: str, path: Path, found: str) -> UserError:
-    """What to put where, when `path` does not hold the set. `found` ends a sentence that begins with the path: "holds no images.txt"."""
+    """What to put where, when `path` does not hold the set. `found` ends a sentence that begins with the
+    path: "holds no images.txt"."""
     published = PUBLISHED[dataset]
     fetch = f"`unseen data {dataset}` downloads it into data/raw/{dataset}. " if published.linked else ""
     return UserError(
         f"{path} {found}.",
-        f"{published.title} is published as {published.wanted()}. {fetch}Its page is {published.page}. {published.advice}".rstrip(),
+        f"{published.title} is published as {published.wanted()}. {fetch}"
+        f"Its page is {published.page}. {published.advice}".rstrip(),
     )
 
 
@@ -272,6 +310,7 @@ def key_of(published: Published) -> str:
 
 
 def expectation(files: Iterable[PublishedFile], name: str) -> str:
-    """What is known about the file of this name, as a sentence to end a message with; empty when nothing is."""
+    """What is known about the file of this name, as a sentence to end a message with; empty when nothing
+    is."""
     known = [file for file in files if file.name == name and (file.size is not None or file.md5)]
     return f" The published file is {known[0].described()}." if known else ""

@@ -9,8 +9,9 @@ from typing import Literal
 def held_out(classes: Iterable[str], share: float, order: Literal["random", "name"], seed: int) -> set[str]:
     """The test classes: round(share * C) of them, halves up.
 
-    order "name": the last ones in name order. order "random": those with the smallest sha256 of seed and name, so that the choice depends on no
-    generator's version, and a class that joins or leaves moves at most one other.
+    order "name": the last ones in name order. order "random": those with the smallest sha256 of seed and
+    name, so that the choice depends on no generator's version, and a class that joins or leaves moves at most
+    one other.
     """
     names = sorted(set(classes))
     count = math.floor(share * len(names) + 0.5)

@@ -1,4 +1,5 @@
-"""Pictures read and worked on by a pool of processes; what came of them is handed back in order, with a bounded look-ahead."""
+"""Pictures read and worked on by a pool of processes; what came of them is handed back in order, with a
+bounded look-ahead."""
 
 import os
 import signal
@@ -33,7 +34,8 @@ class Damaged(NamedTuple):
 
 @dataclass(frozen=True)
 class Job(Generic[Result]):
-    """What a process needs to know once; both functions are sent to it. A ValueError or OSError of either makes a picture a damaged one."""
+    """What a process needs to know once; both functions are sent to it. A ValueError or OSError of either
+    makes a picture a damaged one."""
 
     read: Callable[[str], Content]
     work: Callable[[Content], Result]
@@ -42,8 +44,11 @@ class Job(Generic[Result]):
 _job: Job[Any] | None = None
 
 
-def outcomes(sources: list[str], job: Job[Result], processes: int | None = None) -> Generator[Result | Damaged, None, None]:
-    """One result per source, in the order of `sources`. `processes`: None takes the cores this process may use, 1 works without a pool."""
+def outcomes(
+    sources: list[str], job: Job[Result], processes: int | None = None
+) -> Generator[Result | Damaged, None, None]:
+    """One result per source, in the order of `sources`. `processes`: None takes the cores this process may
+    use, 1 works without a pool."""
     if processes is None:
         processes = usable_cores() if len(sources) > FEW else 1
     if processes == 1:
@@ -51,16 +56,23 @@ def outcomes(sources: list[str], job: Job[Result], processes: int | None = None)
             yield _one(job, source)
         return
     chunks = (sources[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start, initargs=(job, os.getpid()))
+    pool = ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn"), initializer=_start, initargs=(job, os.getpid())
+    )
     try:
-        waiting: deque[Future[list[Result | Damaged]]] = deque(pool.submit(_many, chunk) for chunk in islice(chunks, AHEAD * processes))
+        waiting: deque[Future[list[Result | Damaged]]] = deque(
+            pool.submit(_many, chunk) for chunk in islice(chunks, AHEAD * processes)
+        )
         while waiting:
             done = waiting.popleft().result()
             for chunk in islice(chunks, 1):
                 waiting.append(pool.submit(_many, chunk))
             yield from done
     except BrokenProcessPool:
-        raise UserError("A process that reads images was ended from outside.", "Most often memory ran out: run again with more of it free.") from None
+        raise UserError(
+            "A process that reads images was ended from outside.",
+            "Most often memory ran out: run again with more of it free.",
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -69,7 +81,9 @@ def _start(job: Job[Any], parent: int) -> None:
     global _job
     _job = job
     die_with_parent(parent)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception, as a stage raises there, would be taken for the failure of one chunk
+    signal.signal(
+        signal.SIGTERM, signal.SIG_DFL
+    )  # an exception, as a stage raises there, would be taken for the failure of one chunk
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends the pool
     cv2.setNumThreads(1)
 

@@ -94,7 +94,9 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
         raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
-    expected, shapes = ({name: value.shape for name, value in each.items()} for each in (lasting_state(method), state))
+    expected, shapes = (
+        {name: value.shape for name, value in each.items()} for each in (lasting_state(method), state)
+    )
     wrong = sorted(name for name in expected.keys() | shapes.keys() if expected.get(name) != shapes.get(name))
     if wrong:
         difference = f"{len(wrong)} tensors differ, first {wrong[0]}"
@@ -115,7 +117,9 @@ def weights_digest(directory: Path, weights: Weights) -> str:
 
 def lasting_state(method: Method) -> dict[str, Tensor]:
     """The state of a method without the memories of its loss, on which no embedding depends."""
-    memories = tuple(f"{name}." for name, module in method.named_modules() if getattr(module, "of_training", False))
+    memories = tuple(
+        f"{name}." for name, module in method.named_modules() if getattr(module, "of_training", False)
+    )
     return {name: value for name, value in method.state_dict().items() if not name.startswith(memories)}
 
 

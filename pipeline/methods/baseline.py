@@ -11,12 +11,14 @@ from pipeline.methods.method import Outputs
 class Baseline(EmbeddingMethod):
     """z = v / ||v||,  v = W pool(features) + b.     loss = L(z), any loss, with a memory behind a pair loss
 
-    Every baseline of the papers is this with another pooling and loss: MS, contrastive, triplet, XBM, ProxyNCA++, Proxy-Anchor, normalised
-    softmax, SNCA.
+    Every baseline of the papers is this with another pooling and loss: MS, contrastive, triplet, XBM,
+    ProxyNCA++, Proxy-Anchor, normalised softmax, SNCA.
     """
 
     def __init__(self, recipe: BaselineRecipe, classes: int, samples: int) -> None:
         super().__init__(recipe, classes, samples)
 
-    def objective(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+    def objective(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, ""]]:
         return self.metric_terms(outputs, labels, samples)

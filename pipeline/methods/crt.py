@@ -22,16 +22,20 @@ class CrtOutputs(Outputs):
 
 
 class Crt(Method):
-    """Two coded residual transforms of one feature map, with different prototypes and dimensions; each gives f / ||f||.
+    """Two coded residual transforms of one feature map, with different prototypes and dimensions; each gives
+    f / ||f||.
 
-    loss = sum over both branches b of [ L_DIV(prototypes of b) + lambda_b L_MS(f_b) ] + lambda_2 L_CON(f_1, f_2)      sec. 3.2-3.4
+    loss = sum over both branches b of [ L_DIV(prototypes of b) + lambda_b L_MS(f_b) ] + lambda_2 L_CON(f_1,
+    f_2)      sec. 3.2-3.4
 
-    The test embedding is that of branch `embedding`; branch `auxiliary` runs in training mode only. The two share the backbone and, unless the recipe
-    says so, nothing else: the text says both "K_1 = 49, K_2 = 64" and "weights shared", and heads of different K cannot share theirs. Branches that
-    share have the same prototypes and first layers and a last layer each; one L_DIV then counts the prototypes once.
+    The test embedding is that of branch `embedding`; branch `auxiliary` runs in training mode only. The two
+    share the backbone and, unless the recipe says so, nothing else: the text says both "K_1 = 49, K_2 = 64"
+    and "weights shared", and heads of different K cannot share theirs. Branches that share have the same
+    prototypes and first layers and a last layer each; one L_DIV then counts the prototypes once.
 
-    Features enter as the backbone gives them: layer-normalised by the paper's MiT and by vision transformers, otherwise not. A layer norm in
-    front of the heads brought no gain where it was tried, on a small residual network trained from scratch; training was stable either way.
+    Features enter as the backbone gives them: layer-normalised by the paper's MiT and by vision transformers,
+    otherwise not. A layer norm in front of the heads brought no gain where it was tried, on a small residual
+    network trained from scratch; training was stable either way.
     """
 
     def __init__(self, recipe: CrtRecipe, classes: int, samples: int) -> None:
@@ -61,20 +65,28 @@ class Crt(Method):
         embedding, *auxiliary = self.branches(features, None if self.training else 1)
         return CrtOutputs(unit(embedding), unit(auxiliary[0]) if auxiliary else None)
 
-    def objective(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+    def objective(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, ""]]:
         assert isinstance(outputs, CrtOutputs)
         if outputs.auxiliary is None:
-            raise ValueError("the loss of CRT compares its two branches, and the second one runs in training mode only")
+            raise ValueError(
+                "the loss of CRT compares its two branches, and the second one runs in training mode only"
+            )
         recipe = self.recipe
         first, second = recipe.embedding.loss_weight, recipe.auxiliary.loss_weight
         terms = {
             recipe.loss.name: first * self.loss(outputs.embedding, labels),
             f"{recipe.loss.name}_auxiliary": second * self.loss(outputs.auxiliary, labels),
-            "consistency": recipe.consistency_weight * similarity_consistency(outputs.embedding, outputs.auxiliary),
+            "consistency": recipe.consistency_weight
+            * similarity_consistency(outputs.embedding, outputs.auxiliary),
         }
         prototypes = self.branches.prototypes[:1] if recipe.branches == "shared" else self.branches.prototypes
         if prototypes:
-            terms["diversity"] = recipe.diversity_weight * torch.stack([prototype_diversity(each) for each in prototypes]).sum()
+            terms["diversity"] = (
+                recipe.diversity_weight
+                * torch.stack([prototype_diversity(each) for each in prototypes]).sum()
+            )
         return terms
 
 

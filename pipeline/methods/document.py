@@ -1,7 +1,7 @@
 """Writes docs/library.md from the code: `python -m pipeline.methods.document > docs/library.md`.
 
-Every published recipe, loss, pooling and own network has a row. Its text is the first paragraph of a docstring, or
-the first sentence of a recipe file.
+Every published recipe, loss, pooling and own network has a row. Its text is the first paragraph of a
+docstring, or the first sentence of a recipe file.
 """
 
 import inspect
@@ -67,7 +67,7 @@ Every network of [timm](https://huggingface.co/docs/timm) that has feature maps 
 | `pretrained` | the published weights of the network, which the libraries download; `false`: random weights |
 | `stages` | the feature maps that the method reads, the coarsest last |
 | `arguments` | passed to the constructor: with `img_size: 384` a transformer interpolates its positions |
-| `batch_norm` | `frozen`: running statistics; `fixed`: also fixed scale and shift; `batch`: statistics of the batch |
+| `batch_norm` | `frozen`: running statistics; `fixed`: also scale and shift; `batch`: batch statistics |
 """
 
 

@@ -1,4 +1,5 @@
-"""What baseline, GSP and IRT have in common: a backbone, a pooling head, one metric loss; with a momentum encoder where the memory asks for one."""
+"""What baseline, GSP and IRT have in common: a backbone, a pooling head, one metric loss; with a momentum
+encoder where the memory asks for one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from pipeline.methods.momentum import MomentumEncoder
 
 @dataclass(frozen=True)
 class EmbeddingOutputs(Outputs):
-    average: Float[Tensor, "B L"] | None  # average-pooled features that prototypes are chosen from; training mode only
+    average: (
+        Float[Tensor, "B L"] | None
+    )  # average-pooled features that prototypes are chosen from; training mode only
     key: Float[Tensor, "B D"] | None  # embedding by the momentum encoder; training mode only
 
 
@@ -36,9 +39,13 @@ class EmbeddingMethod(Method):
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> EmbeddingOutputs:
         pooled = self.head(self.backbone(images))
         key = self.momentum(images) if self.momentum is not None and self.training else None
-        return EmbeddingOutputs(unit(pooled.vector), pooled.average if self.training else None, key, attributes=pooled.attributes)
+        return EmbeddingOutputs(
+            unit(pooled.vector), pooled.average if self.training else None, key, attributes=pooled.attributes
+        )
 
-    def metric_terms(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+    def metric_terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, ""]]:
         """The terms of the metric loss; in training mode the pooling sees the batch as well."""
         assert isinstance(outputs, EmbeddingOutputs)
         terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples, outputs.key)

@@ -10,12 +10,14 @@ from pipeline.methods.method import Outputs
 
 
 class Gsp(EmbeddingMethod):
-    """A 1 x 1 projection without bias, the features that transport chooses summed, z = pooled / ||pooled|| (sec. 4.1).
+    """A 1 x 1 projection without bias, the features that transport chooses summed, z = pooled / ||pooled||
+    (sec. 4.1).
 
     loss = (1 - w) L_DML(z) + w L_ZS(attributes)      eq. 4.4 and sec. 4.2
 
-    Costs, prototypes and pooling all live in the projected space, as in the released code. Any loss is L_DML: the paper's are C2, MS, triplet,
-    XBM, ProxyNCA++ and Proxy-Anchor. Until the prototypes have been chosen, pooling is the average.
+    Costs, prototypes and pooling all live in the projected space, as in the released code. Any loss is L_DML:
+    the paper's are C2, MS, triplet, XBM, ProxyNCA++ and Proxy-Anchor. Until the prototypes have been chosen,
+    pooling is the average.
     """
 
     def __init__(self, recipe: GspRecipe, classes: int, samples: int) -> None:
@@ -24,9 +26,13 @@ class Gsp(EmbeddingMethod):
         self.zero_shot_weight = zero_shot.weight if zero_shot is not None else 0.0
         self.zero_shot: ZeroShot | None = None
         if zero_shot is not None:
-            self.zero_shot = ZeroShot(classes, recipe.pooling.prototypes, zero_shot.ridge, zero_shot.scale, zero_shot.dim)
+            self.zero_shot = ZeroShot(
+                classes, recipe.pooling.prototypes, zero_shot.ridge, zero_shot.scale, zero_shot.dim
+            )
 
-    def objective(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+    def objective(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, ""]]:
         share = 1 - self.zero_shot_weight
         terms = {name: share * term for name, term in self.metric_terms(outputs, labels, samples).items()}
         if self.zero_shot is not None:

@@ -1,4 +1,5 @@
-"""From a backbone's features to the vector of an image: any pooling with any backbone, and a linear layer behind it where the recipe has one."""
+"""From a backbone's features to the vector of an image: any pooling with any backbone, and a linear layer
+behind it where the recipe has one."""
 
 from typing import Any, NamedTuple
 
@@ -22,11 +23,19 @@ class Pooled(NamedTuple):
 class PoolingHead(nn.Module):
     """The last feature map pooled, or the class token taken, then projected.
 
-    `dim` None leaves the projection out. A pooling whose definition contains the transform to D (GSP and its kin, NetVLAD, ...) takes the place of
-    the projection. Raises ValueError for the class token of a network that has none, and for such a pooling, `gsp` apart, without `dim`.
+    `dim` None leaves the projection out. A pooling whose definition contains the transform to D (GSP and its
+    kin, NetVLAD, ...) takes the place of the projection. Raises ValueError for the class token of a network
+    that has none, and for such a pooling, `gsp` apart, without `dim`.
     """
 
-    def __init__(self, settings: Pooling | AttributePooling, source: Backbone, dim: int | None, projection: Projection, size: int) -> None:
+    def __init__(
+        self,
+        settings: Pooling | AttributePooling,
+        source: Backbone,
+        dim: int | None,
+        projection: Projection,
+        size: int,
+    ) -> None:
         """size: side of the input image, which one pooling (GSoP) is built for."""
         super().__init__()
         channels, projects = source.channels[-1], False
@@ -34,7 +43,10 @@ class PoolingHead(nn.Module):
         self.with_attributes = isinstance(settings, AnyAttributePooling)
         if isinstance(settings, ClsPooling):
             if source.cls_channels is None:
-                raise ValueError("pooling `cls` takes the class token, and this network has none: choose a vision transformer or another pooling.")
+                raise ValueError(
+                    "pooling `cls` takes the class token, and this network has none: choose a vision "
+                    "transformer or another pooling."
+                )
             channels = source.cls_channels
         elif isinstance(settings, AnyAttributePooling):
             self.pooling = attribute_pooling(settings, channels, dim)
@@ -60,7 +72,8 @@ class PoolingHead(nn.Module):
 
 
 class Linear(nn.Module):
-    """W v + b, with the layer norm in front and the initialisation that a recipe asks for. dim None: the layer norm alone, or nothing."""
+    """W v + b, with the layer norm in front and the initialisation that a recipe asks for. dim None: the
+    layer norm alone, or nothing."""
 
     def __init__(self, channels: int, dim: int | None, settings: Projection) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Image Retrieval Transformer (El-Nouby et al.): the class token of a vision transformer, contrastive loss, entropy regularisation."""
+"""Image Retrieval Transformer (El-Nouby et al.): the class token of a vision transformer, contrastive loss,
+entropy regularisation."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -10,17 +11,21 @@ from pipeline.methods.method import Outputs
 
 
 class Irt(EmbeddingMethod):
-    """z = CLS / ||CLS||, after the final layer norm, without a projection.     loss = L_contr + lambda L_KoLeo
+    """z = CLS / ||CLS||, after the final layer norm, without a projection.     loss = L_contr + lambda
+    L_KoLeo
 
-    L_contr (eq. 1) compares the batch with the memory, whose entries include the batch itself; without a memory, or before it starts, with the
-    batch. It is not the sum of the two: the memory is the second set of eq. 1. KoLeo (eq. 5) spreads the batch alone; lambda = 0 is IRT_L.
+    L_contr (eq. 1) compares the batch with the memory, whose entries include the batch itself; without a
+    memory, or before it starts, with the batch. It is not the sum of the two: the memory is the second set of
+    eq. 1. KoLeo (eq. 5) spreads the batch alone; lambda = 0 is IRT_L.
     """
 
     def __init__(self, recipe: IrtRecipe, classes: int, samples: int) -> None:
         super().__init__(recipe, classes, samples)
         self.koleo_weight = recipe.koleo_weight
 
-    def objective(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+    def objective(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, ""]]:
         terms = self.metric_terms(outputs, labels, samples)
         if self.koleo_weight > 0:
             terms["koleo"] = self.koleo_weight * koleo(outputs.embedding)

@@ -1,4 +1,5 @@
-"""The metric-learning loss of a recipe: a pair loss, alone or with a cross-batch memory behind it, a proxy loss, both, SNCA, or that of tuples."""
+"""The metric-learning loss of a recipe: a pair loss, alone or with a cross-batch memory behind it, a proxy
+loss, both, SNCA, or that of tuples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,15 +15,24 @@ from pipeline.methods.modules import load, pair_loss, proxy_loss
 class MetricLoss(nn.Module):
     """The terms of a loss, under the names of its parts.
 
-    A memory (Wang et al. 2020) is the second set of a pair loss. In training mode the batch enters it first, so that its own images are among the
-    references; each anchor is kept from itself by position. It takes part, and begins to fill, after `start` calls in training mode; it holds at
-    least one batch, and `share` is a share of the training images. With the batch, as in the released XBM code, its term stands beside the loss
-    of the batch; without it (IRT eq. 1) it takes the place of that loss once it has started.
+    A memory (Wang et al. 2020) is the second set of a pair loss. In training mode the batch enters it first,
+    so that its own images are among the references; each anchor is kept from itself by position. It takes
+    part, and begins to fill, after `start` calls in training mode; it holds at least one batch, and `share`
+    is a share of the training images. With the batch, as in the released XBM code, its term stands beside the
+    loss of the batch; without it (IRT eq. 1) it takes the place of that loss once it has started.
     """
 
     calls: Tensor
 
-    def __init__(self, loss: config.Loss, memory: config.CrossBatchMemory | None, dim: int, batch: int, classes: int, samples: int) -> None:
+    def __init__(
+        self,
+        loss: config.Loss,
+        memory: config.CrossBatchMemory | None,
+        dim: int,
+        batch: int,
+        classes: int,
+        samples: int,
+    ) -> None:
         super().__init__()
         self.name, self.settings = loss.name, memory
         self.pair: nn.Module | None = None
@@ -54,7 +64,8 @@ class MetricLoss(nn.Module):
         samples: Int[Tensor, "B"],
         keys: Float[Tensor, "B D"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
-        """The weighted terms of unit vectors, always the same ones. keys: what enters the memory in place of the embeddings."""
+        """The weighted terms of unit vectors, always the same ones. keys: what enters the memory in place of
+        the embeddings."""
         terms: dict[str, Tensor] = {}
         if self.pair is not None:
             memory = self._against_memory(embeddings, labels, embeddings if keys is None else keys)
@@ -67,14 +78,18 @@ class MetricLoss(nn.Module):
         if self.snca is not None:
             terms[self.name] = self.snca(embeddings, labels, samples)
         if self.tuple is not None:
-            tuples = embeddings.unflatten(0, (-1, 2 + self.negatives))  # tuple by tuple: query, positive, negatives
+            tuples = embeddings.unflatten(
+                0, (-1, 2 + self.negatives)
+            )  # tuple by tuple: query, positive, negatives
             terms[self.name] = self.tuple(tuples[:, 0], tuples[:, 1], tuples[:, 2:])
         return terms
 
     def proxies(self) -> Sequence[nn.Parameter]:
         return [] if self.proxy is None else list(self.proxy.parameters())
 
-    def _against_memory(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], keys: Float[Tensor, "B D"]) -> Float[Tensor, ""] | None:
+    def _against_memory(
+        self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], keys: Float[Tensor, "B D"]
+    ) -> Float[Tensor, ""] | None:
         """The weighted loss against the memory; None without a memory, before it starts, and in eval mode."""
         if self.memory is None or self.settings is None or self.pair is None or not self.training:
             return None

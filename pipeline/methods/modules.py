@@ -1,7 +1,7 @@
 """From the settings of a part (a loss, a pooling, a network, a method) to its module.
 
-The settings name the class (`module`), and it is imported here, when a recipe asks for it: the code of a run is that of its
-own parts (pipeline/resolution/code.py).
+The settings name the class (`module`), and it is imported here, when a recipe asks for it: the code of a run
+is that of its own parts (pipeline/resolution/code.py).
 """
 
 from importlib import import_module
@@ -35,7 +35,8 @@ def backbone(settings: BackboneSettings) -> Backbone:
 
 
 def pair_loss(settings: losses.PairLoss) -> nn.Module:
-    """A loss of pairs of embeddings: forward(embeddings, labels[, references, reference_labels, self_index])."""
+    """A loss of pairs of embeddings: forward(embeddings, labels[, references, reference_labels,
+    self_index])."""
     return _built(settings)
 
 
@@ -45,9 +46,11 @@ def proxy_loss(settings: losses.ProxyLoss, classes: int, dim: int) -> nn.Module:
 
 
 def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | None, size: int) -> nn.Module:
-    """The pooling of the last map, (B, L, H, W) -> (B, E): E is `out_channels`; `projects` where E is D = `dim` already.
+    """The pooling of the last map, (B, L, H, W) -> (B, E): E is `out_channels`; `projects` where E is D =
+    `dim` already.
 
-    size: side of the input image. Raises ValueError for a pooling that contains the transform to D where `dim` is None.
+    size: side of the input image. Raises ValueError for a pooling that contains the transform to D where
+    `dim` is None.
     """
     channels = source.channels[-1]
     match settings:
@@ -56,7 +59,9 @@ def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | N
             return load(settings.module)(channels, attention, settings.exponent)
         case poolings.GsopPooling():
             positions = _positions(source, size)
-            return load(settings.module)(channels, _required(dim, settings.name), positions, settings.attention_dim)
+            return load(settings.module)(
+                channels, _required(dim, settings.name), positions, settings.attention_dim
+            )
     if getattr(settings, "projects", False):
         return _built(settings, channels, _required(dim, settings.name))
     return _built(settings, channels)

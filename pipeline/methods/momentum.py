@@ -1,4 +1,5 @@
-"""A second network that follows the trained one slowly: theta' <- m theta' + (1 - m) theta after each step (He et al. 2020; IRT on In-Shop)."""
+"""A second network that follows the trained one slowly: theta' <- m theta' + (1 - m) theta after each step
+(He et al. 2020; IRT on In-Shop)."""
 
 import copy
 
@@ -14,8 +15,9 @@ from pipeline.models.backbone import Backbone
 class MomentumEncoder(nn.Module):
     """Embeds images without gradient, for a memory whose entries age slowly.
 
-    It runs in eval mode: its embeddings depend on nothing but the image, on any number of workers. Buffers (running statistics, the state of a
-    pooling) are those of the trained network. Only a running training needs it; a saved model leaves it out.
+    It runs in eval mode: its embeddings depend on nothing but the image, on any number of workers. Buffers
+    (running statistics, the state of a pooling) are those of the trained network. Only a running training
+    needs it; a saved model leaves it out.
     """
 
     of_training = True  # no embedding depends on it: not part of a saved model

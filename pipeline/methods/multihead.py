@@ -16,23 +16,27 @@ from pipeline.pooling.average_max import AverageMax
 
 
 class Multihead(Method):
-    """Two maps of the backbone, the earlier one for local and the last one for global structure, each through a head of its own:
+    """Two maps of the backbone, the earlier one for local and the last one for global structure, each through
+    a head of its own:
 
         f_soa = f + v(softmax(zeta q^T k) h(f))        eq. 1-2
         e = W (average(f_soa) + maximum(f_soa)) + b    eq. 3-4, e in R^(D/2)
 
     z = [e_local, e_global] / ||.||     loss = L_MS + lambda L_ProxyAnchor on z
 
-    Only the heads attend: the attention on the local map does not feed the backbone's next stage, as it would in SOLAR. The concatenation is
-    normalised as a whole; the text leaves that open. The ablations of sec. 4.5: one head alone, with the whole D; and a single head over both maps,
-    the local one brought to the size of the global one by a focus layer (space to depth).
+    Only the heads attend: the attention on the local map does not feed the backbone's next stage, as it would
+    in SOLAR. The concatenation is normalised as a whole; the text leaves that open. The ablations of sec.
+    4.5: one head alone, with the whole D; and a single head over both maps, the local one brought to the size
+    of the global one by a focus layer (space to depth).
     """
 
     def __init__(self, recipe: MultiheadRecipe, classes: int, samples: int) -> None:
         super().__init__()
         wanted = ("local", "global") if recipe.heads in ("both", "single") else (recipe.heads,)
         stages = dict(zip(("local", "global"), recipe.backbone.stages, strict=True))
-        self.backbone = modules.backbone(recipe.backbone.model_copy(update={"stages": tuple(stages[name] for name in wanted)}))
+        self.backbone = modules.backbone(
+            recipe.backbone.model_copy(update={"stages": tuple(stages[name] for name in wanted)})
+        )
         self.dim = recipe.dim
         channels = dict(zip(wanted, self.backbone.channels, strict=True))
         self.focus = Focus(*self.backbone.channels) if recipe.heads == "single" else None
@@ -42,7 +46,12 @@ class Multihead(Method):
         reductions: dict[str, int | None] = {"local": local, "global": last, "single": last}
         self.heads = nn.ModuleDict(
             {
-                name: _head(width, self.dim // len(channels), reductions[name] if recipe.attention else None, recipe.attention_scale)
+                name: _head(
+                    width,
+                    self.dim // len(channels),
+                    reductions[name] if recipe.attention else None,
+                    recipe.attention_scale,
+                )
                 for name, width in channels.items()
             }
         )
@@ -52,9 +61,13 @@ class Multihead(Method):
         maps = self.backbone(images).maps
         if self.focus is not None:
             maps = (self.focus(*maps),)
-        return Outputs(unit(cat([head(each) for head, each in zip(self.heads.values(), maps, strict=True)], dim=1)))
+        return Outputs(
+            unit(cat([head(each) for head, each in zip(self.heads.values(), maps, strict=True)], dim=1))
+        )
 
-    def objective(self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]) -> dict[str, Float[Tensor, ""]]:
+    def objective(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, ""]]:
         terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples)
         return terms
 

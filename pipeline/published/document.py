@@ -52,7 +52,9 @@ def _table(paper: Paper, table: Table) -> str:
         _line(["---"] * (5 + len(heads))),
     ]
     lines += [_row(table, row) for row in table.rows]
-    notes = dict.fromkeys(f"{row.name}: {note}" for row in table.rows for note in filter(None, (row.note, *row.notes.values())))
+    notes = dict.fromkeys(
+        f"{row.name}: {note}" for row in table.rows for note in filter(None, (row.note, *row.notes.values()))
+    )
     return "\n".join([*lines, *([""] if notes else []), *(_wrapped(f"- {note}", "  ") for note in notes), ""])
 
 
@@ -61,13 +63,19 @@ def _row(table: Table, row: Printed) -> str:
     settings = ", ".join(f"{key}={_text(value) or 'null'}" for key, value in row.settings.items())
     recipe = f"`{row.method}`" + (f" {settings}" if settings else "") if row.method else ""
     dim = stated("dim", row, table)
-    where = [stated("backbone", row, table), f"{dim} (PCA)" if row.reduced else dim, stated("size", row, table)]
+    where = [
+        stated("backbone", row, table),
+        f"{dim} (PCA)" if row.reduced else dim,
+        stated("size", row, table),
+    ]
     cells = [cell for group in groups(row.values) for cell in group]
     return _line([f"*{row.name}*" if quoted else row.name, recipe, *map(_text, where), *map(_cell, cells)])
 
 
 def _group(group: Columns) -> str:
-    return " ".join(filter(None, (group.dataset, _text(group.dim), _PROTOCOLS.get(group.protocol), group.label)))
+    return " ".join(
+        filter(None, (group.dataset, _text(group.dim), _PROTOCOLS.get(group.protocol), group.label))
+    )
 
 
 def _metric(name: str) -> str:

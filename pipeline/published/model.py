@@ -36,7 +36,9 @@ Protocol = Literal["conventional", "query-gallery", "mlrc-separated", "mlrc-conc
 Dataset = Literal["cub", "cars", "sop", "inshop", "landmarks"]
 Setting = bool | int | float | str | None
 _CELL = re.compile(r"(?P<value>\d+(?:\.\d+)?)(?:±(?P<deviation>\d+(?:\.\d+)?))?(?P<mark>!?)")
-_METRIC = re.compile(r"recall_at_\d+|map_at_r|embedding_density|spectral_decay|(roxford5k|rparis6k)_(easy|medium|hard)_map")
+_METRIC = re.compile(
+    r"recall_at_\d+|map_at_r|embedding_density|spectral_decay|(roxford5k|rparis6k)_(easy|medium|hard)_map"
+)
 
 
 class Number(Strict):
@@ -136,13 +138,17 @@ class Table(Conditions):
             expected = [len(group.metrics) for group in self.columns]
             if [len(group) for group in cells_of] != expected:
                 sizes = [len(group) for group in cells_of]
-                raise ValueError(f"table {self.table}, row {row.name}: groups of {expected} cells expected, got {sizes}")
+                raise ValueError(
+                    f"table {self.table}, row {row.name}: groups of {expected} cells expected, got {sizes}"
+                )
             for group, cells in zip(self.columns, cells_of, strict=True):
                 bad = [cell for cell in cells if cell not in "-?" and _CELL.fullmatch(cell) is None]
                 if bad:
                     raise ValueError(f"table {self.table}, row {row.name}: {bad[0]!r} is not a valid cell")
                 if any(cell.endswith("!") for cell in cells) and not (row.note or group.dataset in row.notes):
-                    raise ValueError(f"table {self.table}, row {row.name}: a cell is marked with !, but there is no note")
+                    raise ValueError(
+                        f"table {self.table}, row {row.name}: a cell is marked with !, but there is no note"
+                    )
         return self
 
 
@@ -214,7 +220,9 @@ def published(dataset: str, method: str) -> list[Row]:
 
 
 def _row(paper: Paper, table: Table, printed: Printed, group: Columns, cells: list[str]) -> Row | None:
-    metrics = {name: _number(cell) for name, cell in zip(group.metrics, cells, strict=True) if cell not in "-?"}
+    metrics = {
+        name: _number(cell) for name, cell in zip(group.metrics, cells, strict=True) if cell not in "-?"
+    }
     unreadable = tuple(name for name, cell in zip(group.metrics, cells, strict=True) if cell == "?")
     if not metrics and not unreadable:
         return None

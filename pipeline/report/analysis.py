@@ -37,17 +37,24 @@ def read_analysis(inputs: Inputs, dataset: str) -> Analysis:
         (method, network): [
             entry
             for entry in entries
-            if (entry["row"]["method"], entry["row"]["network"]) == (method, network) and entry["row"]["seed"] in inputs.seeds
+            if (entry["row"]["method"], entry["row"]["network"]) == (method, network)
+            and entry["row"]["seed"] in inputs.seeds
         ]
         for method in inputs.methods
         for network in NETWORKS
     }
-    selected = {method: group for (method, network), group in groups.items() if group and network == "selected"}
+    selected = {
+        method: group for (method, network), group in groups.items() if group and network == "selected"
+    }
     return Analysis(
-        means={key: means_over_seeds([entry["row"] for entry in group]) for key, group in groups.items() if group},
+        means={
+            key: means_over_seeds([entry["row"] for entry in group]) for key, group in groups.items() if group
+        },
         rows={method: [entry["row"] for entry in group] for method, group in selected.items()},
         curves={method: [entry["curves"] for entry in group] for method, group in selected.items()},
-        floored=sorted({entry["row"]["method"] for entry in entries if entry["row"]["floored_singular_values"]}),
+        floored=sorted(
+            {entry["row"]["method"] for entry in entries if entry["row"]["floored_singular_values"]}
+        ),
     )
 
 
@@ -59,8 +66,12 @@ def means_over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
     number of splits.
     """
     names = {name for row in rows for name, value in row.items() if isinstance(value, int | float)}
-    columns = {name: [row[name] for row in rows] for name in names if all(row.get(name) is not None for row in rows)}
-    means: dict[str, float | None] = {name: statistics.fmean(columns[name]) if name in columns else None for name in names}
+    columns = {
+        name: [row[name] for row in rows] for name in names if all(row.get(name) is not None for row in rows)
+    }
+    means: dict[str, float | None] = {
+        name: statistics.fmean(columns[name]) if name in columns else None for name in names
+    }
     for name in columns:
         mean = name.removesuffix("_std")
         if name != mean and mean in columns:

@@ -1,8 +1,9 @@
 """The paired comparison of all methods of a data set on the same queries.
 
-Queries, intervals and tests are those of pipeline/evaluation/statistics/comparison.py, drawn as the evaluation's
-protocol declares. All pairs and metrics of a data set are one family: Holm's method adjusts their p values
-together, and the number of sign flips grows with the family so that the smallest p value can be significant.
+Queries, intervals and tests are those of pipeline/evaluation/statistics/comparison.py, drawn as the
+evaluation's protocol declares. All pairs and metrics of a data set are one family: Holm's method adjusts
+their p values together, and the number of sign flips grows with the family so that the smallest p value can
+be significant.
 
 A difference is significant if its interval excludes zero and its adjusted p value is at most 1 - confidence.
 This refers to these trainings on other classes. Whether other trainings agree needs several seeds.
@@ -116,7 +117,8 @@ def lead_of(pairs: Sequence[Pair], method: str, metric: str) -> Lead | None:
     if not of_method:
         return None
     significant = {
-        (pair.second if pair.first == method else pair.first): pair.better == method and (pair.seeds is None or pair.holds_over_seeds)
+        (pair.second if pair.first == method else pair.first): pair.better == method
+        and (pair.seeds is None or pair.holds_over_seeds)
         for pair in of_method
     }
     margin = None

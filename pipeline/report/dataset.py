@@ -29,10 +29,15 @@ class MethodStyle:
         return self.position % len(SERIES)
 
 
-def styles_of(methods: Sequence[str], anchor: str, like: Mapping[str, str] | None = None) -> tuple[MethodStyle, ...]:
+def styles_of(
+    methods: Sequence[str], anchor: str, like: Mapping[str, str] | None = None
+) -> tuple[MethodStyle, ...]:
     """The style of each method, by its position in the run. like: variant -> published method."""
     variants = {name: other for name, other in (like or {}).items() if name != other}
-    return tuple(MethodStyle(f"{anchor}-recipe-{i}", name, i, dash_pattern(i), variants.get(name, "")) for i, name in enumerate(methods))
+    return tuple(
+        MethodStyle(f"{anchor}-recipe-{i}", name, i, dash_pattern(i), variants.get(name, ""))
+        for i, name in enumerate(methods)
+    )
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,16 @@ class DataSet:
     @cached_property
     def histories(self) -> dict[str, list[list[HistoryRow]]]:
         """The history of each seed of each method that has one."""
-        histories = {name: [run.history for run in self.runs(name) if run.history] for name in self.inputs.methods}
+        histories = {
+            name: [run.history for run in self.runs(name) if run.history] for name in self.inputs.methods
+        }
         return {name: group for name, group in histories.items() if group}
 
     @cached_property
     def summary(self) -> Summary:
-        joint = {name: joint_intervals(self.runs(name)) for name in self.inputs.methods} if self.seeds > 1 else {}
+        joint = (
+            {name: joint_intervals(self.runs(name)) for name in self.inputs.methods} if self.seeds > 1 else {}
+        )
         return summarize([(run.method, run.metrics) for run in self.runs()], self.inputs.methods, joint)
 
     @cached_property

@@ -83,12 +83,16 @@ def read_inputs(
         datasets=tuple(datasets),
         methods=tuple(methods),
         seeds=tuple(seeds),
-        runs=[_run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds],
+        runs=[
+            _run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds
+        ],
         shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
         analysis=read_json(root / "analysis" / "analysis.json")["runs"],
         sweeps=[_sweep(root, dataset, method) for dataset, method in sweeps],
         ensembles={
-            (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json") for dataset in datasets for method in ensembles
+            (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json")
+            for dataset in datasets
+            for method in ensembles
         },
         like=dict(like or {}),
     )
@@ -102,13 +106,18 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         method=method,
         seed=seed,
         metrics=read_json(root / "metrics" / dataset / method / f"{seed}.json"),
-        history=[{key: float(value) for key, value in row.items()} for row in _csv(root / "history" / dataset / method / f"{seed}.csv")],
+        history=[
+            {key: float(value) for key, value in row.items()}
+            for row in _csv(root / "history" / dataset / method / f"{seed}.csv")
+        ],
         recipe=read_json(model / "recipe.json"),
         protocol=read_json(root / "evaluation" / name / "protocol.json"),
         queries=_parquet(root / "evaluation" / name / "queries.parquet"),
         query_file=root / "evaluation" / name / "queries.parquet",
         neighbours=_parquet(root / "evaluation" / name / "neighbours.parquet"),
-        weights={path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")},
+        weights={
+            path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")
+        },
     )
 
 

@@ -4,9 +4,9 @@
     average* = sum_c w_c sum_{q in c} m_q / sum_c w_c n_c = 1/S sum_s average*_s
 
 w_c is the number of times that a resample contains class c, and n_c its number of queries. All seeds have the
-same resamples, those of the evaluation. The percentiles of average* (pipeline/evaluation/statistics/bootstrap.py) are
-the interval of the printed mean. With one seed they equal the interval of the evaluation. The mean of the
-intervals of the seeds would be no interval of the mean.
+same resamples, those of the evaluation. The percentiles of average*
+(pipeline/evaluation/statistics/bootstrap.py) are the interval of the printed mean. With one seed they equal
+the interval of the evaluation. The mean of the intervals of the seeds would be no interval of the mean.
 
 The interval refers to these trainings on other classes. The t interval over seeds refers to other trainings.
 """
@@ -49,10 +49,17 @@ def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]
     intervals = {}
     for network in NETWORKS:
         prefix = PREFIX[network]
-        names = [name for name in own_metrics(runs[0].metrics) if all(f"{prefix}{name}_low" in run.metrics for run in runs)]
+        names = [
+            name
+            for name in own_metrics(runs[0].metrics)
+            if all(f"{prefix}{name}_low" in run.metrics for run in runs)
+        ]
         if not names:
             continue
-        files = [run.query_file if network == NETWORKS[0] else run.query_file.with_name(file_of(network)) for run in runs]
+        files = [
+            run.query_file if network == NETWORKS[0] else run.query_file.with_name(file_of(network))
+            for run in runs
+        ]
         read = _by_query if LANDMARKS in runs[0].queries.column_names else _by_class
         for labels, values in read(runs, files, names):
             _check_means(runs, files, prefix, values)

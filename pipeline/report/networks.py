@@ -54,7 +54,11 @@ def _facts(inputs: Inputs, run: RunResults) -> tuple[str, str, str, str]:
         weights = "weights from a checkpoint"
     key = (run.dataset, run.method, run.seed, "selected")
     rows = (entry["row"] for entry in inputs.analysis)
-    dim = next(row["dim"] for row in rows if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key)
+    dim = next(
+        row["dim"]
+        for row in rows
+        if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key
+    )
     return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
 
 

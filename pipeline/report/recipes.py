@@ -21,7 +21,11 @@ def setting(recipe: dict[str, Any], key: str) -> Any:
 def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     """(dotted key, value as text) of a nested recipe, in its order."""
     if isinstance(value, dict) and value:
-        return [pair for key, inner in value.items() for pair in flat(inner, f"{prefix}.{key}" if prefix else str(key))]
+        return [
+            pair
+            for key, inner in value.items()
+            for pair in flat(inner, f"{prefix}.{key}" if prefix else str(key))
+        ]
     return [(prefix, text(value))]
 
 
@@ -53,5 +57,7 @@ def changes_of(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str
         return None
     mine, theirs = (dict(flat(inputs.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
     return [
-        (key, mine.get(key, "not set"), theirs.get(key, "not set")) for key in dict.fromkeys((*mine, *theirs)) if mine.get(key) != theirs.get(key)
+        (key, mine.get(key, "not set"), theirs.get(key, "not set"))
+        for key in dict.fromkeys((*mine, *theirs))
+        if mine.get(key) != theirs.get(key)
     ]

@@ -20,7 +20,9 @@ from typing import Any
 NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "untrained")
 HEADLINE = "map_at_r"  # the strictest of the metrics
 CLASS_MEAN = "class_mean_"  # prefix of a metric that is a mean over classes instead of queries
-PREFIX = {name: "" if name == "selected" else f"{name}_" for name in NETWORKS}  # of a network's metrics in the file
+PREFIX = {
+    name: "" if name == "selected" else f"{name}_" for name in NETWORKS
+}  # of a network's metrics in the file
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,15 @@ def best_method(summary: Summary, metric: str) -> Best | None:
 
     Of equal values the first in the order of the run is the best; it is not clear.
     """
-    values = [(method, value) for method in summary.methods if (value := summary.of(method, metric)) is not None]
+    values = [
+        (method, value) for method in summary.methods if (value := summary.of(method, metric)) is not None
+    ]
     if not values:
         return None
     best, highest = max(values, key=lambda pair: pair[1].value)
-    overlapping = tuple(method for method, value in values if method != best and not _is_above(highest, value))
+    overlapping = tuple(
+        method for method, value in values if method != best and not _is_above(highest, value)
+    )
     return Best(best, metric, highest, overlapping)
 
 
@@ -123,7 +129,9 @@ def own_metrics(file: Mapping[str, Any]) -> list[str]:
 def _value(files: list[dict[str, Any]], name: str, joint: Mapping[str, tuple[float, float]]) -> Value:
     values = [file[name] for file in files]
     if len(files) == 1:
-        return Value(values[0], files[0].get(f"{name}_low"), files[0].get(f"{name}_high"), None, tuple(values))
+        return Value(
+            values[0], files[0].get(f"{name}_low"), files[0].get(f"{name}_high"), None, tuple(values)
+        )
     low, high = joint.get(name, (None, None))
     return Value(statistics.fmean(values), low, high, statistics.stdev(values), tuple(values))
 
@@ -131,7 +139,9 @@ def _value(files: list[dict[str, Any]], name: str, joint: Mapping[str, tuple[flo
 def _is_metric(name: str, value: Any) -> bool:
     """Counts are integers and hashes are text. The other values are metrics and bounds of metrics."""
     of_others = tuple(PREFIX[network] for network in NETWORKS[1:])
-    return isinstance(value, float) and not name.startswith(of_others) and not name.endswith(("_low", "_high"))
+    return (
+        isinstance(value, float) and not name.startswith(of_others) and not name.endswith(("_low", "_high"))
+    )
 
 
 def _rank(name: str) -> tuple[bool, int, int, str]:
@@ -142,5 +152,7 @@ def _rank(name: str) -> tuple[bool, int, int, str]:
     order = ("recall_at_1", HEADLINE, "r_precision", "map")
     metric = name.removeprefix(CLASS_MEAN)
     tail = metric.rpartition("_")[2]
-    place = order.index(metric) if metric in order else len(order) - metric.endswith("_map")  # landmark benchmarks
+    place = (
+        order.index(metric) if metric in order else len(order) - metric.endswith("_map")
+    )  # landmark benchmarks
     return metric != name, place, int(tail) if tail.isdigit() else 1000, metric

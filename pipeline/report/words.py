@@ -20,7 +20,9 @@ _NAMES = {
     "untrained": "before training",
 }
 _FAMILIES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "mp": "mP"}
-_METRIC = re.compile(r"(?:(?P<before>.+)_)?(?:(?P<family>recall|precision|map|mp)_at_(?P<k>\d+)|(?P<single>map_at_r|r_precision|map|nmi))")
+_METRIC = re.compile(
+    r"(?:(?P<before>.+)_)?(?:(?P<family>recall|precision|map|mp)_at_(?P<k>\d+)|(?P<single>map_at_r|r_precision|map|nmi))"
+)
 
 
 def name_of(key: str) -> str:
@@ -55,7 +57,11 @@ def number(value: float | int | None, digits: int = 3) -> str:
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
         return f"{int(value):,}"
     text = f"{value:.{digits}g}"
-    return f"{value:.{digits}e}" if "e" in text and abs(value) < 1e-4 else (f"{value:,.0f}" if "e" in text else text)
+    return (
+        f"{value:.{digits}e}"
+        if "e" in text and abs(value) < 1e-4
+        else (f"{value:,.0f}" if "e" in text else text)
+    )
 
 
 def decimals(value: float | None) -> str:
@@ -70,7 +76,11 @@ def points(difference: float) -> str:
 
 def signed_points(difference: float | None) -> str:
     """A difference of two shares in percentage points, with its sign."""
-    return "–" if difference is None or not math.isfinite(difference) else f"{100 * difference:+.1f}".replace("-", "−")
+    return (
+        "–"
+        if difference is None or not math.isfinite(difference)
+        else f"{100 * difference:+.1f}".replace("-", "−")
+    )
 
 
 def probability(value: float) -> str:

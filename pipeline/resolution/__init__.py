@@ -1,1 +1,2 @@
-"""Stage `resolve`: params.yaml, the published recipes and the code -> one file per run and stage under data/resolved."""
+"""Stage `resolve`: params.yaml, the published recipes and the code -> one file per run and stage under
+data/resolved."""

@@ -1,4 +1,5 @@
-"""What can be known before anything long starts: files that are missing, recipes that no network fits, too few classes."""
+"""What can be known before anything long starts: files that are missing, recipes that no network fits, too
+few classes."""
 
 from itertools import product
 from pathlib import Path
@@ -16,13 +17,15 @@ Recipes = dict[tuple[str, str], Recipe]  # (data set, method) -> recipe
 
 
 def require_distinct_cells(datasets: tuple[str, ...], methods: tuple[str, ...]) -> None:
-    """Raises UserError where two cells of the matrix get the same stage name: DVC would keep one of them without a message."""
+    """Raises UserError where two cells of the matrix get the same stage name: DVC would keep one of them
+    without a message."""
     names: dict[str, tuple[str, str]] = {}
     for dataset, method in product(dict.fromkeys(datasets), dict.fromkeys(methods)):
         other = names.setdefault(f"{dataset}-{method}", (dataset, method))
         if other != (dataset, method):
             raise UserError(
-                f"Method {method} on data set {dataset} and method {other[1]} on data set {other[0]} get the same stage name, "
+                f"Method {method} on data set {dataset} and method {other[1]} on data set {other[0]} get "
+                "the same stage name, "
                 f"train@{dataset}-{method}.",
                 "Rename one of them, for example with `_` instead of `-`.",
             )
@@ -40,7 +43,9 @@ def require_checkpoint(recipe: Recipe) -> None:
 
 def require_networks(params: Params, recipes: Recipes) -> None:
     """Raises UserError for a recipe that makes no method, such as one whose network timm does not have."""
-    from pipeline.methods.fit import require_fit  # torch and timm take seconds to import: errors found without them come first
+    from pipeline.methods.fit import (
+        require_fit,
+    )  # torch and timm take seconds to import: errors found without them come first
 
     for (dataset, method), recipe in recipes.items():
         with in_full(params, dataset, method):
@@ -50,14 +55,19 @@ def require_networks(params: Params, recipes: Recipes) -> None:
                 raise UserError(f"{method} on {dataset}: {error.what}", error.remedy) from None
 
 
-def require_classes(params: Params, source: FolderSource, dataset: str, recipes: dict[str, Recipe], seeds: tuple[int, ...]) -> None:
-    """Raises UserError where a user's own images have too few classes or images for a recipe: as training would, before it starts."""
+def require_classes(
+    params: Params, source: FolderSource, dataset: str, recipes: dict[str, Recipe], seeds: tuple[int, ...]
+) -> None:
+    """Raises UserError where a user's own images have too few classes or images for a recipe: as training
+    would, before it starts."""
     from pipeline.data.class_split import split_classes
     from pipeline.data.sampler import make_sampler
 
     pictures = folder.collection(source).in_order()
     require_usable(pictures, source.path)
-    _, labels = np.unique([picture.class_name for picture in pictures if picture.split == "train"], return_inverse=True)
+    _, labels = np.unique(
+        [picture.class_name for picture in pictures if picture.split == "train"], return_inverse=True
+    )
     for (method, recipe), seed in product(recipes.items(), seeds):
         if recipe.batch.sampling != "tuples":
             with in_full(params, dataset, method):
@@ -67,7 +77,8 @@ def require_classes(params: Params, source: FolderSource, dataset: str, recipes:
 
 
 def require_files(source: Source, dataset: str) -> None:
-    """Raises UserError, with what to fetch from where, when the place of a data set's files is empty or missing.
+    """Raises UserError, with what to fetch from where, when the place of a data set's files is empty or
+    missing.
 
     Whether they are the published files, ingest checks when it reads them.
     """
@@ -79,8 +90,13 @@ def require_files(source: Source, dataset: str) -> None:
         if path is None:  # a part that this run leaves out
             continue
         place = Path(path)
-        if place.is_file() or (place.is_dir() and any(not entry.name.startswith(".") for entry in place.iterdir())):
+        if place.is_file() or (
+            place.is_dir() and any(not entry.name.startswith(".") for entry in place.iterdir())
+        ):
             continue
         state = "is empty" if place.is_dir() else "does not exist"
         fetch = f"{not_there(kind, place, state).remedy} " if kind in PUBLISHED else ""
-        raise UserError(f"{place} {state}.", f"{fetch}Put the files there, or name their place with datasets.{dataset}.source.{field}.")
+        raise UserError(
+            f"{place} {state}.",
+            f"{fetch}Put the files there, or name their place with datasets.{dataset}.source.{field}.",
+        )

@@ -1,10 +1,11 @@
-"""A digest of the code that a stage can reach, so that DVC reruns exactly the stages that a change of code can affect.
+"""A digest of the code that a stage can reach, so that DVC reruns exactly the stages that a change of code
+can affect.
 
-The code of a stage is the import closure of its script and of the modules that its recipe names (losses, poolings,
-networks, sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two change no result, and
-the resolved settings contain the effect of the third. The digest of a module ignores comments, docstrings, formatting
-and imports from these packages. It is equal for all supported versions of Python. Files that are not Python (templates,
-tables) count by their bytes for the modules of their directory.
+The code of a stage is the import closure of its script and of the modules that its recipe names (losses,
+poolings, networks, sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two
+change no result, and the resolved settings contain the effect of the third. The digest of a module ignores
+comments, docstrings, formatting and imports from these packages. It is equal for all supported versions of
+Python. Files that are not Python (templates, tables) count by their bytes for the modules of their directory.
 """
 
 import ast
@@ -16,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("pipeline", "stages")
-_EXCLUDED = ("pipeline.runtime", "pipeline.cluster", "pipeline.config", "pipeline.resolution", "pipeline.recipes")
+_EXCLUDED = (
+    "pipeline.runtime",
+    "pipeline.cluster",
+    "pipeline.config",
+    "pipeline.resolution",
+    "pipeline.recipes",
+)
 _WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # fields of syntax trees
 
 
@@ -37,7 +44,8 @@ class Code:
         return files
 
     def closure(self, roots: Iterable[str]) -> dict[str, str]:
-        """Digest of each module (and of each other file beside one) that `roots` import, directly or not; sorted."""
+        """Digest of each module (and of each other file beside one) that `roots` import, directly or not;
+        sorted."""
         reached: set[str] = set()
         waiting = list(roots)
         while waiting:
@@ -98,7 +106,8 @@ def _short(content: bytes) -> str:
 
 
 def _write(node: Any, pieces: list[str]) -> None:
-    """The tree as text. Empty fields are left out, and fields are sorted: versions of Python add fields and change their order."""
+    """The tree as text. Empty fields are left out, and fields are sorted: versions of Python add fields and
+    change their order."""
     if isinstance(node, ast.JoinedStr):
         node = ast.JoinedStr(_joined(node.values))
     if isinstance(node, ast.AST):
@@ -121,12 +130,19 @@ def _write(node: Any, pieces: list[str]) -> None:
 
 
 def _is_docstring(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _imports_excluded(node: Any) -> bool:
-    """Whether a statement imports from a package that does not count, so that renaming one of its modules reruns nothing."""
-    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(tuple(f"{name}." for name in _EXCLUDED))
+    """Whether a statement imports from a package that does not count, so that renaming one of its modules
+    reruns nothing."""
+    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(
+        tuple(f"{name}." for name in _EXCLUDED)
+    )
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:

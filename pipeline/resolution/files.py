@@ -88,10 +88,14 @@ class Plan:
 
 
 def plan(params: Params) -> Plan:
-    """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key. No file but params.yaml is read."""
+    """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key. No
+    file but params.yaml is read."""
     for block in params.names():
         if block not in _BLOCKS:
-            raise UserError(f"{params.label}:{params.line(block)}: {block} is not a setting.", f"Known here: {', '.join(_BLOCKS)}.")
+            raise UserError(
+                f"{params.label}:{params.line(block)}: {block} is not a setting.",
+                f"Known here: {', '.join(_BLOCKS)}.",
+            )
     run = Plan(
         params,
         settings(params, "run", RunSettings),
@@ -119,7 +123,8 @@ def plan(params: Params) -> Plan:
 
 
 def check(run: Plan) -> None:
-    """Raises UserError for what would stop a stage of the run later: files, checkpoints, workers, networks, classes."""
+    """Raises UserError for what would stop a stage of the run later: files, checkpoints, workers, networks,
+    classes."""
     for dataset, (source, _) in run.ingest.items():
         require_files(source, dataset)
     for (dataset, method), recipe in run.recipes.items():
@@ -128,7 +133,11 @@ def check(run: Plan) -> None:
                 require_checkpoint(recipe)
             if method in run.axes.methods:  # a trial and a member of an ensemble train on one worker
                 check_world(recipe, run.machine.workers)
-    needed = {cell: recipe for cell, recipe in run.recipes.items() if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()}
+    needed = {
+        cell: recipe
+        for cell, recipe in run.recipes.items()
+        if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()
+    }
     require_networks(run.params, needed)
     for dataset, (source, _) in run.ingest.items():
         if isinstance(source, FolderSource):
@@ -139,7 +148,9 @@ def check(run: Plan) -> None:
 def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Path (relative to the root of the project) and content of every resolved file of the run."""
 
-    def file(content: Strict, stage: str, *cell: str, modules: Iterable[str] = ()) -> tuple[Path, dict[str, Any]]:
+    def file(
+        content: Strict, stage: str, *cell: str, modules: Iterable[str] = ()
+    ) -> tuple[Path, dict[str, Any]]:
         return path_of(stage, *cell), content_of(content, code.closure([f"stages.{stage}", *modules]))
 
     for dataset, (source, ingest) in run.ingest.items():
@@ -160,7 +171,13 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         parts = modules_of(recipe)
         protocol = run.ensemble.model_dump(exclude={"concurrent"})
         member = digest(code.closure(["pipeline.studies.ensemble.work", *parts]))
-        yield file(EnsembleInputs(recipe=recipe, **protocol, member_code=member), "ensemble", dataset, method, modules=parts)
+        yield file(
+            EnsembleInputs(recipe=recipe, **protocol, member_code=member),
+            "ensemble",
+            dataset,
+            method,
+            modules=parts,
+        )
     yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
     like = {method: published_method(run.params, method) or method for method in run.axes.methods}
     report = ReportInputs(run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like)
@@ -173,10 +190,13 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
     if (dataset, method) in run.swept():
         values = draw(search)
         recipes = trial_recipes(run.params, dataset, method, search, values)
-        trials = tuple(Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True))
+        trials = tuple(
+            Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True)
+        )
     else:
         sys.stderr.write(
-            f"note: sweep.{method}.datasets does not name {dataset}: no search there. With one: -S '++sweep.{method}.datasets=[{dataset}]'\n"
+            f"note: sweep.{method}.datasets does not name {dataset}: no search there. With one: -S "
+            f"'++sweep.{method}.datasets=[{dataset}]'\n"
         )
     parts = {module for trial in trials for module in modules_of(trial.recipe)}
     return SweepInputs(

@@ -36,7 +36,8 @@ def full_disk_is_an_error(path: Path) -> Iterator[None]:
         existing = next(p for p in (path, *path.parents) if p.exists())
         free = shutil.disk_usage(existing).free / 2**20
         raise UserError(
-            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). Nothing half-written was left.",
+            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). Nothing "
+            "half-written was left.",
             _MAKE_SPACE,
         ) from error
 
@@ -114,7 +115,8 @@ def restore_directory(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` with sorted keys, two spaces and a final newline: same value, same bytes. NaN and infinity are refused."""
+    """Writes `value` with sorted keys, two spaces and a final newline: same value, same bytes. NaN and
+    infinity are refused."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with atomic_file(path) as aside:
         aside.write_text(text, encoding="utf-8")

@@ -21,7 +21,9 @@ class Progress(tqdm):
 
     monitor_interval = 0  # no thread that redraws: every `advance` checks the time instead
 
-    def __init__(self, label: str, total: int | None, unit: str, stream: Stream | None = None, interval: float = 5.0) -> None:
+    def __init__(
+        self, label: str, total: int | None, unit: str, stream: Stream | None = None, interval: float = 5.0
+    ) -> None:
         stream = stream or sys.stderr
         self.columns = terminal_columns(stream)
         self.note = ""

@@ -1,4 +1,5 @@
-"""The prologue of every stage: dies with DVC, runs from the project root, turns a UserError into a message and exit status 1, Ctrl-C into 130."""
+"""The prologue of every stage: dies with DVC, runs from the project root, turns a UserError into a message
+and exit status 1, Ctrl-C into 130."""
 
 import argparse
 import contextlib
@@ -14,14 +15,18 @@ from pipeline.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
-_PARENT = "UNSEEN_PARENT"  # environment: the process that started the stage, told by dvc.yaml, which may end while the stage still imports
+# environment: the process that started the stage, told by dvc.yaml, which may end while the stage still
+# imports
+_PARENT = "UNSEEN_PARENT"
 _GRACE = 5.0  # seconds that a stage has to end its cluster once it was told to end
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Asks Linux to send SIGTERM to this process when its parent ends; ends at once if it has already ended, where its id `parent` is known.
+    """Asks Linux to send SIGTERM to this process when its parent ends; ends at once if it has already ended,
+    where its id `parent` is known.
 
-    `dvc repro` killed by SIGTERM or SIGKILL leaves its stage running otherwise; the next `dvc repro` would start a second copy beside it.
+    `dvc repro` killed by SIGTERM or SIGKILL leaves its stage running otherwise; the next `dvc repro` would
+    start a second copy beside it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -35,9 +40,11 @@ class _Told(SystemExit):
 
 
 def _end(*_: object) -> None:
-    """Unwinds the stage, once: another signal would strike what the first one's exit closes, and leave it half closed.
+    """Unwinds the stage, once: another signal would strike what the first one's exit closes, and leave it
+    half closed.
 
-    The exception of a signal is lost where it happens to strike a destructor or a callback: a timer stands behind it, and nothing is said of it.
+    The exception of a signal is lost where it happens to strike a destructor or a callback: a timer stands
+    behind it, and nothing is said of it.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     timer = threading.Timer(_GRACE, os._exit, (128 + signal.SIGTERM,))
@@ -49,7 +56,8 @@ def _end(*_: object) -> None:
 
 
 def main(run: Callable[..., None], *axes: str) -> None:
-    """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments (dataset, method, seed)."""
+    """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
+    (dataset, method, seed)."""
     parent = os.environ.pop(_PARENT, "")
     die_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
@@ -62,7 +70,9 @@ def main(run: Callable[..., None], *axes: str) -> None:
             run(**arguments)
     finally:
         if signal.getsignal(signal.SIGTERM) is _end:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's own end can be broken off: there is nothing left to unwind
+            signal.signal(
+                signal.SIGTERM, signal.SIG_DFL
+            )  # Python's own end can be broken off: there is nothing left to unwind
 
 
 @contextlib.contextmanager

@@ -48,7 +48,9 @@ class RowEmbedder:
         done = 0
         self.method.eval()
         with Progress(str(label), len(share), "images") if visible else contextlib.nullcontext() as progress:
-            for images, ids in EvalLoader(self.shards, share, self.recipe.input, BATCH, self.worker.loader_threads):
+            for images, ids in EvalLoader(
+                self.shards, share, self.recipe.input, BATCH, self.worker.loader_threads
+            ):
                 part = slice(done, done + len(ids))
                 assert np.array_equal(ids.numpy(), share[part]), "the loader must keep the order of the rows"
                 with mixed_precision(self.recipe.training.precision, self.worker.device):

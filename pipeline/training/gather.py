@@ -3,19 +3,20 @@
 Each of W workers embeds its own slice of the batch; every worker then computes the whole loss on all slices.
 Two rules make the gradient that of one process on the same batch:
 
-    gather:   Z = [z_1; ...; z_W]          backward of worker r:  dL/dz_r = W * (dL/dZ)_r    (its slice, times W)
+    gather:   Z = [z_1; ...; z_W]          backward of worker r:  dL/dz_r = W * (dL/dZ)_r    (its slice, times
+    W)
     average:  g(θ) = 1/W Σ_r g_r(θ)        g_r(θ): what backward leaves on worker r
 
-Proof. L(Z, φ) is the loss, θ a parameter that acts before the gather (z_r = f(x_r; θ)), φ one that acts after it.
-All workers have the same Z and φ.
+Proof. L(Z, φ) is the loss, θ a parameter that acts before the gather (z_r = f(x_r; θ)), φ one that acts after
+it. All workers have the same Z and φ.
  - before: g_r(θ) = W (dL/dZ)_r ∂z_r/∂θ, so 1/W Σ_r g_r(θ) = Σ_r (dL/dZ)_r ∂z_r/∂θ = dL/dθ.
  - after:  every worker sees the whole batch, g_r(φ) = dL/dφ, so 1/W Σ_r g_r(φ) = dL/dφ.
  - both:   g_r is the sum of the two, and averaging is linear.
- - layers that communicate before the gather (synchronised batch norm) differentiate the sum of the losses of all
-   workers. That is W times the true gradient on each, and the average divides by W as above.
-The factor occurs once on every path, so a tensor is gathered once. The common schemes break one of the cases: a
-plain slice without the factor loses 1/W before the gather; summing gradients instead of averaging them multiplies
-those of φ by W.
+ - layers that communicate before the gather (synchronised batch norm) differentiate the sum of the losses of
+   all workers. That is W times the true gradient on each, and the average divides by W as above.
+The factor occurs once on every path, so a tensor is gathered once. The common schemes break one of the cases:
+a plain slice without the factor loses 1/W before the gather; summing gradients instead of averaging them
+multiplies those of φ by W.
 """
 
 import dataclasses

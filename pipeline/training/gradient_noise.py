@@ -52,7 +52,9 @@ def direction_covariance_norm(rows: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
     return centred.square().sum() / (count - 1).clamp(min=1)
 
 
-def gradient_noise(terms: Mapping[str, Float[Tensor, ""]], embedding: Float[Tensor, "B D"], name: str) -> dict[str, Float[Tensor, ""]]:
+def gradient_noise(
+    terms: Mapping[str, Float[Tensor, ""]], embedding: Float[Tensor, "B D"], name: str
+) -> dict[str, Float[Tensor, ""]]:
     """Both norms of one batch under NAMES, as scalars on the device. Call it between the objective and
     backward.
 
@@ -67,8 +69,14 @@ def gradient_noise(terms: Mapping[str, Float[Tensor, ""]], embedding: Float[Tens
             f"Name one of {', '.join(terms)}, {LOSS} for their sum, or null to measure nothing.",
         )
     if not embedding.requires_grad:
-        raise ValueError("the embedding has no graph: measure the gradient between the objective and backward")
-    value = torch.stack([term.reshape(()) for term in terms.values()]).sum() if name == LOSS else terms[name].reshape(())
+        raise ValueError(
+            "the embedding has no graph: measure the gradient between the objective and backward"
+        )
+    value = (
+        torch.stack([term.reshape(()) for term in terms.values()]).sum()
+        if name == LOSS
+        else terms[name].reshape(())
+    )
     gradient = None
     if value.requires_grad:
         gradient = torch.autograd.grad(value, embedding, retain_graph=True, allow_unused=True)[0]

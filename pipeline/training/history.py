@@ -29,7 +29,9 @@ def add(window: Window, step: Step) -> None:
         window[name] = window.get(name, 0.0) + value
 
 
-def close(window: Window, iteration: int, epoch: float, learning_rate: float, metrics: dict[str, float]) -> Row:
+def close(
+    window: Window, iteration: int, epoch: float, learning_rate: float, metrics: dict[str, float]
+) -> Row:
     """The row of the steps in `window`, which is emptied. Before the first step, loss and gradient are 0."""
     means = {name: value / window[_STEPS] for name, value in window.items() if name != _STEPS}
     means = means or {"loss": 0.0, "grad_norm": 0.0}

@@ -117,5 +117,6 @@ def check_world(recipe: Recipe, world: int) -> None:
         images = f"{batch.size} images ({batch.classes} classes x {batch.images_per_class})"
         raise UserError(
             f"{world} workers cannot share a batch of {images} equally.",
-            f"Set train.workers to one of {', '.join(divisors)}, or change batch.classes or batch.images_per_class of the recipe.",
+            f"Set train.workers to one of {', '.join(divisors)}, or change batch.classes or "
+            "batch.images_per_class of the recipe.",
         )

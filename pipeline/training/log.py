@@ -44,7 +44,9 @@ class Clock:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
 
-def log_of(seconds: dict[str, float], images: int, world: int, threads: int, device: torch.device, **more: Any) -> dict[str, Any]:
+def log_of(
+    seconds: dict[str, float], images: int, world: int, threads: int, device: torch.device, **more: Any
+) -> dict[str, Any]:
     """The log as a JSON value.
 
     `images`: trained on in the phases data_wait and step, before and after a resume.

@@ -114,7 +114,8 @@ def _step(run: TrainingRun, batch: TrainBatch) -> Step:
             images = f"The outputs of {count} of its images are not finite: {names}."
         raise UserError(
             f"Step {iteration}: {numbers}. {images}",
-            "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, or set training.precision to float32.",
+            "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, or "
+            "set training.precision to float32.",
         ) from None
 
 

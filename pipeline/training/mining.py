@@ -22,7 +22,8 @@ def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) 
     """
     if "pairs.parquet" not in shards.manifest.get("extras", {}):
         raise UserError(
-            f"{shards.directory} has no table of matching pairs, from which batch.sampling: tuples draws queries and positives.",
+            f"{shards.directory} has no table of matching pairs, from which batch.sampling: tuples draws "
+            "queries and positives.",
             "Take the data set `landmarks`, or another sampling and loss.",
         )
     table = shards.extra("pairs").to_pydict()
@@ -34,7 +35,9 @@ def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) 
     return TupleSampler(np.searchsorted(split.rows, rows), split.labels, recipe.batch, seed)
 
 
-def mine(sampler: TupleSampler, epoch: int, embedder: RowEmbedder, rows: Int[np.ndarray, " n"]) -> Int64[Tensor, "P K"]:
+def mine(
+    sampler: TupleSampler, epoch: int, embedder: RowEmbedder, rows: Int[np.ndarray, " n"]
+) -> Int64[Tensor, "P K"]:
     """The tuples of an epoch as positions into `rows`, on the CPU, the same on every worker and for any
     number of them.
 
@@ -45,7 +48,9 @@ def mine(sampler: TupleSampler, epoch: int, embedder: RowEmbedder, rows: Int[np.
     embeddings = embedder.embed(rows[needed], f"mine the tuples of epoch {epoch + 1}")
     tuples = torch.zeros(len(plan.pairs), sampler.batch.images_per_class, dtype=torch.int64)
     if worker.rank == 0:
-        placed = np.empty((len(rows), embeddings.shape[1]), np.float32)  # pages of rows that are not needed stay unused
+        placed = np.empty(
+            (len(rows), embeddings.shape[1]), np.float32
+        )  # pages of rows that are not needed stay unused
         placed[needed] = embeddings.cpu().numpy()
         tuples = torch.from_numpy(sampler.tuples(plan, placed))
     if world_size() > 1:

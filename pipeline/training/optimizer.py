@@ -51,7 +51,10 @@ def build_optimizer(
             decay = settings.weight_decay if decay_vectors or parameter.ndim > 1 else 0.0
             rate = peak * settings.layer_decay ** depth.get(id(parameter), 0)
             entries.setdefault((rate, decay), []).append(parameter)
-    members = [{"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay} for (peak, decay), parameters in entries.items()]
+    members = [
+        {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay}
+        for (peak, decay), parameters in entries.items()
+    ]
     many_at_once = device.type == "cuda"
     if settings.name == "sgd":
         return SGD(members, momentum=settings.momentum, nesterov=settings.nesterov, foreach=many_at_once)

@@ -27,7 +27,9 @@ def write_outputs(run: TrainingRun) -> None:
         run.method.load_state_dict(record.best_weights)
         save_weights(aside / "weights.safetensors", run.method)
         sizes = run.split.classes, len(run.split.rows)
-        save_recipe(aside / "recipe.json", run.recipe, run.job.dataset, run.job.seed, *sizes, run.identity["backbone"])
+        save_recipe(
+            aside / "recipe.json", run.recipe, run.job.dataset, run.job.seed, *sizes, run.identity["backbone"]
+        )
     history.write_history(outputs.history, record.rows)
     numbers = {
         "iterations": record.iteration,

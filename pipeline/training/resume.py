@@ -79,7 +79,9 @@ def _explain_start(state: Path, identity: dict[str, Any]) -> None:
         return
     newest = max(others, key=lambda path: path.stat().st_mtime_ns)
     file = newest / _IDENTITY
-    changed = differences(json.loads(file.read_text("utf-8")), identity) if file.is_file() else ["unknown inputs"]
+    changed = (
+        differences(json.loads(file.read_text("utf-8")), identity) if file.is_file() else ["unknown inputs"]
+    )
     difference = f"differs in {', '.join(changed)}: starting from the first step"
     sys.stderr.write(f"{newest} is of a run that did not end and that {difference}.\n")
 
@@ -103,7 +105,9 @@ def _check_untrained(run: TrainingRun) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing.", remedy)
     if (value := sha256_of(path)) != run.record.untrained:
-        raise UserError(f"{path} is damaged: its sha256 is {value}, the checkpoint names {run.record.untrained}.", remedy)
+        raise UserError(
+            f"{path} is damaged: its sha256 is {value}, the checkpoint names {run.record.untrained}.", remedy
+        )
 
 
 def _newest(run: TrainingRun) -> dict[str, Any] | None:

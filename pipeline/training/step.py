@@ -47,7 +47,9 @@ class Step:
     terms: dict[str, float]
     gradient_norm: float
     learning_rate: float  # of a group without a multiplier
-    noise: dict[str, float] = dataclasses.field(default_factory=dict)  # of gradients, if training.gradient_noise is set
+    noise: dict[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # of gradients, if training.gradient_noise is set
 
 
 class NotFinite(Exception):
@@ -117,7 +119,8 @@ def _trained_parameters(method: Method, recipe: Recipe, step: int) -> list[Param
     trained = [p for p in method.parameters() if p.requires_grad and id(p) not in fixed]
     if not trained:
         raise UserError(
-            "optimizer.new_layers_only leaves nothing to train: the method has no layer and no proxy beside its backbone.",
+            "optimizer.new_layers_only leaves nothing to train: the method has no layer and no proxy beside "
+            "its backbone.",
             "Set it to 0, or give the recipe a `dim`.",
         )
     return trained
@@ -146,7 +149,9 @@ def to_pixels(images: UInt8[Tensor, "b 3 S S"], method: Method, recipe: Recipe) 
     return pixels.to(parameter.dtype)
 
 
-def mixed_precision(precision: Literal["float32", "bfloat16", "auto"], device: torch.device) -> torch.autocast:
+def mixed_precision(
+    precision: Literal["float32", "bfloat16", "auto"], device: torch.device
+) -> torch.autocast:
     """The autocast context of a recipe's precision; parameters stay float32.
 
     `auto` is bfloat16 on a GPU that supports it and float32 elsewhere.
@@ -170,5 +175,7 @@ def _not_finite_rows(outputs: Any) -> list[int]:
     for field in dataclasses.fields(outputs):
         value = getattr(outputs, field.name)
         if value is not None and value.is_floating_point():
-            rows |= set((~value.detach().reshape(len(value), -1).isfinite().all(dim=1)).nonzero().flatten().tolist())
+            rows |= set(
+                (~value.detach().reshape(len(value), -1).isfinite().all(dim=1)).nonzero().flatten().tolist()
+            )
     return sorted(rows)

@@ -34,14 +34,18 @@ def watch_test(embedder: RowEmbedder) -> dict[str, float]:
     rows = shards.rows("test")
     if "ground_truth.parquet" in shards.manifest.get("extras", {}) or not len(rows):
         raise UserError(
-            f"training.watch_test judges test images by their classes, and {shards.directory} has none that mean anything.",
+            f"training.watch_test judges test images by their classes, and {shards.directory} has none that "
+            "mean anything.",
             "Set training.watch_test to false for this data set.",
         )
     embeddings = embedder.embed(rows).cpu().numpy()
     if embedder.worker.rank != 0:
         return _on_every_worker({}, embedder.worker.device)
     labels = shards.labels[rows]
-    queries, gallery = (Rows(rows[side], labels[side], embeddings[side]) for side in (shards.is_query[rows], shards.is_gallery[rows]))
+    queries, gallery = (
+        Rows(rows[side], labels[side], embeddings[side])
+        for side in (shards.is_query[rows], shards.is_gallery[rows])
+    )
     return _on_every_worker(averages(per_query(queries, gallery, (1,))), embedder.worker.device)
 
 

@@ -1,4 +1,5 @@
-"""The connection to Ray: absent, foreign, small and busy clusters get one message; a private one leaves nothing behind however it ends."""
+"""The connection to Ray: absent, foreign, small and busy clusters get one message; a private one leaves
+nothing behind however it ends."""
 
 import os
 import signal
@@ -29,7 +30,12 @@ def test_an_absent_cluster_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) 
         address = f"127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)
     start = time.monotonic()
-    with pytest.raises(UserError, match=f"RAY_ADDRESS is {address}, but no Ray cluster answers there") as caught, connection(1):
+    with (
+        pytest.raises(
+            UserError, match=f"RAY_ADDRESS is {address}, but no Ray cluster answers there"
+        ) as caught,
+        connection(1),
+    ):
         pass
     assert "unset it to run on this machine alone" in caught.value.remedy
     assert time.monotonic() - start < 5
@@ -52,8 +58,12 @@ def test_a_server_that_is_no_cluster_is_told_apart(monkeypatch: pytest.MonkeyPat
         thread.join()
 
 
-@pytest.mark.parametrize(("address", "message"), [("cluster", "no address"), ("ray://head:10001", "client protocol")])
-def test_an_address_that_cannot_be_joined_is_named(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "message"), [("cluster", "no address"), ("ray://head:10001", "client protocol")]
+)
+def test_an_address_that_cannot_be_joined_is_named(
+    address: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UserError, match=message), connection(1):
         pass
@@ -95,7 +105,11 @@ PRIVATE = """
 def script(text: str, **environment: str) -> subprocess.Popen[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(text)], env=clean | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env=clean | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -106,16 +120,23 @@ def short() -> Iterator[Path]:
         yield Path(directory)
 
 
-def test_a_temporary_directory_that_is_too_long_for_sockets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_directory_that_is_too_long_for_sockets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a-rather-long-name-of-a-directory"))
-    with pytest.raises(UserError, match="may not exceed 107 characters"), private_cluster(1, False, 80 * 2**20):
+    with (
+        pytest.raises(UserError, match="may not exceed 107 characters"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
         pass
 
 
 @pytest.mark.ray
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("end", ["by itself", signal.SIGTERM, signal.SIGKILL])
-def test_a_private_cluster_leaves_nothing_behind(end: str | signal.Signals, tmp_path: Path, short: Path) -> None:
+def test_a_private_cluster_leaves_nothing_behind(
+    end: str | signal.Signals, tmp_path: Path, short: Path
+) -> None:
     then = "pass" if end == "by itself" else "time.sleep(100)"
     process = script(PRIVATE.format(then=then), RAY_TMPDIR=str(short), HOME=str(tmp_path))
     assert process.stdout is not None

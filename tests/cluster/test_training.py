@@ -174,7 +174,8 @@ def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one
     assert "warning" not in errors, "the internals of Ray Train are those that LeanTrainer overrides"
     alone = elsewhere(shared, tmp_path / "alone")
     train(alone, 0, 1, CPU)
-    # float32: kernels round differently for half a batch; tests/training/test_two_workers.py is exact, in float64.
+    # float32: kernels round differently for half a batch; tests/training/test_two_workers.py is exact, in
+    # float64.
     assert losses(shared) == pytest.approx(losses(alone), rel=1e-3)
     assert row["iteration"] == 12
     log = log_of(shared)

@@ -1,4 +1,5 @@
-"""params.yaml is stored as DVC writes it: `dvc exp run -S` changes a value, and only the lines of that value."""
+"""params.yaml is stored as DVC writes it: `dvc exp run -S` changes a value, and only the lines of that
+value."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,9 @@ def leaves(block: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
             yield (*above, key), value
 
 
-SETTABLE = [(path, value) for path, value in leaves(CONTENT) if not any("." in key for key in path)]  # fields of a sweep have dots
+SETTABLE = [
+    (path, value) for path, value in leaves(CONTENT) if not any("." in key for key in path)
+]  # fields of a sweep have dots
 CASES = [
     pytest.param(path, new, id=f"{'.'.join(path)}={new}")
     for path, value in SETTABLE

@@ -1,4 +1,5 @@
-"""What the papers and their authors' code publish (published_constants.py), against what params.yaml resolves to."""
+"""What the papers and their authors' code publish (published_constants.py), against what params.yaml resolves
+to."""
 
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,25 @@ from tests.config.published_constants import SMALL_SETS, TABLE
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 IMAGES = {"cub": 5_864, "cars": 8_054, "sop": 59_551, "inshop": 25_882}  # to train on
-# In epochs of the training set, whose last, incomplete batch is left out: the new layers alone, all, one step of the schedule.
+# In epochs of the training set, whose last, incomplete batch is left out: the new layers alone, all, one step
+# of the schedule.
 IN_EPOCHS: dict[str, dict[str, tuple[int, int, int | None]]] = {
     "multihead": dict.fromkeys(IMAGES, (5, 20, 10)),  # Multi-Head sec. 4.2; Proxy-Anchor code, ResNet-50
-    "proxy_anchor": {"cub": (1, 60, 10), "cars": (1, 60, 20), "sop": (1, 60, 20), "inshop": (1, 60, 20)},  # Proxy-Anchor README
-    "proxy_nca": {"cub": (5, 45, None), "cars": (5, 45, None), "sop": (5, 85, None), "inshop": (5, 85, None)},  # ProxyNCA++ code
-    "nsoftmax": dict.fromkeys(IMAGES, (1, 31, 16)),  # normalised softmax README: 15 epochs, two steps, after one
+    "proxy_anchor": {
+        "cub": (1, 60, 10),
+        "cars": (1, 60, 20),
+        "sop": (1, 60, 20),
+        "inshop": (1, 60, 20),
+    },  # Proxy-Anchor README
+    "proxy_nca": {
+        "cub": (5, 45, None),
+        "cars": (5, 45, None),
+        "sop": (5, 85, None),
+        "inshop": (5, 85, None),
+    },  # ProxyNCA++ code
+    "nsoftmax": dict.fromkeys(
+        IMAGES, (1, 31, 16)
+    ),  # normalised softmax README: 15 epochs, two steps, after one
 }
 
 
@@ -29,8 +43,14 @@ def value_of(dataset: str, method: str, field: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize(("datasets", "methods", "field", "value", "source"), TABLE, ids=[f"{row[1]}: {row[2]} on {row[0]}" for row in TABLE])
-def test_a_published_constant_is_that_of_the_recipe(datasets: str, methods: str, field: str, value: Any, source: str) -> None:
+@pytest.mark.parametrize(
+    ("datasets", "methods", "field", "value", "source"),
+    TABLE,
+    ids=[f"{row[1]}: {row[2]} on {row[0]}" for row in TABLE],
+)
+def test_a_published_constant_is_that_of_the_recipe(
+    datasets: str, methods: str, field: str, value: Any, source: str
+) -> None:
     for dataset in datasets.split():
         for method in methods.split():
             assert value_of(dataset, method, field) == value, f"{method} on {dataset}: {source}"
@@ -55,7 +75,8 @@ def test_lengths_are_whole_epochs(dataset: str, method: str) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (500, 375), (320, 480), (1200, 300)])
 def test_the_crop_of_irt_is_a_random_224_of_the_picture_squeezed_to_256(width: int, height: int) -> None:
-    """Squeezed to 256 x 256 the box is 224 wide and high, up to the rounding of its sides to pixels of the picture, and lies anywhere."""
+    """Squeezed to 256 x 256 the box is 224 wide and high, up to the rounding of its sides to pixels of the
+    picture, and lies anywhere."""
     input = resolve(PARAMS, "cub", "irt_r").input
     boxes = [random_crop(width, height, SplitMix64(key), input) for key in range(300)]
     for _, _, crop_width, crop_height in boxes:
@@ -69,10 +90,20 @@ def test_the_crop_of_irt_is_a_random_224_of_the_picture_squeezed_to_256(width: i
 
 @pytest.mark.parametrize("dataset", [*SMALL_SETS.split(), "tokens"])
 def test_a_small_set_crops_alike_for_all_methods(dataset: str) -> None:
-    """Its shares would make nonsense of a crop that a paper defines, which therefore does not come through."""
+    """Its shares would make nonsense of a crop that a paper defines, which therefore does not come
+    through."""
     crops: set[Any] = set()
     for method in published("methods"):
         input: Input = resolve(PARAMS, dataset, method).input
         whole = input.crop_scale == (1.0, 1.0)
-        crops.add((input.size, input.resize, input.crop_scale, input.crop_ratio, input.flip, None if whole else input.fit))
+        crops.add(
+            (
+                input.size,
+                input.resize,
+                input.crop_scale,
+                input.crop_ratio,
+                input.flip,
+                None if whole else input.fit,
+            )
+        )
     assert len(crops) == 1

@@ -28,7 +28,9 @@ def params(tmp_path_factory: pytest.TempPathFactory) -> Params:
 
 
 def empty(block: Any) -> bool:
-    return block in ({}, None) or (isinstance(block, dict) and any(empty(value) for value in block.values() if isinstance(value, dict)))
+    return block in ({}, None) or (
+        isinstance(block, dict) and any(empty(value) for value in block.values() if isinstance(value, dict))
+    )
 
 
 @pytest.mark.parametrize("name", STEMS["methods"])
@@ -67,7 +69,11 @@ def test_every_published_value_has_an_effect(params: Params) -> None:
 def leaves(block: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
     pairs = []
     for key, value in block.items():
-        pairs += leaves(value, f"{above}{key}.") if isinstance(value, dict) and value else [(f"{above}{key}", value)]
+        pairs += (
+            leaves(value, f"{above}{key}.")
+            if isinstance(value, dict) and value
+            else [(f"{above}{key}", value)]
+        )
     return pairs
 
 

@@ -114,18 +114,32 @@ def test_a_variant_of_nothing_is_refused(tmp_path: Path, text: str, expected: st
 
 def test_every_value_names_the_line_that_sets_it(tmp_path: Path) -> None:
     changed = params(tmp_path)
-    assert origin(changed, "tiny", "mine", "pooling.epsilon").endswith("params.yaml:25, datasets.tiny.methods.mine")
-    assert origin(changed, "tiny", "mine", "training.iterations").startswith("pipeline/recipes/datasets/folder.yaml:")
-    assert origin(changed, "parts", "gsp_xbm", "memory.size").startswith("pipeline/recipes/datasets/parts.yaml:")
-    assert origin(changed, "cub", "gsp", "optimizer.clip_norm").startswith("pipeline/recipes/methods/_mlrc.yaml:")
+    assert origin(changed, "tiny", "mine", "pooling.epsilon").endswith(
+        "params.yaml:25, datasets.tiny.methods.mine"
+    )
+    assert origin(changed, "tiny", "mine", "training.iterations").startswith(
+        "pipeline/recipes/datasets/folder.yaml:"
+    )
+    assert origin(changed, "parts", "gsp_xbm", "memory.size").startswith(
+        "pipeline/recipes/datasets/parts.yaml:"
+    )
+    assert origin(changed, "cub", "gsp", "optimizer.clip_norm").startswith(
+        "pipeline/recipes/methods/_mlrc.yaml:"
+    )
     assert origin(changed, "cub", "gsp", "input.size") == "default"
     number = int(origin(changed, "inshop", "gsp", "pooling.prototypes").rpartition(":")[2])
-    line = (Path(__file__).parents[2] / "pipeline/recipes/methods/_gsp.yaml").read_text(encoding="utf-8").splitlines()[number - 1]
+    line = (
+        (Path(__file__).parents[2] / "pipeline/recipes/methods/_gsp.yaml")
+        .read_text(encoding="utf-8")
+        .splitlines()[number - 1]
+    )
     assert line.strip() == "pooling: {prototypes: 128}"
 
 
 def test_another_network_drops_what_belongs_to_one_network_alone(tmp_path: Path) -> None:
-    text = TEXT.replace("{name: test_resnet}", "{name: test_resnet, arguments: {output_stride: 8}, pretrained: false}")
+    text = TEXT.replace(
+        "{name: test_resnet}", "{name: test_resnet, arguments: {output_stride: 8}, pretrained: false}"
+    )
     assert resolve(params(tmp_path, text), "tiny", "mine").backbone.arguments == {"output_stride": 8}
     other = resolve(params(tmp_path, text), "tiny", "mine", {"backbone.name": "test_vit"}).backbone
     assert (other.name, other.arguments, other.pretrained) == ("test_vit", {}, False)
@@ -149,23 +163,55 @@ def test_another_part_drops_the_fields_of_the_one_it_replaces(tmp_path: Path) ->
             "transport_ration: 0.3",
             ["params.yaml:8", "methods.mine.pooling.transport_ration is not a setting", "transport_ratio?"],
         ),
-        ("{epsilon: 0.5}", "{epsilon: -1}", ["params.yaml:25", "datasets.tiny.methods.mine.pooling.epsilon", "greater than 0", "-1"]),
+        (
+            "{epsilon: 0.5}",
+            "{epsilon: -1}",
+            ["params.yaml:25", "datasets.tiny.methods.mine.pooling.epsilon", "greater than 0", "-1"],
+        ),
         ("learning_rate: 0.01", "learning_rate: fast", ["params.yaml:21", "optimizer.learning_rate", "fast"]),
         ("learning_rate: 0.01", "learning_rate: '0.01'", ["params.yaml:21", "valid number", "'0.01'"]),
         (
             "name: contrastive, ",
             "name: contrastiv, ",
-            ["params.yaml:22", "unknown", "loss.name 'contrastiv'", "Did you mean contrastive?", "proxy_anchor"],
+            [
+                "params.yaml:22",
+                "unknown",
+                "loss.name 'contrastiv'",
+                "Did you mean contrastive?",
+                "proxy_anchor",
+            ],
         ),
-        ("{epsilon: 0.5}", "{prototypes: 4, initialization_memory: 5}", ["params.yaml:25", "initialization_memory"]),
-        ("      mine:\n        pooling: {epsilon: 0.5}", "      mine: sharp", ["params.yaml:24", "methods.mine must be a block", "'sharp'"]),
-        ("    method: gsp", "    method: gps", ["methods.mine", "'gps'", "baseline, crt, multihead, gsp, irt"]),
-        ("    recipe:\n", "    recipes:\n", ["params.yaml:19", "datasets.tiny.recipes is of an earlier version", "datasets.tiny.methods"]),
-        ("    recipe:\n", "    recip:\n", ["params.yaml:19", "datasets.tiny.recip is not a setting", "Did you mean recipe?"]),
+        (
+            "{epsilon: 0.5}",
+            "{prototypes: 4, initialization_memory: 5}",
+            ["params.yaml:25", "initialization_memory"],
+        ),
+        (
+            "      mine:\n        pooling: {epsilon: 0.5}",
+            "      mine: sharp",
+            ["params.yaml:24", "methods.mine must be a block", "'sharp'"],
+        ),
+        (
+            "    method: gsp",
+            "    method: gps",
+            ["methods.mine", "'gps'", "baseline, crt, multihead, gsp, irt"],
+        ),
+        (
+            "    recipe:\n",
+            "    recipes:\n",
+            ["params.yaml:19", "datasets.tiny.recipes is of an earlier version", "datasets.tiny.methods"],
+        ),
+        (
+            "    recipe:\n",
+            "    recip:\n",
+            ["params.yaml:19", "datasets.tiny.recip is not a setting", "Did you mean recipe?"],
+        ),
         ("ingest: {", "ingest: {{", ["params.yaml:3", "not valid YAML"]),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
+def test_a_mistake_is_named_with_its_line_and_key(
+    tmp_path: Path, old: str, new: str, expected: list[str]
+) -> None:
     assert old in TEXT
     with pytest.raises(UserError) as caught:
         resolve(params(tmp_path, TEXT.replace(old, new, 1)), "tiny", "mine")
@@ -188,9 +234,14 @@ def test_blocks_of_stages(tmp_path: Path) -> None:
     assert ingest == IngestSettings(resize=64)
     assert settings(params(tmp_path), "train", TrainSettings).workers == 2
     assert settings(params(tmp_path), "run", RunSettings).seeds == (0,)
-    with pytest.raises(UserError, match=r"params\.yaml:3: train\.worker is not a setting[^\n]*\n.*Did you mean workers"):
+    with pytest.raises(
+        UserError, match=r"params\.yaml:3: train\.worker is not a setting[^\n]*\n.*Did you mean workers"
+    ):
         settings(params(tmp_path, TEXT.replace("workers: 2", "worker: 2")), "train", TrainSettings)
-    with pytest.raises(UserError, match=r"params\.yaml:18: datasets\.tiny\.source\.pth is not a setting[^\n]*\n.*Did you mean path"):
+    with pytest.raises(
+        UserError,
+        match=r"params\.yaml:18: datasets\.tiny\.source\.pth is not a setting[^\n]*\n.*Did you mean path",
+    ):
         dataset_settings(params(tmp_path, TEXT.replace("path: photos", "path: photos, pth: photos")), "tiny")
 
 
@@ -198,7 +249,16 @@ def test_blocks_of_stages(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [
         ("{kind: folder, path: photos}", "photos", ["params.yaml:18", "datasets.tiny.source", "'photos'"]),
-        ("kind: folder", "kind: foldr", ["params.yaml:18", "unknown datasets.tiny.source.kind 'foldr'", "Did you mean folder?", "cub, cars, sop"]),
+        (
+            "kind: folder",
+            "kind: foldr",
+            [
+                "params.yaml:18",
+                "unknown datasets.tiny.source.kind 'foldr'",
+                "Did you mean folder?",
+                "cub, cars, sop",
+            ],
+        ),
         ("kind: folder, ", "", ["params.yaml:17", "datasets.tiny.source.kind is missing"]),
     ],
 )
@@ -211,25 +271,55 @@ def test_a_source_that_is_none_is_named(tmp_path: Path, old: str, new: str, expe
 
 
 @pytest.mark.parametrize("kind", get_args(get_args(Source)[0]), ids=lambda kind: kind.__name__)
-def test_a_misspelt_field_of_any_source_is_answered_with_the_known_ones(tmp_path: Path, kind: type[Strict]) -> None:
+def test_a_misspelt_field_of_any_source_is_answered_with_the_known_ones(
+    tmp_path: Path, kind: type[Strict]
+) -> None:
     """A source that resolve.py does not know would answer with no field at all."""
-    name, known = kind.model_fields["kind"].default, next(field for field in kind.model_fields if field != "kind")
+    name, known = (
+        kind.model_fields["kind"].default,
+        next(field for field in kind.model_fields if field != "kind"),
+    )
     needed = "path: photos, " if name == "folder" else ""
     wrong = TEXT.replace("{kind: folder, path: photos}", f"{{kind: {name}, {needed}{known}s: 1}}")
-    with pytest.raises(UserError, match=rf"params\.yaml:18: datasets\.tiny\.source\.{known}s is not a setting[^\n]*\n.*Did you mean {known}\?"):
+    with pytest.raises(
+        UserError,
+        match=(
+            rf"params\.yaml:18: datasets\.tiny\.source\.{known}s is not a setting[^\n]*\n.*Did you mean "
+            rf"{known}\?"
+        ),
+    ):
         dataset_settings(params(tmp_path, wrong), "tiny")
 
 
 def test_a_folder_set_without_a_path_is_in_the_folder_of_its_name(tmp_path: Path) -> None:
-    text = "ingest: {}\ndatasets: {my-birds: {source: {kind: folder}}, other: {source: {kind: cub, path: archives}}}"
+    text = (
+        "ingest: {}\ndatasets: {my-birds: {source: {kind: folder}}, other: {source: {kind: cub, path: "
+        "archives}}}"
+    )
     source, _ = dataset_settings(params(tmp_path, text), "my-birds")
-    assert source == dataset_settings(params(tmp_path, text), "folder")[0].model_copy(update={"path": "data/raw/my-birds"})
-    assert dataset_settings(params(tmp_path, text), "other")[0].model_dump() == {"kind": "cub", "path": "archives"}
+    assert source == dataset_settings(params(tmp_path, text), "folder")[0].model_copy(
+        update={"path": "data/raw/my-birds"}
+    )
+    assert dataset_settings(params(tmp_path, text), "other")[0].model_dump() == {
+        "kind": "cub",
+        "path": "archives",
+    }
     inshop = resolve(params(tmp_path, text), "other", "irt_l")
-    assert inshop == resolve(params(tmp_path, text), "cub", "irt_l"), "a data set has the recipes of the kind of its source"
+    assert inshop == resolve(params(tmp_path, text), "cub", "irt_l"), (
+        "a data set has the recipes of the kind of its source"
+    )
 
 
-@pytest.mark.parametrize("domain", [{"grid": []}, {"uniform": [2, 1]}, {"grid": [1], "choice": [2]}, {"normal": [0, 1]}, {"loguniform": [1, 2, 3]}])
+@pytest.mark.parametrize(
+    "domain",
+    [
+        {"grid": []},
+        {"uniform": [2, 1]},
+        {"grid": [1], "choice": [2]},
+        {"normal": [0, 1]},
+        {"loguniform": [1, 2, 3]},
+    ],
+)
 def test_a_sweep_over_nothing_sensible_is_refused(domain: dict[str, list[float]], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"pooling\.epsilon"):
         SweepSettings.parse({"space": {"pooling.epsilon": domain}, "iterations": 10})
@@ -238,7 +328,9 @@ def test_a_sweep_over_nothing_sensible_is_refused(domain: dict[str, list[float]]
 def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
     published = sweep_settings(params(tmp_path, "methods: {}"), "gsp")
     assert set(published.space) == {"pooling.prototypes", "pooling.transport_ratio", "pooling.epsilon"}
-    text = "sweep: {gsp: {space: {dim: {grid: [64]}}}, gsp-soft: {grace: 3}}\nmethods: {gsp-soft: {like: gsp}}"
+    text = (
+        "sweep: {gsp: {space: {dim: {grid: [64]}}}, gsp-soft: {grace: 3}}\nmethods: {gsp-soft: {like: gsp}}"
+    )
     own = sweep_settings(params(tmp_path, text), "gsp-soft")
     assert (set(own.space), own.grace, own.trials) == ({"dim"}, 3, published.trials)
     with pytest.raises(UserError, match=r"sweep\.mine is missing, and no search space of mine is published"):

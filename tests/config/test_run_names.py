@@ -26,7 +26,10 @@ def test_ordinary_names_are_accepted(name: str) -> None:
     assert checked_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "2birds", "my birds", "my.birds", "-birds", "a/b", "..", "true", "No", "y", "Null", "ünder", "a\n"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "2birds", "my birds", "my.birds", "-birds", "a/b", "..", "true", "No", "y", "Null", "ünder", "a\n"],
+)
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         checked_name(name)

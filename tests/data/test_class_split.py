@@ -80,7 +80,10 @@ def test_a_fold_that_cannot_be_judged_is_refused() -> None:
         UserError, match=r"5 train classes cannot be divided into 6 folds.\n  Lower ensemble.folds"
     ):
         split_classes(np.arange(10), labels, 0.2, 0, Fold(model=1, folds=6))
-    message = "Model 4 of 4 folds of 5 train classes leaves 4 to train on and holds out 1, of which 1 have two images or more"
+    message = (
+        "Model 4 of 4 folds of 5 train classes leaves 4 to train on and holds out 1, of which 1 have two "
+        "images or more"
+    )
     with pytest.raises(UserError, match=message):
         split_classes(np.arange(10), labels, 0.2, 0, Fold(model=4))
     with pytest.raises(ValueError, match="models are numbered 1 to 4, got 5"):

@@ -140,7 +140,10 @@ def test_a_corrupt_image_is_named(damaged: Shards, threads: int) -> None:
     seen = []
     with pytest.raises(
         UserError,
-        match=r"row 7 in .*damaged, from folder/7.jpg, cannot be decoded: Premature(.|\n)*dvc repro -f ingest@damaged",
+        match=(
+            r"row 7 in .*damaged, from folder/7.jpg, cannot be decoded: Premature(.|\n)*dvc repro -f "
+            r"ingest@damaged"
+        ),
     ):
         for _, rows in iterator:
             seen += rows.tolist()

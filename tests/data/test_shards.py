@@ -288,7 +288,10 @@ class TestDamage:
         found = hashlib.sha256(content).hexdigest()
         with pytest.raises(
             UserError,
-            match=rf"(?s)shard-00000.arrow has sha256 {found}, the manifest lists {expected}.*dvc repro -f ingest@animals",
+            match=(
+                rf"(?s)shard-00000.arrow has sha256 {found}, the manifest lists {expected}.*dvc repro -f "
+                r"ingest@animals"
+            ),
         ):
             Shards(shards, verify=True)
 

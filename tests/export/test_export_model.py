@@ -1,4 +1,5 @@
-"""Export of a small real network: the four files, their values, and that nothing of training leaks into them."""
+"""Export of a small real network: the four files, their values, and that nothing of training leaks into
+them."""
 
 import contextlib
 import io
@@ -34,7 +35,9 @@ SETTINGS = ExportSettings(workers=1, batch_size=4)
 
 
 def recipe(method: str = "baseline") -> Recipe:
-    blocks = {"gsp": {"pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24}, "zero_shot": None}}
+    blocks = {
+        "gsp": {"pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24}, "zero_shot": None}
+    }
     return parse_recipe(
         {
             "method": method,
@@ -57,7 +60,8 @@ def save_model(model: Path, settings: Recipe) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Twelve train images, eleven test images of which every third is no query, and a model whose last weights are others than the chosen ones."""
+    """Twelve train images, eleven test images of which every third is no query, and a model whose last
+    weights are others than the chosen ones."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("export: {workers: 1}\n")
     for method in ("baseline", "gsp"):
@@ -68,7 +72,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with ShardWriter(shards, [f"class-{c}" for c in range(6)], 2**24) as writer:
         for row in range(TRAIN + TEST):
             octets = io.BytesIO()
-            Image.fromarray(generator.integers(0, 256, (40 + row % 3, 44, 3), dtype=np.uint8)).save(octets, "JPEG")
+            Image.fromarray(generator.integers(0, 256, (40 + row % 3, 44, 3), dtype=np.uint8)).save(
+                octets, "JPEG"
+            )
             split, label = ("train", row % 3) if row < TRAIN else ("test", 3 + row % 3)
             writer.add(octets.getvalue(), label, split, f"{row}.jpg", 44, 40 + row % 3, is_query=row % 3 > 0)
         writer.finish({"dataset": "tiny"})
@@ -82,7 +88,9 @@ def directory(project: Path) -> Path:
 
 def test_four_files_of_the_right_rows_and_weights(project: Path) -> None:
     run("tiny", "baseline", 0)
-    assert sorted(path.name for path in directory(project).iterdir()) == sorted(f"{name}.arrow" for name in FILES)
+    assert sorted(path.name for path in directory(project).iterdir()) == sorted(
+        f"{name}.arrow" for name in FILES
+    )
     shards, model = Shards(project / "data/shards/tiny"), project / "data/models/tiny/baseline/0"
     for name, (weights, split) in FILES.items():
         rows = read(directory(project) / f"{name}.arrow")
@@ -95,7 +103,10 @@ def test_four_files_of_the_right_rows_and_weights(project: Path) -> None:
             with torch.no_grad():
                 one = method.embed(normalize(images, *method.statistics(recipe().input)))[0].numpy()
             assert np.abs(one - rows.embedding[rows.row_id == int(ids)]).max() < 2e-6
-    selected, last, untrained = (read(directory(project) / f"{name}.arrow").embedding for name in ("test", "test-last", "test-untrained"))
+    selected, last, untrained = (
+        read(directory(project) / f"{name}.arrow").embedding
+        for name in ("test", "test-last", "test-untrained")
+    )
     assert np.abs(selected - last).max() > 0.01
     assert np.abs(selected - untrained).max() > 0.01
 
@@ -157,7 +168,9 @@ def test_each_split_is_embedded_once_with_equal_weights(
     names: list[str] = []
     real = module.embed_rows
 
-    def counted(method: Method, loader: EvalLoader, on: torch.device, label: str, scales: tuple[float, ...]) -> Embedded:
+    def counted(
+        method: Method, loader: EvalLoader, on: torch.device, label: str, scales: tuple[float, ...]
+    ) -> Embedded:
         names.append(label.removeprefix("export: "))
         return real(method, loader, on, label, scales)
 
@@ -177,7 +190,9 @@ def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(proj
     method = load_method(project / "data/models/tiny/baseline/0").method.train()
     kinds: set[torch.dtype] = set()
     handles = [
-        module.register_forward_hook(lambda _m, _i, out: kinds.add(out.dtype)) for module in method.modules() if isinstance(module, torch.nn.Conv2d)
+        module.register_forward_hook(lambda _m, _i, out: kinds.add(out.dtype))
+        for module in method.modules()
+        if isinstance(module, torch.nn.Conv2d)
     ]
     before = {name: value.clone() for name, value in method.state_dict().items()}
     rows = shards.rows("test")
@@ -186,8 +201,13 @@ def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(proj
         handle.remove()
     assert kinds == {torch.float32}
     assert found.dtype == np.float32
-    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())  # no batch norm statistics moved
-    assert np.abs(found - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding).max() < 2e-6
+    assert all(
+        torch.equal(value, before[name]) for name, value in method.state_dict().items()
+    )  # no batch norm statistics moved
+    assert (
+        np.abs(found - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding).max()
+        < 2e-6
+    )
 
 
 def test_precision_settings_are_left_as_they_were(project: Path) -> None:
@@ -208,7 +228,10 @@ def test_a_diverged_model_is_named_and_leaves_nothing(project: Path) -> None:
     for parameter in method.parameters():
         torch.nn.init.constant_(parameter, float("nan"))
     save_weights(model / "last.safetensors", method)
-    with pytest.raises(UserError, match=rf"baseline/0, last: the embedding of row id {TRAIN} has norm nan.*{TEST} of {TEST} rows"):
+    with pytest.raises(
+        UserError,
+        match=rf"baseline/0, last: the embedding of row id {TRAIN} has norm nan.*{TEST} of {TEST} rows",
+    ):
         run("tiny", "baseline", 0)
     assert not directory(project).exists()
     assert not list(directory(project).parent.iterdir())

@@ -1,4 +1,5 @@
-"""Descriptors of several scales: value against the definition, what does not change them, and what is refused."""
+"""Descriptors of several scales: value against the definition, what does not change them, and what is
+refused."""
 
 import io
 import itertools
@@ -35,7 +36,11 @@ def recipe(**blocks: Any) -> Recipe:
 
 
 def vit(**arguments: Any) -> Recipe:
-    return recipe(backbone={"name": "test_vit", "pretrained": False, "arguments": {"img_size": 64, **arguments}}, pooling={"name": "cls"}, dim=None)
+    return recipe(
+        backbone={"name": "test_vit", "pretrained": False, "arguments": {"img_size": 64, **arguments}},
+        pooling={"name": "cls"},
+        dim=None,
+    )
 
 
 def loaded(settings: Recipe) -> LoadedModel:
@@ -69,7 +74,9 @@ def test_descriptors_are_those_of_the_definition(blocks: dict[str, Any], p: floa
             return np.asarray(wide.embed(torch.from_numpy(image)[None])[0])
 
         for image, vector in zip(images().double().numpy(), found, strict=True):
-            assert np.abs(vector - oracle.descriptor(image, embed, list(SCALES), exponent(method))).max() < 2e-6
+            assert (
+                np.abs(vector - oracle.descriptor(image, embed, list(SCALES), exponent(method))).max() < 2e-6
+            )
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-6
 
 
@@ -98,7 +105,11 @@ def test_a_large_exponent_neither_overflows_nor_vanishes() -> None:
 
 
 def test_attributes_are_averaged() -> None:
-    blocks = {"pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24}, "zero_shot": None, "method": "gsp"}
+    blocks = {
+        "pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24},
+        "zero_shot": None,
+        "method": "gsp",
+    }
     method = initial_method(recipe(**blocks), 3, 12, 0).eval()
     with torch.no_grad():
         single = [describe(method, images(), (scale,)).attributes for scale in SCALES]
@@ -138,7 +149,10 @@ def exported(project: tuple[Path, Path], name: str, **settings: Any) -> dict[str
 def test_every_file_is_of_these_scales_in_whatever_order_they_come(project: tuple[Path, Path]) -> None:
     plain = exported(project, "plain")
     assert exported(project, "one", scales=(1,)) == plain
-    orders = [exported(project, f"{number}", scales=order) for number, order in enumerate(itertools.permutations(SCALES))]
+    orders = [
+        exported(project, f"{number}", scales=order)
+        for number, order in enumerate(itertools.permutations(SCALES))
+    ]
     assert all(order == orders[0] for order in orders)
     for file in FILES:
         rows, single = (read(project[0].parent / name / f"{file}.arrow") for name in ("0", "plain"))
@@ -164,9 +178,17 @@ def test_a_worker_finds_the_same_of_several_scales(project: tuple[Path, Path]) -
 @pytest.mark.parametrize(
     ("settings", "scales", "message"),
     [
-        (vit(dynamic_img_size=False), SCALES, r"test_vit cannot embed images of 64 x 64 at scales 1, 0\.707107, 0\.5: it takes that size alone"),
+        (
+            vit(dynamic_img_size=False),
+            SCALES,
+            r"test_vit cannot embed images of 64 x 64 at scales 1, 0\.707107, 0\.5: it takes that size alone",
+        ),
         (vit(dynamic_img_size=True), SCALES, r"at scale 0\.707107, 45 x 45: .*divisible by patch size"),
-        (recipe(), (1.0, 0.4), r"at scale 0\.4: they are 25 pixels wide, and a position of its last map stands for 32"),
+        (
+            recipe(),
+            (1.0, 0.4),
+            r"at scale 0\.4: they are 25 pixels wide, and a position of its last map stands for 32",
+        ),
         (recipe(), (1.0, 0.001), "they are 0 pixels wide"),
         (recipe(), (1.0, 0.999, 0.99), r"0\.999 and 0\.99 both make images of 63 x 63 of 64 x 64"),
         (recipe(pooling={"name": "gsop", "attention_dim": 4}), (2.0, 1.0), r"at scale 2, 128 x 128: "),
@@ -178,7 +200,9 @@ def test_a_worker_finds_the_same_of_several_scales(project: tuple[Path, Path]) -
     ],
     ids=["fixed size", "patches", "stride", "nothing left", "same size", "fixed positions", "tokens"],
 )
-def test_a_model_that_cannot_take_these_scales_is_refused(settings: Recipe, scales: tuple[float, ...], message: str) -> None:
+def test_a_model_that_cannot_take_these_scales_is_refused(
+    settings: Recipe, scales: tuple[float, ...], message: str
+) -> None:
     with pytest.raises(UserError, match=message) as caught:
         check_scales(loaded(settings), scales)
     assert "Leave export.scales out" in caught.value.remedy

@@ -15,7 +15,12 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
-    "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch", "arguments": {"output_stride": 8}},
+    "backbone": {
+        "name": "test_resnet",
+        "pretrained": False,
+        "batch_norm": "batch",
+        "arguments": {"output_stride": 8},
+    },
     "input": {"size": 32, "resize": 36, "crop_scale": [0.5, 1.0], "fit": "shorter"},
     "batch": {"classes": 4, "images_per_class": 3},
     "optimizer": {"name": "adamw", "learning_rate": 1.0e-3, "new_layers_only": 0},
@@ -32,16 +37,30 @@ class Project:
     home: Path
 
     def environment(self) -> dict[str, str]:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))}
-        paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.home)}
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))
+        }
+        paths = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.home),
+        }
         paths["PYTHONPATH"] = str(self.path)  # the command `unseen` is that of the copy
-        # DVC runs stages in $SHELL: sh, which it takes where there is none, stays in between unless it is told not to
+        # DVC runs stages in $SHELL: sh, which it takes where there is none, stays in between unless it is
+        # told not to
         return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1", "SHELL": "/bin/sh"}
 
     def run(self, command: str, timeout: float = 500) -> str:
         """What a shell command prints. Fails the test when it fails."""
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False
+            ["bash", "-c", command],
+            cwd=self.path,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
         assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
@@ -49,7 +68,13 @@ class Project:
     def refused(self, command: str) -> str:
         """What a shell command prints that must fail."""
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=120, check=False
+            ["bash", "-c", command],
+            cwd=self.path,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode != 0, f"{command} was expected to fail\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
@@ -67,7 +92,9 @@ class Project:
         for process in psutil.process_iter():
             try:
                 line, directory = " ".join(process.cmdline()), process.cwd()
-                inside = directory.startswith(str(self.path)) or process.environ().get("PWD", "").startswith(str(self.path))
+                inside = directory.startswith(str(self.path)) or process.environ().get("PWD", "").startswith(
+                    str(self.path)
+                )
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
             if inside and process.pid != os.getpid():
@@ -81,13 +108,21 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     copy = Project(base / "unseen", base / "home")
     copy.home.mkdir()
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     for name in listed:
         if (ROOT / name).is_file():
             (copy.path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy.path / name)
-    for built in [copy.path / "dvc.lock", *copy.path.glob("data/metrics/**/*.json"), *copy.path.glob("data/history/**/*.csv")]:
+    for built in [
+        copy.path / "dvc.lock",
+        *copy.path.glob("data/metrics/**/*.json"),
+        *copy.path.glob("data/history/**/*.csv"),
+    ]:
         built.unlink(missing_ok=True)
     (copy.path / ".venv").symlink_to(Path(sys.executable).parent.parent)
     shrink(copy.path / "params.yaml")
@@ -104,11 +139,17 @@ def shrink(path: Path) -> None:
     params["run"]["methods"] = ["ms", "gsp"]
     params["train"]["checkpoint_every"] = 2
     params["evaluate"]["bootstrap"] = 100
-    params["sweep"]["gsp"].update({"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4})
+    params["sweep"]["gsp"].update(
+        {"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4}
+    )
     gsp = {"pooling": {"prototypes": 8, "initialization_memory": 24}}
     source = {"train_classes": 10, "test_classes": 6, "images_per_class": 6}
     # Copies: YAML writes an object that occurs twice as an alias, which DVC does not change.
-    params["datasets"]["parts"] = {"source": source, "recipe": deepcopy(NETWORK), "methods": {"gsp": deepcopy(gsp)}}
+    params["datasets"]["parts"] = {
+        "source": source,
+        "recipe": deepcopy(NETWORK),
+        "methods": {"gsp": deepcopy(gsp)},
+    }
     params["datasets"]["folder"].update({"recipe": NETWORK, "methods": {"gsp": gsp}})
     with path.open("w", encoding="utf-8") as file:
         yaml.dump(params, file)

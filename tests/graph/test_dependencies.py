@@ -36,5 +36,7 @@ def test_a_stage_depends_on_the_resolved_file_that_it_reads(stage: str) -> None:
 def test_only_resolve_depends_on_code_and_params() -> None:
     for name, stage in STAGES.items():
         code = [dep for dep in stage["deps"] if not dep.startswith("data/")]
-        assert (code, "params" in stage) == ((["pipeline", "stages"], True) if name == "resolve" else ([], False)), name
+        assert (code, "params" in stage) == (
+            (["pipeline", "stages"], True) if name == "resolve" else ([], False)
+        ), name
     assert set(STAGES) == {"resolve", *MODELS}

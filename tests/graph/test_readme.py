@@ -1,6 +1,7 @@
 """The README's commands, executed in order in a small copy of the project, and what must be true after each.
 
-Every `bash` line of the README is either executed here or listed in NOT_HERE with the reason. Each section starts from the last commit.
+Every `bash` line of the README is either executed here or listed in NOT_HERE with the reason. Each section
+starts from the last commit.
 """
 
 import csv
@@ -22,7 +23,9 @@ _HOURS = "hours on a GPU; tests/methods/test_library.py resolves the recipes"
 NOT_HERE = {
     "make test": "this is it",
     "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
-    "unseen data cub": "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one",
+    "unseen data cub": (
+        "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one"
+    ),
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.sweeps=[]'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
@@ -46,6 +49,12 @@ def sections() -> dict[str, list[str]]:
     return found
 
 
+BUILD_CATALOG = "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog"
+RESTORE = "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout"
+VARIANT = (
+    "dvc exp run -S '++methods.gsp_soft={like: gsp, pooling: {epsilon: 1.0}}' "
+    "-S 'run.methods=[gsp, gsp_soft]'"
+)
 LAPTOP = (
     "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' -S 'run.sweeps=[]' "
     "-S '++datasets.folder.recipe.backbone.name=resnet18' "
@@ -60,7 +69,9 @@ def stages_run(output: str) -> set[str]:
 
 
 def chain(data_set: str, *methods: str) -> set[str]:
-    return {f"{stage}@{data_set}-{method}-0" for stage in ("train", "export", "evaluate") for method in methods}
+    return {
+        f"{stage}@{data_set}-{method}-0" for stage in ("train", "export", "evaluate") for method in methods
+    }
 
 
 def metrics_of(project: Project, data_set: str, method: str) -> dict[str, float]:
@@ -68,7 +79,14 @@ def metrics_of(project: Project, data_set: str, method: str) -> dict[str, float]
 
 
 def everything_is_built(project: Project, output: str) -> None:
-    assert stages_run(output) == {"resolve", "ingest@parts", *chain("parts", "ms", "gsp"), "sweep@parts-gsp", "analyze", "report"}
+    assert stages_run(output) == {
+        "resolve",
+        "ingest@parts",
+        *chain("parts", "ms", "gsp"),
+        "sweep@parts-gsp",
+        "analyze",
+        "report",
+    }
     for method in ("ms", "gsp"):
         metrics = metrics_of(project, "parts", method)
         for name in ("recall_at_1", "r_precision", "map_at_r", "untrained_recall_at_1", "last_map_at_r"):
@@ -80,9 +98,13 @@ def everything_is_built(project: Project, output: str) -> None:
     assert len(trials) == 2
     assert "dvc exp run -S" in output, "the sweep says which line adopts its best values"
     assert "transport_ratio" in (project.path / "data/report/index.html").read_text(encoding="utf-8")
-    assert [p for p in (project.path / "data/state").rglob("*") if p.is_file() and "sweep" not in p.parts] == [], "state is dropped on success"
+    assert [
+        p for p in (project.path / "data/state").rglob("*") if p.is_file() and "sweep" not in p.parts
+    ] == [], "state is dropped on success"
     project.commit("first run")
-    assert project.run("git status --porcelain") == "", "everything that was built is either in git or ignored"
+    assert project.run("git status --porcelain") == "", (
+        "everything that was built is either in git or ignored"
+    )
 
 
 def nothing_is_built(project: Project, output: str) -> None:
@@ -101,7 +123,14 @@ def the_photos_are_there(project: Project, output: str) -> None:
 
 
 def photos_become_a_report(project: Project, output: str) -> None:
-    assert stages_run(output) == {"resolve", "ingest@folder", *chain("folder", "ms", "gsp"), "sweep@folder-gsp", "analyze", "report"}
+    assert stages_run(output) == {
+        "resolve",
+        "ingest@folder",
+        *chain("folder", "ms", "gsp"),
+        "sweep@folder-gsp",
+        "analyze",
+        "report",
+    }
     manifest = json.loads((project.path / "data/shards/folder/manifest.json").read_text(encoding="utf-8"))
     assert {name: split["classes"] for name, split in manifest["counts"].items()} == {"train": 12, "test": 12}
     assert metrics_of(project, "folder", "gsp")["queries"] == 48
@@ -124,8 +153,14 @@ def a_new_photo_is_answered(project: Project, output: str) -> None:
 
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
     assert stages_run(output) == {"resolve", *chain("folder", "ms"), "analyze", "report"}
-    recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
-    assert (recipe["backbone"]["name"], recipe["batch"]["classes"], recipe["input"]["size"]) == ("resnet18", 6, 128)
+    recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))[
+        "recipe"
+    ]
+    assert (recipe["backbone"]["name"], recipe["batch"]["classes"], recipe["input"]["size"]) == (
+        "resnet18",
+        6,
+        128,
+    )
 
 
 def curves_are_drawn(project: Project, output: str) -> None:
@@ -142,7 +177,9 @@ def gsp_alone_is_built_again(project: Project, output: str) -> None:
 def the_origin_of_a_value_is_shown(project: Project, output: str) -> None:
     file = r"pipeline/recipes/methods/_gsp\.yaml"
     assert re.search(rf"^  transport_ratio: +0\.3 +{file}:\d+$", output, re.MULTILINE)
-    assert re.search(r"^  prototypes: +8 +params\.yaml:\d+, datasets\.parts\.methods\.gsp$", output, re.MULTILINE)
+    assert re.search(
+        r"^  prototypes: +8 +params\.yaml:\d+, datasets\.parts\.methods\.gsp$", output, re.MULTILINE
+    )
 
 
 def the_changed_value_is_shown(project: Project, output: str) -> None:
@@ -155,7 +192,9 @@ def the_changed_setting_is_shown(project: Project, output: str) -> None:
 
 def a_variant_is_built_and_reported(project: Project, output: str) -> None:
     assert stages_run(output) == {"resolve", *chain("parts", "gsp_soft"), "analyze", "report"}
-    recipe = json.loads((project.path / "data/models/parts/gsp_soft/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
+    recipe = json.loads(
+        (project.path / "data/models/parts/gsp_soft/0/recipe.json").read_text(encoding="utf-8")
+    )["recipe"]
     assert (recipe["pooling"]["epsilon"], recipe["pooling"]["prototypes"]) == (1.0, 8)
     assert "gsp_soft" in (project.path / "data/report/index.html").read_text(encoding="utf-8")
 
@@ -185,7 +224,7 @@ CHECKS: dict[str, Check] = {
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
-    "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog": the_photos_are_in_a_catalog,
+    BUILD_CATALOG: the_photos_are_in_a_catalog,
     "python -m pipeline.catalog find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
     "dvc exp run -S '++methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
@@ -193,8 +232,8 @@ CHECKS: dict[str, Check] = {
     "dvc params diff": the_changed_setting_is_shown,
     "dvc metrics diff": the_changed_metrics_are_named,
     "dvc plots diff --out dvc_plots": curves_are_drawn,
-    "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout": all_is_as_committed,
-    "dvc exp run -S '++methods.gsp_soft={like: gsp, pooling: {epsilon: 1.0}}' -S 'run.methods=[gsp, gsp_soft]'": a_variant_is_built_and_reported,
+    RESTORE: all_is_as_committed,
+    VARIANT: a_variant_is_built_and_reported,
     "dvc exp run -S 'train.workers=2' -S 'run.methods=[ms]' -S 'run.seeds=[1]'": two_workers_trained,
 }
 TYPED = [command for commands in sections().values() for command in commands]
@@ -207,12 +246,30 @@ def test_every_command_is_executed_or_says_why_not() -> None:
 def photos(home: Path) -> None:
     """24 classes of a user's pictures, four of each: a colour and a size that say the class."""
     for index, (name, sex) in enumerate(
-        product(["sparrow", "robin", "wren", "tit", "crow", "owl", "duck", "swan", "gull", "heron", "kite", "jay"], "fm")
+        product(
+            [
+                "sparrow",
+                "robin",
+                "wren",
+                "tit",
+                "crow",
+                "owl",
+                "duck",
+                "swan",
+                "gull",
+                "heron",
+                "kite",
+                "jay",
+            ],
+            "fm",
+        )
     ):
         for image in range(4):
             path = home / "photos" / name / sex / f"{image}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (48 + 2 * index, 40 + 3 * image), (10 * index, 255 - 10 * index, 60 * image)).save(path, quality=95)
+            Image.new(
+                "RGB", (48 + 2 * index, 40 + 3 * image), (10 * index, 255 - 10 * index, 60 * image)
+            ).save(path, quality=95)
     Image.new("RGB", (50, 40), (30, 200, 90)).save(home / "new.jpg", quality=95)
 
 
@@ -223,6 +280,10 @@ def test_a_section(project: Project, heading: str) -> None:
         project.restore()
     for command in sections()[heading]:
         if command not in NOT_HERE:
-            typed = command.replace("make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro")  # the environment is there
-            typed = typed.replace("{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 2}")
+            typed = command.replace(
+                "make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro"
+            )  # the environment is there
+            typed = typed.replace(
+                "{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 2}"
+            )
             CHECKS[command](project, project.run(typed))

@@ -1,4 +1,5 @@
-"""Files as contracts in the real graph: which stages a change reruns, variants and names with hyphens, other revisions."""
+"""Files as contracts in the real graph: which stages a change reruns, variants and names with hyphens, other
+revisions."""
 
 import json
 from collections.abc import Iterator
@@ -34,12 +35,16 @@ def at_the_first_commit(project: Project) -> Iterator[None]:
         project.run("dvc checkout -q --force")
 
 
-def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project, at_the_first_commit: None) -> None:
+def test_names_with_hyphens_and_a_variant_beside_its_parent(
+    project: Project, at_the_first_commit: None
+) -> None:
     for label in range(16):
         for image in range(6):
             path = project.home / f"birds/class-{label:02d}/{image}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (48 + label, 40 + image), (15 * label, 255 - 15 * label, 40 * image)).save(path, quality=95)
+            Image.new("RGB", (48 + label, 40 + image), (15 * label, 255 - 15 * label, 40 * image)).save(
+                path, quality=95
+            )
     own = (project.path / "params.yaml").read_text(encoding="utf-8")
     output = project.run(
         f"dvc exp run -S '++datasets.my-birds.source={{kind: folder, path: {project.home}/birds}}' "
@@ -51,17 +56,32 @@ def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project, at
         "-S '++methods.gsp-soft={like: gsp, pooling: {epsilon: 1.0}}' "
         "-S 'run.datasets=[my-birds]' -S 'run.methods=[gsp, gsp-soft]'"
     )
-    cells = {f"{stage}@my-birds-{method}-0" for stage in ("train", "export", "evaluate") for method in ("gsp", "gsp-soft")}
-    assert stages_run(output) == {"resolve", "ingest@my-birds", *cells, "sweep@my-birds-gsp", "analyze", "report"}
+    cells = {
+        f"{stage}@my-birds-{method}-0"
+        for stage in ("train", "export", "evaluate")
+        for method in ("gsp", "gsp-soft")
+    }
+    assert stages_run(output) == {
+        "resolve",
+        "ingest@my-birds",
+        *cells,
+        "sweep@my-birds-gsp",
+        "analyze",
+        "report",
+    }
     recipes = [
-        json.loads((project.path / f"data/models/my-birds/{method}/0/recipe.json").read_text(encoding="utf-8"))["recipe"]
+        json.loads(
+            (project.path / f"data/models/my-birds/{method}/0/recipe.json").read_text(encoding="utf-8")
+        )["recipe"]
         for method in ("gsp", "gsp-soft")
     ]
     assert [recipe["pooling"]["epsilon"] for recipe in recipes] == [5.0, 1.0]
     assert recipes[1]["pooling"]["prototypes"] == 8, "the variant inherits the user's change of gsp"
     page = (project.path / "data/report/index.html").read_text(encoding="utf-8")
     assert "gsp-soft" in page
-    assert (project.path / "data/sweep/my-birds/gsp/skipped.json").is_file(), "the search of params.yaml names `parts` alone"
+    assert (project.path / "data/sweep/my-birds/gsp/skipped.json").is_file(), (
+        "the search of params.yaml names `parts` alone"
+    )
     assert (project.path / "params.yaml").read_text(encoding="utf-8") != own
     project.run("git add -A && git commit -q -m birds")
 
@@ -81,10 +101,14 @@ def test_names_with_hyphens_and_a_variant_beside_its_parent(project: Project, at
         "train@my-birds-gsp-0",
         "train@my-birds-gsp-soft-0",
     }
-    assert edit("params.yaml", "\n      epsilon: 1.0", "\n      epsilon: 2.0") == {"train@my-birds-gsp-soft-0"}
+    assert edit("params.yaml", "\n      epsilon: 1.0", "\n      epsilon: 2.0") == {
+        "train@my-birds-gsp-soft-0"
+    }
     assert edit("params.yaml", "loader_threads: 2", "loader_threads: 1") == set()
 
     project.run("sed -i 's/^      epsilon: 1.0/      epsilon: 2.0/' params.yaml")
     difference = project.run("python -m unseen recipe my-birds gsp-soft --diff HEAD")
     assert difference.splitlines() == ["pooling.epsilon: 1.0 -> 2.0"]
-    assert "There is no git revision nowhere" in project.refused("python -m unseen recipe my-birds gsp-soft --diff nowhere")
+    assert "There is no git revision nowhere" in project.refused(
+        "python -m unseen recipe my-birds gsp-soft --diff nowhere"
+    )

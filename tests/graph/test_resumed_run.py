@@ -26,7 +26,10 @@ def built(project: Project) -> Project:
 
 def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_bytes(built: Project) -> None:
     built.run("dvc repro --single-item train@parts-gsp-0")
-    outs = [built.path / "data/models/parts/gsp/0/weights.safetensors", built.path / "data/history/parts/gsp/0.csv"]
+    outs = [
+        built.path / "data/models/parts/gsp/0/weights.safetensors",
+        built.path / "data/history/parts/gsp/0.csv",
+    ]
     expected = [path.read_bytes() for path in outs]
     for kill in (signal.SIGTERM, signal.SIGKILL):
         with held_at_its_first_checkpoint(built):
@@ -38,7 +41,8 @@ def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_bytes(built: Pro
 
 @contextlib.contextmanager
 def held_at_its_first_checkpoint(built: Project) -> Iterator[None]:
-    """The training waits behind each checkpoint that it has written: however fast the machine, it cannot end before it is killed."""
+    """The training waits behind each checkpoint that it has written: however fast the machine, it cannot end
+    before it is killed."""
     files, marker = built.path / "pipeline/runtime/files.py", built.home / "hold"
     text = files.read_text(encoding="utf-8")
     line = "            partial.replace(path)\n            _sync(path.parent)\n"
@@ -59,7 +63,9 @@ def held_at_its_first_checkpoint(built: Project) -> Iterator[None]:
 def started(built: Project) -> subprocess.Popen[bytes]:
     """`dvc repro` of one training, in the background."""
     command = [sys.executable, "-m", *REPRO.split()]
-    return subprocess.Popen(command, cwd=built.path, env=built.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, cwd=built.path, env=built.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def killed_in_the_middle(built: Project, kill: signal.Signals) -> None:
@@ -94,13 +100,27 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("sed -i 's/prototypes: 8/prototypess: 8/' params.yaml", ["prototypess is not a setting", "Did you mean prototypes"]),
-        ("sed -i 's/^  - parts$/  - part/' params.yaml", ["there is no datasets.part.", "Did you mean parts"]),
-        ("sed -i '/^  sweeps/,/^  ensembles/s/- gsp/- gspp/' params.yaml", ["there is no methods.gspp.", "Did you mean gsp"]),
-        ("sed -i 's/confidence: 0.95/confidence: 95/' params.yaml", ["evaluate.confidence", "less than 1", "got 95"]),
+        (
+            "sed -i 's/prototypes: 8/prototypess: 8/' params.yaml",
+            ["prototypess is not a setting", "Did you mean prototypes"],
+        ),
+        (
+            "sed -i 's/^  - parts$/  - part/' params.yaml",
+            ["there is no datasets.part.", "Did you mean parts"],
+        ),
+        (
+            "sed -i '/^  sweeps/,/^  ensembles/s/- gsp/- gspp/' params.yaml",
+            ["there is no methods.gspp.", "Did you mean gsp"],
+        ),
+        (
+            "sed -i 's/confidence: 0.95/confidence: 95/' params.yaml",
+            ["evaluate.confidence", "less than 1", "got 95"],
+        ),
     ],
 )
-def test_a_mistake_in_params_stops_the_run_before_it_starts(built: Project, change: str, expected: list[str]) -> None:
+def test_a_mistake_in_params_stops_the_run_before_it_starts(
+    built: Project, change: str, expected: list[str]
+) -> None:
     built.run(change)
     output = built.refused("dvc repro")
     for part in expected:

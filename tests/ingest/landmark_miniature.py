@@ -1,4 +1,5 @@
-"""Small archives of retrieval-SfM-120k, revisited Oxford and revisited Paris, enough to train on tuples and to be judged at every level."""
+"""Small archives of retrieval-SfM-120k, revisited Oxford and revisited Paris, enough to train on tuples and
+to be judged at every level."""
 
 import pickle
 from pathlib import Path
@@ -19,7 +20,10 @@ BENCHMARKS = ("roxford5k", "rparis6k")
 
 def expect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the sources expect the counts of these archives."""
-    counts = {"train": Count(MODELS * IMAGES, MODELS), "test": Count(VALIDATION * VALIDATION_IMAGES, VALIDATION)}
+    counts = {
+        "train": Count(MODELS * IMAGES, MODELS),
+        "test": Count(VALIDATION * VALIDATION_IMAGES, VALIDATION),
+    }
     monkeypatch.setattr(sfm120k, "COUNTS", counts)
     monkeypatch.setattr(revisited, "DATABASE", dict.fromkeys(BENCHMARKS, DATABASE))
     monkeypatch.setattr(revisited, "QUERIES", 2)
@@ -35,16 +39,28 @@ def photograph(place: int, number: int, width: int = 48, height: int = 36) -> np
     colour = np.random.default_rng(place).integers(30, 225, 3)
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     stripes = ((across * (place % 3) + down * (1 + place % 2) + number) % 8 < 4)[:, :, None]
-    return (np.where(stripes, colour, 128) + generator.normal(0, 40, (height, width, 3))).clip(0, 255).astype(np.uint8)
+    return (
+        (np.where(stripes, colour, 128) + generator.normal(0, 40, (height, width, 3)))
+        .clip(0, 255)
+        .astype(np.uint8)
+    )
 
 
 def part(first: int, models: int, images: int) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A part of the database and its images by name. Models do not lie together; each image but the last of a model has the next as positive."""
+    """A part of the database and its images by name. Models do not lie together; each image but the last of a
+    model has the next as positive."""
     names = [cid(first + number) for number in range(models * images)]
     clusters = [10 * (number % models) for number in range(models * images)]
     queries = list(range(models * (images - 1)))
-    content = {"cids": names, "cluster": clusters, "qidxs": queries, "pidxs": [query + models for query in queries]}
-    files = {name: encode(photograph(100 + first + number % models, number)) for number, name in enumerate(names)}
+    content = {
+        "cids": names,
+        "cluster": clusters,
+        "qidxs": queries,
+        "pidxs": [query + models for query in queries],
+    }
+    files = {
+        name: encode(photograph(100 + first + number % models, number)) for number, name in enumerate(names)
+    }
     return content, files
 
 
@@ -57,14 +73,22 @@ def write(root: Path) -> Path:
         _put(root / "sfm120k/ims" / sfm120k.path_of(name), content)
     for number, benchmark in enumerate(BENCHMARKS):
         database = [f"{benchmark[1:6]}_{image:06d}" for image in range(DATABASE)]
-        queries = [f"query_{image:06d}" for image in range(2)]  # the same names in both: benchmarks know nothing of each other
+        queries = [
+            f"query_{image:06d}" for image in range(2)
+        ]  # the same names in both: benchmarks know nothing of each other
         gnd = [
             {"bbx": [8.0, 4.0, 40.0, 30.0], "easy": [0, 2], "hard": [4], "junk": [6, 1]},
             {"bbx": [0.0, -1.0, 30.5, 36.0], "easy": [1], "hard": [3, 5], "junk": []},
         ]
-        _put(root / benchmark / f"gnd_{benchmark}.pkl", pickle.dumps({"imlist": database, "qimlist": queries, "gnd": gnd}, 2))
+        _put(
+            root / benchmark / f"gnd_{benchmark}.pkl",
+            pickle.dumps({"imlist": database, "qimlist": queries, "gnd": gnd}, 2),
+        )
         for image, name in enumerate(database + queries):
-            _put(root / benchmark / "jpg" / f"{name}.jpg", encode(photograph(200 + 10 * number + image % 2, image)))
+            _put(
+                root / benchmark / "jpg" / f"{name}.jpg",
+                encode(photograph(200 + 10 * number + image % 2, image)),
+            )
     return root
 
 

@@ -1,4 +1,5 @@
-"""Small archives in exactly the layouts in which CUB-200-2011, Cars-196, SOP and In-Shop are published, with real images."""
+"""Small archives in exactly the layouts in which CUB-200-2011, Cars-196, SOP and In-Shop are published, with
+real images."""
 
 import io
 import tarfile
@@ -14,7 +15,12 @@ from tests.ingest.pictures import encode, pixels
 
 Files = dict[str, bytes]
 BIRDS = {1: "Black_footed_Albatross", 2: "Laysan_Albatross", 3: "Sooty_Albatross", 4: "Groove_billed_Ani"}
-CARS = ("AM General Hummer SUV 2000", "Acura RL Sedan 2012", "Acura TL Sedan 2012", "Ram C/V Cargo Van Minivan 2012")
+CARS = (
+    "AM General Hummer SUV 2000",
+    "Acura RL Sedan 2012",
+    "Acura TL Sedan 2012",
+    "Ram C/V Cargo Van Minivan 2012",
+)
 
 
 def one_bit(seed: int) -> bytes:
@@ -29,18 +35,33 @@ def grey(seed: int) -> bytes:
 
 
 def cub(root: str = "CUB_200_2011/") -> Files:
-    """Four classes of three images, one of them grey, one of a single bit; the split of classification; what a desktop left."""
-    names = [f"{label:03d}.{bird}/{bird}_{image:04d}_{label}.jpg" for label, bird in BIRDS.items() for image in range(3)]
+    """Four classes of three images, one of them grey, one of a single bit; the split of classification; what
+    a desktop left."""
+    names = [
+        f"{label:03d}.{bird}/{bird}_{image:04d}_{label}.jpg"
+        for label, bird in BIRDS.items()
+        for image in range(3)
+    ]
     files = {f"{root}images/{name}": encode(pixels(number)) for number, name in enumerate(names)}
     files[f"{root}images/{names[1]}"] = grey(1)
     files[f"{root}images/{names[2]}"] = one_bit(2)
     files |= {
-        f"{root}images/001.Black_footed_Albatross/._Black_Footed_Albatross_0000_1.jpg": b"\0\5\x16\7\0\2\0\0Mac OS X",
+        f"{root}images/001.Black_footed_Albatross/._Black_Footed_Albatross_0000_1.jpg": (
+            b"\0\5\x16\7\0\2\0\0Mac OS X"
+        ),
         f"{root}images.txt": "".join(f"{number} {name}\n" for number, name in enumerate(names, 1)).encode(),
-        f"{root}image_class_labels.txt": "".join(f"{number} {int(name[:3])}\n" for number, name in enumerate(names, 1)).encode(),
-        f"{root}train_test_split.txt": "".join(f"{number} {number % 2}\n" for number in range(1, len(names) + 1)).encode(),
-        f"{root}bounding_boxes.txt": "".join(f"{number} 1.0 1.0 9.0 9.0\n" for number in range(1, len(names) + 1)).encode(),
-        f"{root}classes.txt": "".join(f"{label} {label:03d}.{bird}\n" for label, bird in BIRDS.items()).encode(),
+        f"{root}image_class_labels.txt": "".join(
+            f"{number} {int(name[:3])}\n" for number, name in enumerate(names, 1)
+        ).encode(),
+        f"{root}train_test_split.txt": "".join(
+            f"{number} {number % 2}\n" for number in range(1, len(names) + 1)
+        ).encode(),
+        f"{root}bounding_boxes.txt": "".join(
+            f"{number} 1.0 1.0 9.0 9.0\n" for number in range(1, len(names) + 1)
+        ).encode(),
+        f"{root}classes.txt": "".join(
+            f"{label} {label:03d}.{bird}\n" for label, bird in BIRDS.items()
+        ).encode(),
     }
     return files | ({"attributes.txt": b"1 has_bill_shape::curved_(up_or_down)\n"} if root else {})
 
@@ -68,17 +89,21 @@ def _box(number: int) -> dict[str, object]:
 
 
 def cars() -> tuple[Files, bytes]:
-    """What car_ims.tgz holds, and cars_annos.mat: four classes of four images, in the order of classes; `test` alternates."""
+    """What car_ims.tgz holds, and cars_annos.mat: four classes of four images, in the order of classes;
+    `test` alternates."""
     files = {f"car_ims/{number:06d}.jpg": encode(pixels(number)) for number in range(1, 17)}
     rows = [
-        {"relative_im_path": name} | _box(number) | {"class": np.uint8(1 + number // 4), "test": np.uint8(number % 2)}
+        {"relative_im_path": name}
+        | _box(number)
+        | {"class": np.uint8(1 + number // 4), "test": np.uint8(number % 2)}
         for number, name in enumerate(files)
     ]
     return files, mat(annotations=annotations(rows), class_names=class_names())
 
 
 def cars_in_two_halves() -> tuple[Files, Files, Files, bytes]:
-    """The same images as cars_train.tgz, cars_test.tgz, car_devkit.tgz and cars_test_annos_withlabels.mat: every class in both halves."""
+    """The same images as cars_train.tgz, cars_test.tgz, car_devkit.tgz and cars_test_annos_withlabels.mat:
+    every class in both halves."""
     halves: dict[str, Files] = {"cars_train": {}, "cars_test": {}}
     rows: dict[str, list[dict[str, object]]] = {"cars_train": [], "cars_test": []}
     for number in range(16):
@@ -99,7 +124,11 @@ def cars_in_two_halves() -> tuple[Files, Files, Files, bytes]:
 def sop(root: str = "Stanford_Online_Products/") -> Files:
     """Five classes; an exact copy within a class of the train list, and one across the lists."""
     rows = {
-        "Ebay_train.txt": [(1, 1, 1, "bicycle_final/111085122871"), (2, 2, 1, "bicycle_final/111265328556"), (3, 3, 2, "cabinet_final/110715681235")],
+        "Ebay_train.txt": [
+            (1, 1, 1, "bicycle_final/111085122871"),
+            (2, 2, 1, "bicycle_final/111265328556"),
+            (3, 3, 2, "cabinet_final/110715681235"),
+        ],
         "Ebay_test.txt": [(4, 4, 12, "toaster_final/261215155238"), (5, 5, 12, "toaster_final/390751171234")],
     }
     files, image = {}, 0
@@ -118,7 +147,8 @@ def sop(root: str = "Stanford_Online_Products/") -> Files:
 
 
 def inshop(side: int = 256) -> tuple[Files, bytes]:
-    """What img.zip holds, and the list: two items train, two test with two queries and a gallery image each. Padded to a square."""
+    """What img.zip holds, and the list: two items train, two test with two queries and a gallery image each.
+    Padded to a square."""
     items = {
         "WOMEN/Dresses/id_00000002": ("train", "train"),
         "MEN/Denim/id_00000080": ("train", "train", "train"),

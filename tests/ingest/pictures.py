@@ -20,7 +20,9 @@ def encode(array: np.ndarray, kind: str = "JPEG", orientation: int | None = None
     exif = Image.Exif()
     if orientation is not None:
         exif[0x0112] = orientation
-    Image.fromarray(array).save(stream, kind, exif=exif, **({"quality": 95} if kind == "JPEG" else {}) | options)
+    Image.fromarray(array).save(
+        stream, kind, exif=exif, **({"quality": 95} if kind == "JPEG" else {}) | options
+    )
     return stream.getvalue()
 
 

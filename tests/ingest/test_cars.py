@@ -63,7 +63,10 @@ def test_the_second_layout_is_the_same_set(tmp_path: Path) -> None:
     assert second.class_names == first.class_names
     assert second.splits.tolist() == first.splits.tolist()
     for label in range(4):
-        pictures = [{shards.image(int(row)).tobytes() for row in np.flatnonzero(shards.labels == label)} for shards in (first, second)]
+        pictures = [
+            {shards.image(int(row)).tobytes() for row in np.flatnonzero(shards.labels == label)}
+            for shards in (first, second)
+        ]
         assert pictures[0] == pictures[1]
     assert {source.split("/")[0] for source in second.sources} == {"cars_train", "cars_test"}
 
@@ -79,11 +82,20 @@ def test_folders_that_repeat_their_name_are_found(tmp_path: Path) -> None:
 def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
     folder = first_layout(tmp_path / "a")
     (folder / "car_ims.tgz").unlink()
-    with pytest.raises(UserError, match=r"(?s)holds no car_ims/000001\.jpg.*car_ims\.tgz \(md5 d5c8f0aa.*gone since 2023.*issues/7545"):
+    with pytest.raises(
+        UserError,
+        match=r"(?s)holds no car_ims/000001\.jpg.*car_ims\.tgz \(md5 d5c8f0aa.*gone since 2023.*issues/7545",
+    ):
         run(folder, tmp_path / "out")
     folder = second_layout(tmp_path / "b")
     (folder / "cars_test_annos_withlabels.mat").unlink()
-    with pytest.raises(UserError, match=r"(?s)no cars_test_annos_withlabels\.mat \(cars_test_annos\.mat .* names no classes\).*185,758 bytes"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"(?s)no cars_test_annos_withlabels\.mat \(cars_test_annos\.mat .* names no classes\).*185,758 "
+            r"bytes"
+        ),
+    ):
         run(folder, tmp_path / "out")
     (folder / "car_devkit.tgz").unlink()
     with pytest.raises(UserError, match=r"neither cars_annos\.mat nor the devkit"):
@@ -93,15 +105,23 @@ def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
 def test_images_that_the_annotations_list_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, annotations = miniatures.cars()
     del files["car_ims/000009.jpg"]
-    with pytest.raises(UserError, match=r"1 of the files that stand in the annotations are not there: car_ims/000009\.jpg"):
+    with pytest.raises(
+        UserError, match=r"1 of the files that stand in the annotations are not there: car_ims/000009\.jpg"
+    ):
         run(miniatures.unpack(files | {"cars_annos.mat": annotations}, tmp_path / "raw"), tmp_path / "out")
     monkeypatch.setattr(cars, "COUNTS", {"train": Count(8_054, 98), "test": Count(8_131, 98)})
-    with pytest.raises(UserError, match=r"not Cars-196: found 8 train images of 2 classes.*it has 8,054 train images of 98 classes"):
+    with pytest.raises(
+        UserError,
+        match=r"not Cars-196: found 8 train images of 2 classes.*it has 8,054 train images of 98 classes",
+    ):
         run(tmp_path / "raw", tmp_path / "out")
 
 
 def _annotations(**changes: object) -> bytes:
-    rows = [{"relative_im_path": f"car_ims/{number:06d}.jpg", "class": np.uint8(1)} | changes for number in range(3)]
+    rows = [
+        {"relative_im_path": f"car_ims/{number:06d}.jpg", "class": np.uint8(1)} | changes
+        for number in range(3)
+    ]
     return miniatures.mat(annotations=miniatures.annotations(rows), class_names=miniatures.class_names())
 
 
@@ -110,7 +130,10 @@ def _annotations(**changes: object) -> bytes:
     [
         (b"this is no MAT file", r"cars_annos\.mat is no readable MAT file"),
         (miniatures.cars()[1][:500], r"cars_annos\.mat is no readable MAT file"),
-        (miniatures.mat(class_names=miniatures.class_names()), r"annotations of cars_annos\.mat have no fields"),
+        (
+            miniatures.mat(class_names=miniatures.class_names()),
+            r"annotations of cars_annos\.mat have no fields",
+        ),
         (miniatures.mat(annotations=miniatures.annotations([{"fname": "1.jpg"}])), r"hold no class_names"),
         (_annotations(relative_im_path="../1.jpg"), r"lists '\.\./1\.jpg'"),
         (_annotations(**{"class": np.uint8(5)}), r"of a class beyond the 4 named ones"),
@@ -123,7 +146,9 @@ def test_annotations_that_are_not_the_published_ones(tmp_path: Path, content: by
         run(folder, tmp_path / "out")
 
 
-def test_two_archives_that_unpack_side_by_side_are_both_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_archives_that_unpack_side_by_side_are_both_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As those of Paris do: what one archive holds does not say that the other is unpacked."""
     published = PUBLISHED["cars"]
     halves = tuple(replace(file, unpacked="jpg/") for file in published.layouts[1][:2])

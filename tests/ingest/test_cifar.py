@@ -40,7 +40,9 @@ def test_files_have_the_sizes_of_the_published_ones() -> None:
         **{f"data_batch_{n}.bin": 30_730_000 for n in range(1, 6)},  # the size that the page of the set gives
         "test_batch.bin": 30_730_000,
     }
-    assert {name: count * (2 + 3072) for name, count in zip(hundred.files, hundred.per_file, strict=True)} == {
+    assert {
+        name: count * (2 + 3072) for name, count in zip(hundred.files, hundred.per_file, strict=True)
+    } == {
         "train.bin": 153_700_000,
         "test.bin": 30_740_000,
     }
@@ -50,7 +52,18 @@ def test_files_have_the_sizes_of_the_published_ones() -> None:
 def test_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
     manifest = run(pack(tmp_path / "raw", "cifar10"), tmp_path / "out", "cifar10")
     shards = Shards(tmp_path / "out", verify=True)
-    assert shards.class_names == ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    assert shards.class_names == [
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ]
     assert manifest["counts"] == {"train": {"images": 60, "classes": 5}, "test": {"images": 60, "classes": 5}}
     assert manifest["unseen_classes"] is True
     assert manifest["ingest"]["formats"] == {"pixels RGB": 120}
@@ -63,9 +76,16 @@ def test_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
 def test_cifar_100_has_super_classes_as_groups(tmp_path: Path) -> None:
     manifest = run(cifars.packed(tmp_path / "raw", "cifar100"), tmp_path / "out", "cifar100")
     shards = Shards(tmp_path / "out", verify=True)
-    assert manifest["counts"] == {"train": {"images": 200, "classes": 50}, "test": {"images": 200, "classes": 50}}
+    assert manifest["counts"] == {
+        "train": {"images": 200, "classes": 50},
+        "test": {"images": 200, "classes": 50},
+    }
     row = shards.sources.index("test.bin/00067")
-    assert (shards.class_names[shards.labels[row]], shards.groups[row], shards.splits[row]) == ("thing_067", "insects", "test")
+    assert (shards.class_names[shards.labels[row]], shards.groups[row], shards.splits[row]) == (
+        "thing_067",
+        "insects",
+        "test",
+    )
     assert np.array_equal(decode(shards.image(row)), cifars.planes("test.bin", 67).transpose(1, 2, 0))
 
 
@@ -74,19 +94,28 @@ def test_official_parts_are_seen_classes_and_say_so(tmp_path: Path, kind: str) -
     manifest = run(cifars.unpacked(tmp_path / "raw", kind), tmp_path / "out", kind, split="images")
     shards = Shards(tmp_path / "out")
     classes = {"cifar10": 10, "cifar100": 100}[kind]
-    assert {split: counts["classes"] for split, counts in manifest["counts"].items()} == {"train": classes, "test": classes}
+    assert {split: counts["classes"] for split, counts in manifest["counts"].items()} == {
+        "train": classes,
+        "test": classes,
+    }
     assert manifest["unseen_classes"] is False
     assert {name.partition("/")[0] for name in shards.class_names[:classes]} == {"train"}
-    assert {name.partition("/")[2] for name in shards.class_names[:classes]} == {name.partition("/")[2] for name in shards.class_names[classes:]}
-    assert {source.partition("/")[0] for source, split in zip(shards.sources, shards.splits, strict=True) if split == "test"} == {
-        {"cifar10": "test_batch.bin", "cifar100": "test.bin"}[kind]
+    assert {name.partition("/")[2] for name in shards.class_names[:classes]} == {
+        name.partition("/")[2] for name in shards.class_names[classes:]
     }
+    assert {
+        source.partition("/")[0]
+        for source, split in zip(shards.sources, shards.splits, strict=True)
+        if split == "test"
+    } == {{"cifar10": "test_batch.bin", "cifar100": "test.bin"}[kind]}
 
 
 def test_same_bytes_packed_or_not_and_for_any_number_of_processes(tmp_path: Path) -> None:
     run(cifars.packed(tmp_path / "packed", "cifar10"), tmp_path / "one", "cifar10")
     run(cifars.unpacked(tmp_path / "unpacked", "cifar10"), tmp_path / "two", "cifar10", processes=2)
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    one, two = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")
+    )
     assert one == two
 
 
@@ -95,10 +124,18 @@ def test_nothing_is_left_beside_the_shards(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["cifar10"]
 
 
-@pytest.mark.parametrize("missing", ["data_batch_1.bin", "data_batch_5.bin", "test_batch.bin", "batches.meta.txt"])
+@pytest.mark.parametrize(
+    "missing", ["data_batch_1.bin", "data_batch_5.bin", "test_batch.bin", "batches.meta.txt"]
+)
 def test_a_missing_file(tmp_path: Path, missing: str) -> None:
     root = cifars.unpacked(tmp_path / "raw", "cifar10", **{missing.replace(".", "_"): None})
-    with pytest.raises(UserError, match=rf"(?s)raw holds no {missing}\..*cifar-10-binary\.tar\.gz \(170,052,171 bytes, md5 c32a.*cifar\.html"):
+    with pytest.raises(
+        UserError,
+        match=(
+            rf"(?s)raw holds no {missing}\..*cifar-10-binary\.tar\.gz \(170,052,171 bytes, md5 "
+            r"c32a.*cifar\.html"
+        ),
+    ):
         listed(root, "cifar10", tmp_path)
 
 
@@ -106,21 +143,33 @@ def test_the_python_version_is_never_read(tmp_path: Path) -> None:
     folder = tmp_path / "raw" / "cifar-100-python"
     folder.mkdir(parents=True)
     (folder / "train").write_bytes(pickle.dumps({b"data": []}))
-    with pytest.raises(UserError, match=r"holds no train\.bin \(its files are those of the python version, which are pickles"):
+    with pytest.raises(
+        UserError, match=r"holds no train\.bin \(its files are those of the python version, which are pickles"
+    ):
         listed(tmp_path / "raw", "cifar100", tmp_path)
 
 
-@pytest.mark.parametrize(("cut", "found"), [(-1, "19 records of 3,073 bytes and 3,072 bytes more"), (-3073, "19 records of 3,073 bytes and 0")])
+@pytest.mark.parametrize(
+    ("cut", "found"),
+    [(-1, "19 records of 3,073 bytes and 3,072 bytes more"), (-3073, "19 records of 3,073 bytes and 0")],
+)
 def test_a_truncated_file(tmp_path: Path, cut: int, found: str) -> None:
     content = cifars.records("cifar10", "data_batch_2.bin", 20)[:cut]
     root = cifars.unpacked(tmp_path / "raw", "cifar10", data_batch_2_bin=content)
-    with pytest.raises(UserError, match=rf"data_batch_2\.bin has [\d,]+ bytes, {found}.*expected 20 records, 61,460 bytes"):
+    with pytest.raises(
+        UserError, match=rf"data_batch_2\.bin has [\d,]+ bytes, {found}.*expected 20 records, 61,460 bytes"
+    ):
         listed(root, "cifar10", tmp_path)
 
 
 def test_records_of_another_set(tmp_path: Path) -> None:
-    root = cifars.unpacked(tmp_path / "raw", "cifar100", train_bin=cifars.records("cifar10", "train.bin", 200))
-    with pytest.raises(UserError, match=r"train\.bin has 614,600 bytes, 199 records of 3,074 bytes and 2,874 bytes more; expected 200"):
+    root = cifars.unpacked(
+        tmp_path / "raw", "cifar100", train_bin=cifars.records("cifar10", "train.bin", 200)
+    )
+    with pytest.raises(
+        UserError,
+        match=r"train\.bin has 614,600 bytes, 199 records of 3,074 bytes and 2,874 bytes more; expected 200",
+    ):
         listed(root, "cifar100", tmp_path)
 
 
@@ -142,7 +191,10 @@ def test_a_wrong_label(tmp_path: Path) -> None:
 
 def test_a_class_in_two_super_classes(tmp_path: Path) -> None:
     content = bytearray(cifars.records("cifar100", "test.bin", 200))
-    content[0], content[3074] = 1, 0  # images 0 and 1 change places: every super-class keeps its number of images
+    content[0], content[3074] = (
+        1,
+        0,
+    )  # images 0 and 1 change places: every super-class keeps its number of images
     root = cifars.unpacked(tmp_path / "raw", "cifar100", test_bin=bytes(content))
     with pytest.raises(UserError, match=r"thing_000 is in more than one super-class: aquatic_mammals, fish"):
         listed(root, "cifar100", tmp_path)
@@ -157,5 +209,8 @@ def test_names_that_are_not_the_labels(tmp_path: Path, text: str) -> None:
 
 def test_the_real_counts_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar, "LAYOUTS", LAYOUTS)
-    with pytest.raises(UserError, match=r"data_batch_1\.bin has 61,460 bytes, 20 records .* expected 10,000 records, 30,730,000 bytes"):
+    with pytest.raises(
+        UserError,
+        match=r"data_batch_1\.bin has 61,460 bytes, 20 records .* expected 10,000 records, 30,730,000 bytes",
+    ):
         listed(cifars.unpacked(tmp_path / "raw", "cifar10"), "cifar10", tmp_path)

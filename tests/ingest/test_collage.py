@@ -1,4 +1,5 @@
-"""Cifar Collage: which images are stitched, where, and that train and test share no sub-class, in classes or in background."""
+"""Cifar Collage: which images are stitched, where, and that train and test share no sub-class, in classes or
+in background."""
 
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,17 @@ def test_the_shared_classes_are_the_four_of_the_released_code() -> None:
 
 
 @pytest.mark.parametrize("train_subclasses", [3, 2])
-def test_every_picture_is_one_class_image_and_three_shared_ones(tmp_path: Path, known: Any, train_subclasses: Any) -> None:
-    manifest = run(cifars.packed(tmp_path / "raw", "cifar100"), tmp_path / "out", train_subclasses=train_subclasses)
+def test_every_picture_is_one_class_image_and_three_shared_ones(
+    tmp_path: Path, known: Any, train_subclasses: Any
+) -> None:
+    manifest = run(
+        cifars.packed(tmp_path / "raw", "cifar100"), tmp_path / "out", train_subclasses=train_subclasses
+    )
     shards = Shards(tmp_path / "out", verify=True)
-    assert manifest["counts"] == {"train": {"images": 16 * train_subclasses * 4, "classes": 16}, "test": {"images": 16 * 2 * 4, "classes": 16}}
+    assert manifest["counts"] == {
+        "train": {"images": 16 * train_subclasses * 4, "classes": 16},
+        "test": {"images": 16 * 2 * 4, "classes": 16},
+    }
     assert manifest["unseen_classes"] is True
     places, sub_classes, background = [], {"train": set(), "test": set()}, {"train": set(), "test": set()}
     for row, source in enumerate(shards.sources):
@@ -72,7 +80,9 @@ def test_every_picture_is_one_class_image_and_three_shared_ones(tmp_path: Path, 
         background[split].update(sub for _, sub in others)
     assert set(places) == {0, 1, 2, 3}
     # sub-classes of a super-class are, in name order, label, label + 20, ... + 80
-    assert sub_classes["train"] == {label for label in range(20 * train_subclasses) if label % 20 not in SHARED}
+    assert sub_classes["train"] == {
+        label for label in range(20 * train_subclasses) if label % 20 not in SHARED
+    }
     assert sub_classes["test"] == {label for label in range(60, 100) if label % 20 not in SHARED}
     assert background["train"] == {label for label in range(20 * train_subclasses) if label % 20 in SHARED}
     assert background["test"] == {label for label in range(60, 100) if label % 20 in SHARED}
@@ -93,11 +103,16 @@ def test_distilled_pictures_are_the_class_images_alone(tmp_path: Path) -> None:
 
 
 def test_the_seed_alone_decides(tmp_path: Path) -> None:
-    packed, unpacked = cifars.packed(tmp_path / "packed", "cifar100"), cifars.unpacked(tmp_path / "unpacked", "cifar100")
+    packed, unpacked = (
+        cifars.packed(tmp_path / "packed", "cifar100"),
+        cifars.unpacked(tmp_path / "unpacked", "cifar100"),
+    )
     run(packed, tmp_path / "one")
     run(unpacked, tmp_path / "two")
     run(unpacked, tmp_path / "other", seed=1)
-    one, two, other = ((tmp_path / name / "shard-00000.arrow").read_bytes() for name in ("one", "two", "other"))
+    one, two, other = (
+        (tmp_path / name / "shard-00000.arrow").read_bytes() for name in ("one", "two", "other")
+    )
     assert one == two
     assert one != other
 
@@ -128,5 +143,8 @@ def test_names_of_another_set(tmp_path: Path) -> None:
 
 def test_no_archive(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    with pytest.raises(UserError, match=r"(?s)raw holds no train\.bin\..*cifar-100-binary\.tar\.gz \(168,513,733 bytes, md5 03b5dce"):
+    with pytest.raises(
+        UserError,
+        match=r"(?s)raw holds no train\.bin\..*cifar-100-binary\.tar\.gz \(168,513,733 bytes, md5 03b5dce",
+    ):
         run(tmp_path / "raw", tmp_path / "out")

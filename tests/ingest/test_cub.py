@@ -34,20 +34,38 @@ def test_archive_folder_and_what_it_holds_give_the_same_shards(tmp_path: Path) -
     miniatures.tgz(files, tmp_path / "both/CUB_200_2011.tgz")
     miniatures.unpack(files, tmp_path / "both")
     miniatures.unpack(miniatures.cub(root=""), tmp_path / "inner")
-    places = ["packed", "packed/CUB_200_2011.tgz", "plain", "zip", "unpacked", "unpacked/CUB_200_2011", "both", "inner"]
+    places = [
+        "packed",
+        "packed/CUB_200_2011.tgz",
+        "plain",
+        "zip",
+        "unpacked",
+        "unpacked/CUB_200_2011",
+        "both",
+        "inner",
+    ]
     for number, place in enumerate(places):
         run(tmp_path / place, tmp_path / "out" / str(number), processes=1 + (number == 0))
     first = sorted((tmp_path / "out/0").iterdir())
     for number in range(1, len(places)):
-        assert [path.read_bytes() for path in first] == [path.read_bytes() for path in sorted((tmp_path / "out" / str(number)).iterdir())]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [str(number) for number in range(len(places))], "no scratch is left"
+        assert [path.read_bytes() for path in first] == [
+            path.read_bytes() for path in sorted((tmp_path / "out" / str(number)).iterdir())
+        ]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        str(number) for number in range(len(places))
+    ], "no scratch is left"
 
 
 def test_the_split_is_by_class_and_not_that_of_classification(tmp_path: Path) -> None:
     miniatures.tgz(miniatures.cub(), tmp_path / "raw/CUB_200_2011.tgz")
     manifest = run(tmp_path / "raw", tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
-    assert shards.class_names == ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross", "004.Groove_billed_Ani"]
+    assert shards.class_names == [
+        "001.Black_footed_Albatross",
+        "002.Laysan_Albatross",
+        "003.Sooty_Albatross",
+        "004.Groove_billed_Ani",
+    ]
     assert shards.splits.tolist() == ["train"] * 6 + ["test"] * 6
     assert shards.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
     assert shards.sources[0] == "001.Black_footed_Albatross/Black_footed_Albatross_0000_1.jpg"
@@ -59,17 +77,25 @@ def test_the_split_is_by_class_and_not_that_of_classification(tmp_path: Path) ->
 def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     published = r"CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece"
-    with pytest.raises(UserError, match=rf"(?s)holds no images\.txt\..*{published}.*unseen data cub.*caltech"):
+    with pytest.raises(
+        UserError, match=rf"(?s)holds no images\.txt\..*{published}.*unseen data cub.*caltech"
+    ):
         run(tmp_path / "raw", tmp_path / "out")
-    with pytest.raises(UserError, match=r"(?s)gone does not exist\..*CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece"):
+    with pytest.raises(
+        UserError, match=r"(?s)gone does not exist\..*CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece"
+    ):
         run(tmp_path / "gone", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_cub_of_2010_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cub, "IMAGES_OF_2010", 4)
-    old = {f"images/001.Black_footed_Albatross/{number}.jpg": b"" for number in range(4)} | {"lists/files.txt": b""}
-    with pytest.raises(UserError, match=r"holds no images\.txt and 4 images: that is CUB-200 of 2010, not CUB-200-2011"):
+    old = {f"images/001.Black_footed_Albatross/{number}.jpg": b"" for number in range(4)} | {
+        "lists/files.txt": b""
+    }
+    with pytest.raises(
+        UserError, match=r"holds no images\.txt and 4 images: that is CUB-200 of 2010, not CUB-200-2011"
+    ):
         run(miniatures.unpack(old, tmp_path / "raw"), tmp_path / "out")
 
 
@@ -77,8 +103,10 @@ def test_other_counts_are_refused_with_both_numbers(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(cub, "COUNTS", {"train": Count(5_864, 100), "test": Count(5_924, 100)})
     miniatures.unpack(miniatures.cub(), tmp_path / "raw")
     expected = (
-        r"(?s)raw is not CUB-200-2011: found 6 train images of 2 classes, 6 test images of 2 classes \(12 images\); "
-        r"it has 5,864 train images of 100 classes, 5,924 test images of 100 classes \(11,788 images\)\..*cut short"
+        r"(?s)raw is not CUB-200-2011: found 6 train images of 2 classes, 6 test images of 2 classes \(12 "
+        r"images\); "
+        r"it has 5,864 train images of 100 classes, 5,924 test images of 100 classes \(11,788 "
+        r"images\)\..*cut short"
     )
     with pytest.raises(UserError, match=expected):
         run(tmp_path / "raw", tmp_path / "out")
@@ -91,7 +119,9 @@ def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
     files = miniatures.cub()
     for name in [name for name in files if "/004." in name]:
         del files[name]
-    with pytest.raises(UserError, match=r"3 of the files that stand in images\.txt are not there: 004\.Groove_billed_Ani/"):
+    with pytest.raises(
+        UserError, match=r"3 of the files that stand in images\.txt are not there: 004\.Groove_billed_Ani/"
+    ):
         run(miniatures.unpack(files, tmp_path / "raw"), tmp_path / "out")
     labels = miniatures.cub()
     del labels["CUB_200_2011/image_class_labels.txt"]
@@ -111,7 +141,9 @@ def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
         ("images.txt", b"1 001", b"\xff 001", r"images\.txt is no text"),
     ],
 )
-def test_a_list_that_is_not_the_published_one(tmp_path: Path, name: str, old: bytes, new: bytes, found: str) -> None:
+def test_a_list_that_is_not_the_published_one(
+    tmp_path: Path, name: str, old: bytes, new: bytes, found: str
+) -> None:
     files = miniatures.cub()
     assert old in files[f"CUB_200_2011/{name}"]
     files[f"CUB_200_2011/{name}"] = files[f"CUB_200_2011/{name}"].replace(old, new, 1)
@@ -124,7 +156,9 @@ def test_a_damaged_image_stops_the_run_or_is_left_out(tmp_path: Path) -> None:
     name = next(name for name in files if name.endswith("0002_4.jpg"))
     files[name] = files[name][: len(files[name]) // 2]
     path = miniatures.tgz(files, tmp_path / "raw/CUB_200_2011.tgz")
-    with pytest.raises(UserError, match=r"004\.Groove_billed_Ani/Groove_billed_Ani_0002_4\.jpg is no whole image"):
+    with pytest.raises(
+        UserError, match=r"004\.Groove_billed_Ani/Groove_billed_Ani_0002_4\.jpg is no whole image"
+    ):
         run(path, tmp_path / "out")
     manifest = run(path, tmp_path / "out", on_error="skip")
     assert manifest["ingest"]["skipped_images"] == 1

@@ -1,4 +1,5 @@
-"""Duplicates are those pictures whose upright pixels are equal, all of them and no others, although most pixels are never made."""
+"""Duplicates are those pictures whose upright pixels are equal, all of them and no others, although most
+pixels are never made."""
 
 import io
 import random
@@ -49,10 +50,16 @@ PICTURES = {
 class TestFingerprints:
     @pytest.mark.parametrize("subsampling", [0, 1, 2])
     @pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES.keys())
-    def test_a_picture_saved_again_without_loss_keeps_its_own(self, picture: np.ndarray, subsampling: int) -> None:
+    def test_a_picture_saved_again_without_loss_keeps_its_own(
+        self, picture: np.ndarray, subsampling: int
+    ) -> None:
         encoded = encode(picture, subsampling=subsampling)
         expected = prepare(encoded, None, 95).fingerprint
-        for other in (again_as_png(encoded), with_comment(encoded), np.asarray(Image.open(io.BytesIO(encoded)))):
+        for other in (
+            again_as_png(encoded),
+            with_comment(encoded),
+            np.asarray(Image.open(io.BytesIO(encoded))),
+        ):
             assert prepare(other, None, 95).fingerprint == expected
             assert prepare(other, 20, 95).fingerprint == expected
             assert pixels_of(other) == pixels_of(encoded)
@@ -67,10 +74,17 @@ class TestFingerprints:
 
     def test_grey_and_colour_of_the_same_pixels_agree(self) -> None:
         grey = pixels(4)[..., 0].copy()
-        assert prepare(grey, None, 95).fingerprint == prepare(np.repeat(grey[..., None], 3, axis=2), None, 95).fingerprint
+        assert (
+            prepare(grey, None, 95).fingerprint
+            == prepare(np.repeat(grey[..., None], 3, axis=2), None, 95).fingerprint
+        )
 
     def test_white_above_the_picture_is_looked_through(self) -> None:
-        marks = {prepare(encode(lower(rows, seed), "PNG"), None, 95).fingerprint for rows in (1, 20, 44) for seed in (0, 1)}
+        marks = {
+            prepare(encode(lower(rows, seed), "PNG"), None, 95).fingerprint
+            for rows in (1, 20, 44)
+            for seed in (0, 1)
+        }
         assert len(marks) == 6
 
     def test_sizes_differ(self) -> None:
@@ -100,12 +114,26 @@ def test_counts_agree_with_those_of_all_pairs() -> None:
     generator = random.Random(0)
     for _ in range(50):
         seen = [
-            (Picture(f"{n}", generator.choice("xyz"), generator.choice(["train", "test"])), generator.choice([b"a", b"b", b"c"])) for n in range(9)
+            (
+                Picture(f"{n}", generator.choice("xyz"), generator.choice(["train", "test"])),
+                generator.choice([b"a", b"b", b"c"]),
+            )
+            for n in range(9)
         ]
-        earlier = [[first for first, other in seen[:row] if other == digest] for row, (_, digest) in enumerate(seen)]
+        earlier = [
+            [first for first, other in seen[:row] if other == digest] for row, (_, digest) in enumerate(seen)
+        ]
         later = [(picture, others) for (picture, _), others in zip(seen, earlier, strict=True) if others]
-        across = [(others[0], picture) for picture, others in later if any(other.class_name != picture.class_name for other in others)]
-        within = [(others[0], picture) for picture, others in later if all(other.class_name == picture.class_name for other in others)]
+        across = [
+            (others[0], picture)
+            for picture, others in later
+            if any(other.class_name != picture.class_name for other in others)
+        ]
+        within = [
+            (others[0], picture)
+            for picture, others in later
+            if all(other.class_name == picture.class_name for other in others)
+        ]
         assert summary(seen) == {
             "images": len(later),
             "across_classes": len(across),
@@ -127,7 +155,10 @@ class TestInASet:
         other, last = above.copy(), above.copy()
         other[20:] = 255 - other[20:]
         last[-1, -1, 2] ^= 1
-        files = {name: encode(picture, "PNG") for name, picture in (("a", above), ("b", other), ("c", last), ("d", above), ("e", other))}
+        files = {
+            name: encode(picture, "PNG")
+            for name, picture in (("a", above), ("b", other), ("c", last), ("d", above), ("e", other))
+        }
         assert len({prepare(file, None, 95).fingerprint for file in files.values()}) == 1
         expected = {"images": 2, "across_classes": 0, "across_splits": 0, "pairs": [["a", "d"], ["b", "e"]]}
         assert self.ingested(files, tmp_path / "one") == expected
@@ -135,7 +166,13 @@ class TestInASet:
 
     def test_every_way_of_saving_again_is_found(self, tmp_path: Path) -> None:
         jpeg = encode(pixels(0), subsampling=2)
-        files = {"a": jpeg, "b": with_comment(jpeg), "c": again_as_png(jpeg), "d": encode(pixels(0), quality=94), "e": jpeg + b"behind the end"}
+        files = {
+            "a": jpeg,
+            "b": with_comment(jpeg),
+            "c": again_as_png(jpeg),
+            "d": encode(pixels(0), quality=94),
+            "e": jpeg + b"behind the end",
+        }
         assert self.ingested(files, tmp_path / "out")["pairs"] == [["a", "b"], ["a", "c"], ["a", "e"]]
 
     def test_a_picture_that_cannot_be_read_again_is_named(self, tmp_path: Path) -> None:
@@ -146,6 +183,15 @@ class TestInASet:
             return encode(pixels(0)) if reads.count(source) == 1 else b""
 
         pictures = [Picture(name, "all", "test") for name in "ab"]
-        with pytest.raises(UserError, match=r"(?s)the set: a was read before, and now cannot be: .+Ingest again"):
-            write(Collection("the set", pictures, read, by_class=False), pictures, IngestSettings(), tmp_path / "out", "set", 1)
+        with pytest.raises(
+            UserError, match=r"(?s)the set: a was read before, and now cannot be: .+Ingest again"
+        ):
+            write(
+                Collection("the set", pictures, read, by_class=False),
+                pictures,
+                IngestSettings(),
+                tmp_path / "out",
+                "set",
+                1,
+            )
         assert not (tmp_path / "out").exists()

@@ -64,7 +64,9 @@ class TestDirectories:
         with pytest.raises(UserError, match="not valid UTF-8"):
             listed(tmp_path)
 
-    def test_folders_that_cannot_be_listed_are_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_folders_that_cannot_be_listed_are_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         folder(tmp_path)
         (tmp_path / "c1" / "sub").mkdir()
         for name in (".hidden", "lost+found"):
@@ -72,7 +74,10 @@ class TestDirectories:
         refuse(monkeypatch, tmp_path, ".hidden", "lost+found")
         assert len(listed(tmp_path).pictures) == 12, "they contain no image of the set"
         refuse(monkeypatch, tmp_path, ".hidden", "c1/sub", "c2")
-        with pytest.raises(UserError, match=r"^2 folders cannot be read: .*/c1/sub \(Permission denied\), .*/c2 \(Perm.*\n.*chmod"):
+        with pytest.raises(
+            UserError,
+            match=r"^2 folders cannot be read: .*/c1/sub \(Permission denied\), .*/c2 \(Perm.*\n.*chmod",
+        ):
             listed(tmp_path)
         refuse(monkeypatch, tmp_path, "")
         with pytest.raises(UserError, match=r"^1 folder cannot be read: .*Permission denied"):
@@ -92,7 +97,11 @@ class TestDirectories:
         for number in range(7):
             (tmp_path / "c0" / f"{number}.heic").write_bytes(b"")
         with pytest.raises(
-            UserError, match=r"holds no image that can be read\. 7 images have a format that is not read: c0/0\.heic, .*4\.heic and 2 more\.\n"
+            UserError,
+            match=(
+                r"holds no image that can be read\. 7 images have a format that is not read: c0/0\.heic, "
+                r".*4\.heic and 2 more\.\n"
+            ),
         ):
             listed(tmp_path)
 
@@ -121,10 +130,15 @@ class TestSplit:
         assert len(first) == 41
         assert first == held_out(self.names[::-1], 0.5, "random", 0)
         assert first != held_out(self.names, 0.5, "random", 1)
-        assert held_out(["ant", "bee", "cow", "dog", "elk"], 0.4, "random", 0) == {"dog", "elk"}, "the choice is part of every published number"
+        assert held_out(["ant", "bee", "cow", "dog", "elk"], 0.4, "random", 0) == {"dog", "elk"}, (
+            "the choice is part of every published number"
+        )
 
     def test_a_new_class_moves_at_most_one_other(self) -> None:
-        before, after = held_out(self.names, 0.5, "random", 0), held_out([*self.names, "one more"], 0.5, "random", 0)
+        before, after = (
+            held_out(self.names, 0.5, "random", 0),
+            held_out([*self.names, "one more"], 0.5, "random", 0),
+        )
         assert len((before ^ after) - {"one more"}) <= 1
 
 
@@ -137,16 +151,33 @@ class TestCsv:
         return folder(tmp_path / "raw", classes=4, images=2)
 
     def test_labels_without_splits(self, root: Path) -> None:
-        table = "\ufefflabel,path,weight\n" + "".join(f'"kind, {c % 2}",c{c}/{i}.jpg,3\n' for c in range(4) for i in range(2))
+        table = "\ufefflabel,path,weight\n" + "".join(
+            f'"kind, {c % 2}",c{c}/{i}.jpg,3\n' for c in range(4) for i in range(2)
+        )
         found = listed(root, table, order="name")
-        assert {(p.class_name, p.split) for p in found.pictures} == {("kind, 0", "train"), ("kind, 1", "test")}
-        assert sorted(p.source for p in found.pictures if p.class_name == "kind, 1") == ["c1/0.jpg", "c1/1.jpg", "c3/0.jpg", "c3/1.jpg"]
+        assert {(p.class_name, p.split) for p in found.pictures} == {
+            ("kind, 0", "train"),
+            ("kind, 1", "test"),
+        }
+        assert sorted(p.source for p in found.pictures if p.class_name == "kind, 1") == [
+            "c1/0.jpg",
+            "c1/1.jpg",
+            "c3/0.jpg",
+            "c3/1.jpg",
+        ]
 
     def test_splits_queries_and_gallery_reach_the_index(self, root: Path, tmp_path: Path) -> None:
         rows = ["c0/0.jpg,a,train,,", "c0/1.jpg,a,train,,", "c1/0.jpg,b,train,,", "c1/1.jpg,b,train,yes,no"]
-        rows += ["c2/0.jpg,c,test,1,0", "c2/1.jpg,c,test,False,TRUE", "c3/0.jpg,d,test,yes,yes", "c3/1.jpg,d,test,no,yes"]
+        rows += [
+            "c2/0.jpg,c,test,1,0",
+            "c2/1.jpg,c,test,False,TRUE",
+            "c3/0.jpg,d,test,yes,yes",
+            "c3/1.jpg,d,test,no,yes",
+        ]
         (root / "labels.csv").write_text(HEAD + "\n".join(rows) + "\n")
-        ingest(FolderSource(path=str(root), labels="labels.csv"), IngestSettings(), tmp_path / "out", "mine", 1)
+        ingest(
+            FolderSource(path=str(root), labels="labels.csv"), IngestSettings(), tmp_path / "out", "mine", 1
+        )
         shards = Shards(tmp_path / "out")
         assert shards.splits.tolist() == ["train"] * 4 + ["test"] * 4
         assert shards.is_query.tolist() == [True, True, True, True, True, False, True, False]
@@ -164,24 +195,43 @@ class TestCsv:
         ]
         (root / "labels.csv").write_text(HEAD + "\n".join(rows) + "\n")
         with pytest.raises(UserError, match="no test query has another image of its class in the gallery"):
-            ingest(FolderSource(path=str(root), labels="labels.csv"), IngestSettings(), tmp_path / "out", "mine", 1)
+            ingest(
+                FolderSource(path=str(root), labels="labels.csv"),
+                IngestSettings(),
+                tmp_path / "out",
+                "mine",
+                1,
+            )
 
     @pytest.mark.parametrize(
         ("table", "message"),
         [
             ("path,kind\nc0/0.jpg,a\n", r"labels\.csv has no column `label`; it has: path, kind\."),
             ("", r"labels\.csv has no column `path`; it has: none\."),
-            ("path,label,splits\nc0/0.jpg,a,train\n", r"(?s)the column `splits` is not known.*Did you mean split\?"),
+            (
+                "path,label,splits\nc0/0.jpg,a,train\n",
+                r"(?s)the column `splits` is not known.*Did you mean split\?",
+            ),
             ("path,label\nc0/0.jpg,a\nc0/9.jpg,a\n", r"labels\.csv:3: there is no file 'c0/9\.jpg'"),
             ("path,label\n../outside.jpg,a\n", r"labels\.csv:2: there is no file '\.\./outside\.jpg'"),
             ("path,label\nc0/0.jpg,a\nc0/0.jpg,b\n", r"labels\.csv:3: c0/0\.jpg is listed twice"),
             ("path,label\nc0/0.jpg,\n", r"labels\.csv:2: no label"),
             ("path,label\nc0/0.jpg,a,b\n", r"labels\.csv:2: more values than the 2 columns"),
-            ("path,label,split\nc0/0.jpg,a,validation\n", r"labels\.csv:2: split 'validation'\.\n.*Call it train: .*train, test"),
-            ("path,label,split\nc0/0.jpg,a,val\n", r"labels\.csv:2: split 'val'\.\n.*Call it train: the classes for validation are taken from train"),
+            (
+                "path,label,split\nc0/0.jpg,a,validation\n",
+                r"labels\.csv:2: split 'validation'\.\n.*Call it train: .*train, test",
+            ),
+            (
+                "path,label,split\nc0/0.jpg,a,val\n",
+                r"labels\.csv:2: split 'val'\.\n.*Call it train: the classes for validation are taken from "
+                r"train",
+            ),
             ("path;label\nc0/0.jpg;a\n", r"labels\.csv: the columns are separated by ;\."),
             ("path\tlabel\nc0/0.jpg\ta\n", r"labels\.csv: the columns are separated by tabs\."),
-            ("path,label,split\nc0/0.jpg,a,train\nc1/0.jpg,a,test\n", r"class 'a' is in both splits: c0/0\.jpg is train, c1/0\.jpg is test"),
+            (
+                "path,label,split\nc0/0.jpg,a,train\nc1/0.jpg,a,test\n",
+                r"class 'a' is in both splits: c0/0\.jpg is train, c1/0\.jpg is test",
+            ),
             ("path,label,split,is_query\nc0/0.jpg,a,test,perhaps\n", r"labels\.csv:2: is_query 'perhaps'"),
             ("path,label,split,is_query\nc0/0.jpg,a,test,\n", r"labels\.csv:2: is_query ''"),
         ],
@@ -203,7 +253,13 @@ class TestCsv:
     def test_a_csv_without_rows(self, root: Path, tmp_path: Path) -> None:
         (root / "labels.csv").write_text("path,label\n")
         with pytest.raises(UserError, match="holds no image"):
-            ingest(FolderSource(path=str(root), labels="labels.csv"), IngestSettings(), tmp_path / "out", "mine", 1)
+            ingest(
+                FolderSource(path=str(root), labels="labels.csv"),
+                IngestSettings(),
+                tmp_path / "out",
+                "mine",
+                1,
+            )
 
     def test_an_image_of_any_name_may_be_listed(self, root: Path) -> None:
         (root / "c0" / "scan.dat").write_bytes(encode(pixels(1)))

@@ -1,4 +1,5 @@
-"""From files to shards: what is kept, what is changed, what is refused, and that nothing but the pictures decides the bytes."""
+"""From files to shards: what is kept, what is changed, what is refused, and that nothing but the pictures
+decides the bytes."""
 
 import errno
 import io
@@ -22,8 +23,12 @@ from pipeline.runtime.errors import UserError
 from tests.ingest.pictures import encode, folder, pixels
 
 
-def run(root: Path, output: Path, processes: int | None = 1, source: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
-    return ingest(FolderSource(path=str(root), **source or {}), IngestSettings(**settings), output, "mine", processes)
+def run(
+    root: Path, output: Path, processes: int | None = 1, source: dict[str, Any] | None = None, **settings: Any
+) -> dict[str, Any]:
+    return ingest(
+        FolderSource(path=str(root), **source or {}), IngestSettings(**settings), output, "mine", processes
+    )
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -60,10 +65,14 @@ def test_train_classes_have_the_first_labels_whatever_their_names(tmp_path: Path
     assert shards.class_names[4:] == sorted(shards.class_names[4:])
     assert shards.class_names != sorted(shards.class_names), "this seed mixes names between the splits"
     assert set(shards.labels[shards.rows("train")]) == {0, 1, 2, 3}
-    assert [source.split("/")[0] for source in shards.sources] == [shards.class_names[label] for label in shards.labels]
+    assert [source.split("/")[0] for source in shards.sources] == [
+        shards.class_names[label] for label in shards.labels
+    ]
 
 
-def test_same_bytes_for_any_file_order_and_any_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bytes_for_any_file_order_and_any_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = folder(tmp_path / "a", classes=6, images=7)
     other = tmp_path / "b"
     for path in sorted(root.rglob("*.jpg"), reverse=True):
@@ -71,7 +80,9 @@ def test_same_bytes_for_any_file_order_and_any_number_of_processes(tmp_path: Pat
         (other / path.parent.name / path.name).write_bytes(path.read_bytes())
     run(root, tmp_path / "one", resize=24)
     walk = os.walk
-    monkeypatch.setattr(os, "walk", lambda top, **options: ((h, d, f[::-1]) for h, d, f in walk(top, **options)))
+    monkeypatch.setattr(
+        os, "walk", lambda top, **options: ((h, d, f[::-1]) for h, d, f in walk(top, **options))
+    )
     monkeypatch.setattr(workers, "CHUNK", 4)
     run(other, tmp_path / "two", processes=2, resize=24)
     assert content(tmp_path / "one") == content(tmp_path / "two")
@@ -99,11 +110,16 @@ def test_shrinking_averages_areas_and_never_enlarges(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-@pytest.mark.parametrize(("orientation", "stored"), [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, 1)), (8, lambda a: np.rot90(a, -1))])
+@pytest.mark.parametrize(
+    ("orientation", "stored"),
+    [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, 1)), (8, lambda a: np.rot90(a, -1))],
+)
 def test_rotated_images_are_stored_upright(tmp_path: Path, kind: str, orientation: int, stored: Any) -> None:
     root = folder(tmp_path / "raw")
     picture = pixels(7, 50, 32)
-    (root / "c1" / f"turned.{kind.lower()}").write_bytes(encode(np.ascontiguousarray(stored(picture)), kind, orientation))
+    (root / "c1" / f"turned.{kind.lower()}").write_bytes(
+        encode(np.ascontiguousarray(stored(picture)), kind, orientation)
+    )
     manifest = run(root, tmp_path / "out")
     shards = Shards(tmp_path / "out")
     row = shards.sources.index(f"c1/turned.{kind.lower()}")
@@ -163,7 +179,10 @@ DAMAGE = {
 def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage: str) -> None:
     root = folder(tmp_path / "raw")
     (root / "c2" / "1.jpg").write_bytes(DAMAGE[damage])
-    with pytest.raises(UserError, match=r"(?s)raw: c2/1\.jpg is no whole image: .+Replace or remove that file.*ingest\.on_error: skip"):
+    with pytest.raises(
+        UserError,
+        match=r"(?s)raw: c2/1\.jpg is no whole image: .+Replace or remove that file.*ingest\.on_error: skip",
+    ):
         run(root, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
@@ -171,11 +190,27 @@ def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage
 @pytest.mark.parametrize("processes", [1, 2])
 def test_damaged_images_are_skipped_and_listed(tmp_path: Path, processes: int) -> None:
     root = folder(tmp_path / "raw", classes=5)
-    for name, damage in (("c0/1.jpg", "truncated"), ("c1/0.jpg", "empty"), ("c1/1.jpg", "corrupt"), ("c1/2.jpg", "PostScript")):
+    for name, damage in (
+        ("c0/1.jpg", "truncated"),
+        ("c1/0.jpg", "empty"),
+        ("c1/1.jpg", "corrupt"),
+        ("c1/2.jpg", "PostScript"),
+    ):
         (root / name).write_bytes(DAMAGE[damage])
-    manifest = run(root, tmp_path / "out", processes=processes, source={"order": "name", "test_share": 0.4}, on_error="skip")
+    manifest = run(
+        root,
+        tmp_path / "out",
+        processes=processes,
+        source={"order": "name", "test_share": 0.4},
+        on_error="skip",
+    )
     assert manifest["ingest"]["skipped_images"] == 4
-    assert [entry["source"] for entry in manifest["ingest"]["skipped"]] == ["c0/1.jpg", "c1/0.jpg", "c1/1.jpg", "c1/2.jpg"]
+    assert [entry["source"] for entry in manifest["ingest"]["skipped"]] == [
+        "c0/1.jpg",
+        "c1/0.jpg",
+        "c1/1.jpg",
+        "c1/2.jpg",
+    ]
     assert all(entry["reason"] and "0x" not in entry["reason"] for entry in manifest["ingest"]["skipped"])
     assert manifest["ingest"]["dropped_classes"] == ["c1"]
     shards = Shards(tmp_path / "out", verify=True)
@@ -188,7 +223,9 @@ def test_a_set_that_damage_makes_unusable_is_refused(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     for image in range(3):
         (root / "c3" / f"{image}.jpg").write_bytes(b"")
-    with pytest.raises(UserError, match=r"without its 3 damaged images: of 3 classes, 1 fall to the test split"):
+    with pytest.raises(
+        UserError, match=r"without its 3 damaged images: of 3 classes, 1 fall to the test split"
+    ):
         run(root, tmp_path / "out", source={"order": "name"}, on_error="skip")
     assert not (tmp_path / "out").exists()
 
@@ -252,6 +289,8 @@ class TestUnusableSets:
             run(root, tmp_path / "out", source={"order": "name"})
 
     @pytest.mark.parametrize(("share", "split"), [(0.05, "test"), (0.95, "train")])
-    def test_a_share_that_leaves_a_split_without_classes(self, tmp_path: Path, share: float, split: str) -> None:
+    def test_a_share_that_leaves_a_split_without_classes(
+        self, tmp_path: Path, share: float, split: str
+    ) -> None:
         with pytest.raises(UserError, match=rf"(?s)of 4 classes, 0 fall to the {split} split.*test_share"):
             run(folder(tmp_path / "raw"), tmp_path / "out", source={"test_share": share})

@@ -1,4 +1,5 @@
-"""In-Shop: queries and gallery, the two header lines, padded images, an archive in a folder and in another archive."""
+"""In-Shop: queries and gallery, the two header lines, padded images, an archive in a folder and in another
+archive."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ LIST = "Eval/list_eval_partition.txt"
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inshop, "COUNTS", {"train": Count(5, 2), "query": Count(4, 2), "gallery": Count(2, 2)})
+    monkeypatch.setattr(
+        inshop, "COUNTS", {"train": Count(5, 2), "query": Count(4, 2), "gallery": Count(2, 2)}
+    )
 
 
 def run(path: Path, output: Path, processes: int = 1, **settings: Any) -> dict[str, Any]:
@@ -43,7 +46,13 @@ def test_queries_and_gallery(tmp_path: Path) -> None:
     run(published(tmp_path / "raw"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)
     assert shards.class_names == ["id_00000002", "id_00000080", "id_00000001", "id_00000007"]
-    states = dict(zip(shards.sources, zip(shards.splits.tolist(), shards.is_query.tolist(), shards.is_gallery.tolist(), strict=True), strict=True))
+    states = dict(
+        zip(
+            shards.sources,
+            zip(shards.splits.tolist(), shards.is_query.tolist(), shards.is_gallery.tolist(), strict=True),
+            strict=True,
+        )
+    )
     assert states["img/WOMEN/Tees_Tanks/id_00000001/01_1_front.jpg"] == ("test", True, False)
     assert states["img/WOMEN/Tees_Tanks/id_00000001/03_3_front.jpg"] == ("test", False, True)
     assert states["img/MEN/Denim/id_00000080/01_1_front.jpg"] == ("train", True, True)
@@ -54,23 +63,33 @@ def test_queries_and_gallery(tmp_path: Path) -> None:
 
 def test_every_place_in_which_the_images_may_lie(tmp_path: Path) -> None:
     files, text = miniatures.inshop()
-    miniatures.unpack({LIST: text} | {f"Img/{name}": content for name, content in files.items()}, tmp_path / "unpacked")
+    miniatures.unpack(
+        {LIST: text} | {f"Img/{name}": content for name, content in files.items()}, tmp_path / "unpacked"
+    )
     miniatures.unpack({LIST: text} | files, tmp_path / "flat")
     archive = (published(tmp_path / "a") / "Img/img.zip").read_bytes()
     nested = miniatures.zipped({f"In-shop/{LIST}": text, "In-shop/Img/img.zip": archive}, tmp_path / "n.zip")
     tarred = miniatures.tgz({LIST: text, "Img/img.zip": archive}, tmp_path / "n.tgz")
     prints = set()
-    for number, place in enumerate([tmp_path / "a", tmp_path / "unpacked", tmp_path / "flat", nested, tarred]):
+    for number, place in enumerate(
+        [tmp_path / "a", tmp_path / "unpacked", tmp_path / "flat", nested, tarred]
+    ):
         run(place, tmp_path / f"out{number}")
         prints.add(Shards(tmp_path / f"out{number}").fingerprint)
     assert len(prints) == 1
 
 
 def test_the_images_of_full_size_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"(?s)has 300 x 300 pixels: these are the images of img_highres\.zip.*padded to 256 x 256"):
+    with pytest.raises(
+        UserError,
+        match=r"(?s)has 300 x 300 pixels: these are the images of img_highres\.zip.*padded to 256 x 256",
+    ):
         run(published(tmp_path / "a", side=300), tmp_path / "out")
     files, text = miniatures.inshop()
-    miniatures.unpack({LIST: text} | {f"Img/img_highres/{name[4:]}": content for name, content in files.items()}, tmp_path / "b")
+    miniatures.unpack(
+        {LIST: text} | {f"Img/img_highres/{name[4:]}": content for name, content in files.items()},
+        tmp_path / "b",
+    )
     with pytest.raises(UserError, match=r"holds img_highres, but neither img\.zip nor the folder img"):
         run(tmp_path / "b", tmp_path / "out")
 
@@ -78,7 +97,13 @@ def test_the_images_of_full_size_are_refused(tmp_path: Path) -> None:
 def test_what_is_missing(tmp_path: Path) -> None:
     folder = published(tmp_path / "a")
     (folder / LIST).unlink()
-    with pytest.raises(UserError, match=r"(?s)holds no list_eval_partition\.txt.*Img/img\.zip and Eval/list_eval_partition\.txt.*agreement"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"(?s)holds no list_eval_partition\.txt.*Img/img\.zip and "
+            r"Eval/list_eval_partition\.txt.*agreement"
+        ),
+    ):
         run(folder, tmp_path / "out")
     folder = published(tmp_path / "b")
     (folder / "Img/img.zip").unlink()
@@ -88,7 +113,10 @@ def test_what_is_missing(tmp_path: Path) -> None:
     files.popitem()
     miniatures.zipped(files, tmp_path / "c/Img/img.zip")
     miniatures.unpack({LIST: text}, tmp_path / "c")
-    with pytest.raises(UserError, match=r"1 of the files that stand in list_eval_partition\.txt are not there: img/MEN/Jackets"):
+    with pytest.raises(
+        UserError,
+        match=r"1 of the files that stand in list_eval_partition\.txt are not there: img/MEN/Jackets",
+    ):
         run(tmp_path / "c", tmp_path / "out")
 
 
@@ -110,9 +138,13 @@ def test_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: b
 
 
 def test_queries_and_gallery_hold_the_same_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inshop, "COUNTS", {"train": Count(5, 2), "query": Count(4, 2), "gallery": Count(2, 2)})
+    monkeypatch.setattr(
+        inshop, "COUNTS", {"train": Count(5, 2), "query": Count(4, 2), "gallery": Count(2, 2)}
+    )
     path = changed(tmp_path / "raw", b"id_00000001 gallery", b"id_00000003 gallery")
-    with pytest.raises(UserError, match=r"2 items are only in the query or only in the gallery: id_00000001, id_00000003"):
+    with pytest.raises(
+        UserError, match=r"2 items are only in the query or only in the gallery: id_00000001, id_00000003"
+    ):
         run(path, tmp_path / "out")
 
 

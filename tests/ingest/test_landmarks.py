@@ -33,15 +33,25 @@ def test_training_images_and_benchmarks_in_their_splits(raw: Path, tmp_path: Pat
     manifest = run(raw, tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
     train, test = shards.rows("train").tolist(), shards.rows("test").tolist()
-    assert manifest["counts"] == {"train": {"images": 30 + 12, "classes": 9}, "test": {"images": 20, "classes": 2}}
+    assert manifest["counts"] == {
+        "train": {"images": 30 + 12, "classes": 9},
+        "test": {"images": 20, "classes": 2},
+    }
     assert {shards.groups[row] for row in train} == {"train", "validation"}
-    assert all(shards.class_names[shards.labels[row]].startswith("val/") == (shards.groups[row] == "validation") for row in train)
+    assert all(
+        shards.class_names[shards.labels[row]].startswith("val/") == (shards.groups[row] == "validation")
+        for row in train
+    )
     assert [shards.groups[row] for row in test] == [None] * 20
     for benchmark in miniature.BENCHMARKS:
         rows = [row for row in test if shards.class_names[shards.labels[row]] == benchmark]
         assert all(shards.sources[row].startswith(f"{benchmark}/") for row in rows)
         assert [shards.is_query[row] for row in rows].count(True) == 2
-        assert all(shards.is_query[row] != shards.is_gallery[row] and shards.is_query[row] == (shards.box(row) is not None) for row in rows)
+        assert all(
+            shards.is_query[row] != shards.is_gallery[row]
+            and shards.is_query[row] == (shards.box(row) is not None)
+            for row in rows
+        )
     assert manifest["members"]["sfm120k"]["pairs"] == {"train": 24, "test": 9}
     assert manifest["members"]["rparis6k"]["published"] == "Revisited Paris"
 
@@ -60,7 +70,9 @@ def test_pairs_and_ground_truth_name_the_same_images_as_the_sets(raw: Path, tmp_
     for ours, theirs in zip(truth[:2], alone.extra("ground_truth").to_pylist(), strict=True):
         assert names[ours["query"]] == f"roxford5k/{alone.sources[theirs['query']]}"
         for kind in ("easy", "hard", "junk"):
-            assert [names[row] for row in ours[kind]] == [f"roxford5k/{alone.sources[row]}" for row in theirs[kind]]
+            assert [names[row] for row in ours[kind]] == [
+                f"roxford5k/{alone.sources[row]}" for row in theirs[kind]
+            ]
         assert shards.box(ours["query"]) == alone.box(theirs["query"])
         assert shards.image(ours["query"]).tobytes() == alone.image(theirs["query"]).tobytes()
 
@@ -68,7 +80,9 @@ def test_pairs_and_ground_truth_name_the_same_images_as_the_sets(raw: Path, tmp_
 def test_workers_change_no_byte(raw: Path, tmp_path: Path) -> None:
     for processes in (1, 2):
         run(raw, tmp_path / str(processes), processes)
-    assert sorted(path.name for path in (tmp_path / "1").iterdir()) == sorted(path.name for path in (tmp_path / "2").iterdir())
+    assert sorted(path.name for path in (tmp_path / "1").iterdir()) == sorted(
+        path.name for path in (tmp_path / "2").iterdir()
+    )
     for path in (tmp_path / "1").iterdir():
         assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()
 

@@ -49,7 +49,9 @@ def folders(root: Path) -> Path:
                 folder = root / part / alphabet / f"character{character:02d}"
                 folder.mkdir(parents=True)
                 for drawer in range(1, DRAWERS + 1):
-                    (folder / f"{number:04d}_{drawer:02d}.png").write_bytes(one_bit(drawing(100 * number + drawer)))
+                    (folder / f"{number:04d}_{drawer:02d}.png").write_bytes(
+                        one_bit(drawing(100 * number + drawer))
+                    )
     return root
 
 
@@ -78,13 +80,22 @@ def test_two_archives_two_folders_and_one_archive_are_the_same_set(tmp_path: Pat
         run(tmp_path / name, tmp_path / "out" / name)
     shards = Shards(tmp_path / "out" / "archives", verify=True)
     assert shards.class_names[:3] == ["Greek/character01", "Greek/character02", "Latin/character01"]
-    assert shards.class_names[3:] == ["Latin/character02", "Latin/character03", "Tibetan/character01", "Tibetan/character02"]
+    assert shards.class_names[3:] == [
+        "Latin/character02",
+        "Latin/character03",
+        "Tibetan/character01",
+        "Tibetan/character02",
+    ]
     assert shards.splits.tolist() == ["train"] * 15 + ["test"] * 6
     assert shards.groups == ["Greek"] * 6 + ["Latin"] * 9 + ["Tibetan"] * 6
     assert shards.manifest["ingest"]["formats"] == {"PNG 1": 21}
     assert shards.sources[20] == "images_evaluation/Tibetan/character02/0007_03.png"
-    assert shards.image(20).tobytes() == (root / shards.sources[20]).read_bytes(), "the file is stored as it is"
-    assert np.array_equal(decode(shards.image(20)), np.repeat(drawing(703)[..., None] * np.uint8(255), 3, axis=2))
+    assert shards.image(20).tobytes() == (root / shards.sources[20]).read_bytes(), (
+        "the file is stored as it is"
+    )
+    assert np.array_equal(
+        decode(shards.image(20)), np.repeat(drawing(703)[..., None] * np.uint8(255), 3, axis=2)
+    )
     for name in ("folders", "one.zip"):
         for file in (tmp_path / "out" / "archives").iterdir():
             assert (tmp_path / "out" / name / file.name).read_bytes() == file.read_bytes()
@@ -108,7 +119,9 @@ def test_desktop_files_are_left_alone(tmp_path: Path) -> None:
 def test_a_missing_part(tmp_path: Path, part: str) -> None:
     root = folders(tmp_path / "raw")
     shutil.rmtree(root / part)
-    with pytest.raises(UserError, match=rf"(?s)holds neither {part}\.zip nor the folder {part}\..*brendenlake/omniglot"):
+    with pytest.raises(
+        UserError, match=rf"(?s)holds neither {part}\.zip nor the folder {part}\..*brendenlake/omniglot"
+    ):
         run(root, tmp_path / "out")
 
 
@@ -122,7 +135,10 @@ def test_the_small_background_sets_are_not_the_set(tmp_path: Path) -> None:
 def test_a_missing_character(tmp_path: Path) -> None:
     root = folders(tmp_path / "raw")
     shutil.rmtree(root / "images_background" / "Latin" / "character02")
-    with pytest.raises(UserError, match=r"is not Omniglot: found 12 train images of 4 classes.*it has 15 train images of 5 classes"):
+    with pytest.raises(
+        UserError,
+        match=r"is not Omniglot: found 12 train images of 4 classes.*it has 15 train images of 5 classes",
+    ):
         run(root, tmp_path / "out")
 
 
@@ -156,5 +172,7 @@ def test_another_number_of_alphabets(tmp_path: Path) -> None:
 def test_an_image_outside_the_folders_of_characters(tmp_path: Path) -> None:
     root = folders(tmp_path / "raw")
     (root / "images_background" / "Latin" / "overview.png").write_bytes(one_bit(drawing(0)))
-    with pytest.raises(UserError, match=r"overview\.png does not lie in the folder of an alphabet and a character"):
+    with pytest.raises(
+        UserError, match=r"overview\.png does not lie in the folder of an alphabet and a character"
+    ):
         run(root, tmp_path / "out")

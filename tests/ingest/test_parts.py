@@ -1,4 +1,5 @@
-"""The built-in set: which classes there are, that images are what they claim, and that it is neither trivial nor impossible."""
+"""The built-in set: which classes there are, that images are what they claim, and that it is neither trivial
+nor impossible."""
 
 import hashlib
 import io
@@ -29,7 +30,14 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 class TestClasses:
     @pytest.mark.parametrize(
-        "source", [PartsSource(), PartsSource(seed=5), SMALL, PartsSource(train_classes=2, test_classes=2), PartsSource(train_classes=300)]
+        "source",
+        [
+            PartsSource(),
+            PartsSource(seed=5),
+            SMALL,
+            PartsSource(train_classes=2, test_classes=2),
+            PartsSource(train_classes=300),
+        ],
     )
     def test_disjoint_but_made_of_the_same_values(self, source: PartsSource) -> None:
         looks = parts.classes(source)
@@ -71,7 +79,10 @@ class TestFiles:
         assert shards.sources[0] == "train/c000/0000.jpg"
         assert shards.sources[-1] == "test/c007/0007.jpg"
         assert shards.class_names == [f"c{number:03d}" for number in range(8)]
-        assert shards.manifest["counts"] == {"train": {"images": 32, "classes": 4}, "test": {"images": 32, "classes": 4}}
+        assert shards.manifest["counts"] == {
+            "train": {"images": 32, "classes": 4},
+            "test": {"images": 32, "classes": 4},
+        }
         assert set(shards.manifest["classes"]["c003"]) == set(Look._fields)
         assert shards.manifest["duplicates"]["images"] == 0
 
@@ -88,7 +99,10 @@ class TestFiles:
         turned: Counter[int] = Counter()
         reader = parts.collection(source := PartsSource()).read
         for position in range(128 * 16):
-            if position % parts.GREY_EVERY == parts.GREY_EVERY // 2 or position % parts.TURNED_EVERY == parts.TURNED_EVERY // 4:
+            if (
+                position % parts.GREY_EVERY == parts.GREY_EVERY // 2
+                or position % parts.TURNED_EVERY == parts.TURNED_EVERY // 4
+            ):
                 c, image = divmod(position, source.images_per_class)
                 file = Image.open(io.BytesIO(reader(f"any/{parts.class_name(c)}/{image:04d}.jpg")))
                 kinds[file.mode] += 1
@@ -123,14 +137,19 @@ class TestFiles:
 class TestDrawing:
     @pytest.mark.parametrize("name", ["outline", "markings", "limbs", "pairs", "tail", "antennae"])
     def test_every_value_of_an_attribute_is_visible(self, name: str) -> None:
-        """Two creatures in the same pose that differ in one attribute, 40 pixels long: at least 1.5 percent of the creature's pixels tell."""
+        """Two creatures in the same pose that differ in one attribute, 40 pixels long: at least 1.5 percent
+        of the creature's pixels tell."""
         base = Look("oval", "bands", "rust-cream", "legs", 2, "bare", "none")
         sprites = []
         for value in parts.ATTRIBUTES[name]:
             look = base._replace(**{name: value})
-            pose = creature.Pose((200.0, 80.0, 50.0), (226.0, 206.0, 150.0), 0.0, 1.0, np.zeros((2, look.pairs)), 0.0, 0.0)
+            pose = creature.Pose(
+                (200.0, 80.0, 50.0), (226.0, 206.0, 150.0), 0.0, 1.0, np.zeros((2, look.pairs)), 0.0, 0.0
+            )
             scene = np.zeros((64, 64, 3), np.float32)
-            parts._lay(scene, creature.creature(look, pose), np.array([32.0, 32.0]), 20.0, 0.0, mirrored=False)
+            parts._lay(
+                scene, creature.creature(look, pose), np.array([32.0, 32.0]), 20.0, 0.0, mirrored=False
+            )
             sprites.append(scene)
         body = (sprites[0].max(axis=2) > 10).sum()
         for number, sprite in enumerate(sprites):
@@ -138,11 +157,19 @@ class TestDrawing:
                 assert (np.abs(sprite - other).max(axis=2) > 40).sum() > 0.015 * body
 
     def test_a_sprite_lies_where_it_is_laid(self) -> None:
-        """The eye is at x = 0.74 of the creature's plane, and y = 0.1 above its axis; rotation is clockwise on the screen for a positive turn."""
+        """The eye is at x = 0.74 of the creature's plane, and y = 0.1 above its axis; rotation is clockwise
+        on the screen for a positive turn."""
         square = np.full((creature.PIXELS, creature.PIXELS, 4), 0, np.uint8)
         middle, unit = creature.PIXELS / 2, creature.UNIT
-        square[round(middle - 4) : round(middle + 4), round(middle + unit - 4) : round(middle + unit + 4)] = 255
-        for turn, mirrored, expected in ((0.0, False, (70, 40)), (np.pi / 2, False, (50, 20)), (0.0, True, (30, 40)), (np.pi / 2, True, (50, 60))):
+        square[round(middle - 4) : round(middle + 4), round(middle + unit - 4) : round(middle + unit + 4)] = (
+            255
+        )
+        for turn, mirrored, expected in (
+            (0.0, False, (70, 40)),
+            (np.pi / 2, False, (50, 20)),
+            (0.0, True, (30, 40)),
+            (np.pi / 2, True, (50, 60)),
+        ):
             scene = np.zeros((80, 100, 3), np.float32)
             parts._lay(scene, square, np.array([50.0, 40.0]), 20.0, turn, mirrored)
             weight = scene[..., 0] / scene[..., 0].sum()
@@ -161,7 +188,8 @@ def nearest(features: np.ndarray, labels: np.ndarray) -> float:
 
 @pytest.mark.slow
 def test_raw_pixels_and_colours_do_not_solve_it(tmp_path: Path) -> None:
-    """64 test classes of 16 images: chance is 0.015, raw pixels stay below 0.15, a colour histogram below 0.12, and both above chance."""
+    """64 test classes of 16 images: chance is 0.015, raw pixels stay below 0.15, a colour histogram below
+    0.12, and both above chance."""
     ingest(PartsSource(), IngestSettings(), tmp_path / "parts", "parts")
     shards = Shards(tmp_path / "parts")
     rows = shards.rows("test")

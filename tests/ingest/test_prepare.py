@@ -60,14 +60,26 @@ class TestBoxes:
     def test_they_shrink_with_the_picture(self) -> None:
         result = prepare(encode(pixels(0, 80, 40), "PNG", 6), 20, 95)
         assert (result.width, result.height, result.orientation) == (20, 40, 6)
-        assert stored_box((10.0, 4.0, 30.0, 12.0), result) == (14.0, 5.0, 18.0, 15.0)  # upright 28, 10, 36, 30
+        assert stored_box((10.0, 4.0, 30.0, 12.0), result) == (
+            14.0,
+            5.0,
+            18.0,
+            15.0,
+        )  # upright 28, 10, 36, 30
 
     def test_they_may_reach_over_the_edge(self) -> None:
         result = prepare(encode(pixels(0, 40, 30)), None, 95)
         assert stored_box((-3.0, -2.5, 43.0, 31.0), result) == (-3.0, -2.5, 43.0, 31.0)
 
     @pytest.mark.parametrize(
-        "box", [(0.0, 0.0, 0.0, 9.0), (9.0, 0.0, 3.0, 9.0), (40.0, 0.0, 50.0, 9.0), (-9.0, 0.0, 0.0, 9.0), (0.0, 0.0, float("inf"), 9.0)]
+        "box",
+        [
+            (0.0, 0.0, 0.0, 9.0),
+            (9.0, 0.0, 3.0, 9.0),
+            (40.0, 0.0, 50.0, 9.0),
+            (-9.0, 0.0, 0.0, 9.0),
+            (0.0, 0.0, float("inf"), 9.0),
+        ],
     )
     def test_but_not_lie_beside_it(self, box: Box) -> None:
         result = prepare(encode(pixels(0, 40, 30)), None, 95)
@@ -86,7 +98,9 @@ class TestExtras:
             return b"no image" if source == "c" else encode(pixels(ord(source)))
 
         pictures = [Picture(name, "all", "test") for name in "dacb"]
-        return Collection("the set", pictures, read, extras={"order": table, "again": table}, by_class=by_class)
+        return Collection(
+            "the set", pictures, read, extras={"order": table, "again": table}, by_class=by_class
+        )
 
     def test_they_name_rows_by_source(self, tmp_path: Path) -> None:
         collection = self.collection(["d", "a", "d"])
@@ -94,15 +108,22 @@ class TestExtras:
         shards = Shards(tmp_path / "out", verify=True)
         assert shards.sources == ["a", "b", "d"]
         assert shards.extra("order")["row"].to_pylist() == [2, 0, 2]
-        assert sorted(json.loads((tmp_path / "out" / "manifest.json").read_text())["extras"]) == ["again.parquet", "order.parquet"]
+        assert sorted(json.loads((tmp_path / "out" / "manifest.json").read_text())["extras"]) == [
+            "again.parquet",
+            "order.parquet",
+        ]
 
     def test_a_picture_that_was_left_out_cannot_be_named(self, tmp_path: Path) -> None:
         collection = self.collection(["c"])
         with pytest.raises(UserError, match="the set: its ground truth names c, which was left out"):
-            write(collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1)
+            write(
+                collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1
+            )
         assert not (tmp_path / "out").exists()
 
     def test_sets_without_classes_are_not_asked_for_them(self, tmp_path: Path) -> None:
         collection = self.collection([], by_class=True)
         with pytest.raises(UserError, match="holds one class"):
-            write(collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1)
+            write(
+                collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1
+            )

@@ -1,4 +1,5 @@
-"""Revisited Oxford and Paris: queries with boxes, a database, ground truth as row ids; and every way in which it can be broken."""
+"""Revisited Oxford and Paris: queries with boxes, a database, ground truth as row ids; and every way in which
+it can be broken."""
 
 import os
 import pickle
@@ -34,12 +35,19 @@ def truth() -> dict[str, Any]:
         "qimlist": list(QUERIES),
         "gnd": [
             {"bbx": [3.5, 2.0, 30.25, 28.0], "easy": [1], "hard": [], "junk": [4, 2]},
-            {"bbx": np.array([-1.0, 0.0, 40.5, 30.0]), "easy": np.array([], np.int64), "hard": np.array([0, 3]), "junk": np.array([])},
+            {
+                "bbx": np.array([-1.0, 0.0, 40.5, 30.0]),
+                "easy": np.array([], np.int64),
+                "hard": np.array([0, 3]),
+                "junk": np.array([]),
+            },
         ],
     }
 
 
-def write(root: Path, value: Any = None, kind: str = "roxford5k", images: str = "jpg", protocol: int = 2) -> Path:
+def write(
+    root: Path, value: Any = None, kind: str = "roxford5k", images: str = "jpg", protocol: int = 2
+) -> Path:
     root.mkdir(parents=True)
     (root / f"gnd_{kind}.pkl").write_bytes(pickle.dumps(truth() if value is None else value, protocol))
     for number, name in enumerate(DATABASE + QUERIES):
@@ -69,15 +77,25 @@ def test_queries_database_and_ground_truth(tmp_path: Path, kind: str, protocol: 
     assert np.array_equal(shards.is_gallery, ~shards.is_query)
     rows = {source: row for row, source in enumerate(shards.sources)}
     assert shards.box(rows[queries[0]]) == (3.5, 2.0, 30.25, 28.0)
-    assert shards.box(rows[queries[1]]) == (-1.0, 0.0, 40.5, 30.0), "a box may reach over the edge, as published"
+    assert shards.box(rows[queries[1]]) == (-1.0, 0.0, 40.5, 30.0), (
+        "a box may reach over the edge, as published"
+    )
     assert shards.box(rows["keble_000001.jpg"]) is None
     table = shards.extra("ground_truth")
     assert table.schema.names == ["query", "easy", "hard", "junk"]
     assert [str(kind) for kind in table.schema.types] == ["int64", *3 * ["list<element: int64>"]]
     names = np.array(shards.sources)
-    found = [{key: names[value].tolist() if value != [] else [] for key, value in row.items()} for row in table.to_pylist()]
+    found = [
+        {key: names[value].tolist() if value != [] else [] for key, value in row.items()}
+        for row in table.to_pylist()
+    ]
     assert found == [
-        {"query": queries[0], "easy": ["all_souls_000001.jpg"], "hard": [], "junk": ["bodleian_000003.jpg", "ashmolean_000009.jpg"]},
+        {
+            "query": queries[0],
+            "easy": ["all_souls_000001.jpg"],
+            "hard": [],
+            "junk": ["bodleian_000003.jpg", "ashmolean_000009.jpg"],
+        },
         {"query": queries[1], "easy": [], "hard": ["keble_000002.jpg", "keble_000001.jpg"], "junk": []},
     ]
 
@@ -108,17 +126,27 @@ def test_boxes_shrink_with_their_images(tmp_path: Path) -> None:
     assert shards.box(row) == (1.75, 1.0, 15.125, 14.0)
 
 
-@pytest.mark.parametrize("box", [[50.0, 2.0, 60.0, 28.0], [5.0, 2.0, 5.0, 28.0], [30.0, 2.0, 3.5, 28.0], [0.0, 0.0, float("nan"), 9.0]])
+@pytest.mark.parametrize(
+    "box",
+    [[50.0, 2.0, 60.0, 28.0], [5.0, 2.0, 5.0, 28.0], [30.0, 2.0, 3.5, 28.0], [0.0, 0.0, float("nan"), 9.0]],
+)
 def test_a_box_beside_its_image(tmp_path: Path, box: list[float]) -> None:
     value = truth()
     value["gnd"][0]["bbx"] = box
-    with pytest.raises(UserError, match=r"all_souls_000013\.jpg: the box \(.*\) is not within the 40 x 30 picture"):
+    with pytest.raises(
+        UserError, match=r"all_souls_000013\.jpg: the box \(.*\) is not within the 40 x 30 picture"
+    ):
         run(write(tmp_path / "raw", value), tmp_path / "out")
 
 
 def test_no_pickle(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    with pytest.raises(UserError, match=r"(?s)raw holds no gnd_rparis6k\.pkl\..*paris_1-v1\.tgz and paris_2-v1\.tgz.*revisitop/.*blurred"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"(?s)raw holds no gnd_rparis6k\.pkl\..*paris_1-v1\.tgz and paris_2-v1\.tgz.*revisitop/.*blurred"
+        ),
+    ):
         run(tmp_path / "raw", tmp_path / "out", "rparis6k")
 
 
@@ -159,7 +187,11 @@ def broken(query: int | None = None, **changes: Any) -> dict[str, Any]:
     ("value", "message"),
     [
         ("text", r"pkl has no 'imlist'; found: str"),
-        (broken(imlist=DATABASE[:4]), "is not Revisited Oxford: found 4 database images, 2 queries and 2 ground truths; it has 5, 2 and 2"),
+        (
+            broken(imlist=DATABASE[:4]),
+            "is not Revisited Oxford: found 4 database images, 2 queries and 2 ground truths; it has 5, 2 "
+            "and 2",
+        ),
         (broken(qimlist=QUERIES[:1]), "found 5 database images, 1 queries"),
         (broken(gnd=truth()["gnd"][:1]), "and 1 ground truths"),
         (broken(gnd={"0": 1}), r"\['gnd'\] is no list"),
@@ -171,7 +203,10 @@ def broken(query: int | None = None, **changes: Any) -> dict[str, Any]:
         (broken(0, hard=[1]), r"\['gnd'\]\[0\]: an image stands in easy, hard and junk more than once"),
         (broken(0, bbx=[1.0, 2.0, 3.0]), r"\['bbx'\] is no list of 4 numbers"),
         (broken(0, bbx=None), r"\['bbx'\] is no list of 4 numbers"),
-        (broken(gnd=[{"bbx": [0.0, 0.0, 9.0, 9.0], "ok": [1], "junk": []}] * 2), r"\['gnd'\]\[0\] has no 'easy'; found: keys bbx, ok, junk"),
+        (
+            broken(gnd=[{"bbx": [0.0, 0.0, 9.0, 9.0], "ok": [1], "junk": []}] * 2),
+            r"\['gnd'\]\[0\] has no 'easy'; found: keys bbx, ok, junk",
+        ),
     ],
 )
 def test_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:

@@ -1,4 +1,5 @@
-"""retrieval-SfM-120k: images by the paths of their names, models as classes, pairs as row ids; and every way in which it can be broken."""
+"""retrieval-SfM-120k: images by the paths of their names, models as classes, pairs as row ids; and every way
+in which it can be broken."""
 
 import os
 import pickle
@@ -32,14 +33,26 @@ def cid(number: int) -> str:
 def database() -> dict[str, Any]:
     """Three models of three images, two of two; images of a model do not lie together."""
     return {
-        "train": {"cids": [cid(n) for n in range(1, 10)], "cluster": [5, 7, 5, 9, 7, 9, 5, 7, 9], "qidxs": [0, 0, 1, 3], "pidxs": [2, 6, 4, 8]},
-        "val": {"cids": [cid(n) for n in range(11, 15)], "cluster": [5, 8, 5, 8], "qidxs": [0, 3], "pidxs": [2, 1]},
+        "train": {
+            "cids": [cid(n) for n in range(1, 10)],
+            "cluster": [5, 7, 5, 9, 7, 9, 5, 7, 9],
+            "qidxs": [0, 0, 1, 3],
+            "pidxs": [2, 6, 4, 8],
+        },
+        "val": {
+            "cids": [cid(n) for n in range(11, 15)],
+            "cluster": [5, 8, 5, 8],
+            "qidxs": [0, 3],
+            "pidxs": [2, 1],
+        },
     }
 
 
 def write(root: Path, value: Any = None, images: str = "ims", protocol: int = 2) -> Path:
     root.mkdir(parents=True)
-    (root / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps(database() if value is None else value, protocol))
+    (root / "retrieval-SfM-120k.pkl").write_bytes(
+        pickle.dumps(database() if value is None else value, protocol)
+    )
     for number in [*range(1, 10), *range(11, 15)]:
         path = root / images / sfm120k.path_of(cid(number))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +80,10 @@ def test_images_models_and_pairs(tmp_path: Path) -> None:
     pairs = shards.extra("pairs")
     assert pairs.schema.names == ["split", "query", "positive"]
     assert [str(kind) for kind in pairs.schema.types] == ["string", "int64", "int64"]
-    found = [(row["split"], shards.sources[row["query"]], shards.sources[row["positive"]]) for row in pairs.to_pylist()]
+    found = [
+        (row["split"], shards.sources[row["query"]], shards.sources[row["positive"]])
+        for row in pairs.to_pylist()
+    ]
     path = sfm120k.path_of
     assert found == [
         ("train", path(cid(1)), path(cid(3))),
@@ -84,7 +100,9 @@ def test_images_models_and_pairs(tmp_path: Path) -> None:
 
 def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
     run(write(tmp_path / "folder"), tmp_path / "one")
-    arrays = {name: {key: np.array(value) for key, value in part.items()} for name, part in database().items()}
+    arrays = {
+        name: {key: np.array(value) for key, value in part.items()} for name, part in database().items()
+    }
     raw = write(tmp_path / "packed", arrays, images="elsewhere", protocol=4)
     with tarfile.open(raw / "ims.tar.gz", "w:gz") as archive:
         for path in sorted((raw / "elsewhere").iterdir()):
@@ -92,7 +110,9 @@ def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
     for path in sorted((raw / "elsewhere").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     run(raw, tmp_path / "two")
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    one, two = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")
+    )
     assert sorted(one) == ["index.parquet", "manifest.json", "pairs.parquet", "shard-00000.arrow"]
     one.pop("manifest.json"), two.pop("manifest.json")
     assert one == two
@@ -101,12 +121,21 @@ def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
 def test_pairs_across_models_are_counted(tmp_path: Path) -> None:
     value = database()
     value["train"]["pidxs"][1] = 4
-    assert run(write(tmp_path / "raw", value), tmp_path / "out")["pairs_across_models"] == {"train": 1, "test": 0}
+    assert run(write(tmp_path / "raw", value), tmp_path / "out")["pairs_across_models"] == {
+        "train": 1,
+        "test": 0,
+    }
 
 
 def test_no_pickle(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    with pytest.raises(UserError, match=r"(?s)raw holds no retrieval-SfM-120k\.pkl\..*ims\.tar\.gz.*cmp\.felk\.cvut\.cz/cnnimageretrieval"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"(?s)raw holds no "
+            r"retrieval-SfM-120k\.pkl\..*ims\.tar\.gz.*cmp\.felk\.cvut\.cz/cnnimageretrieval"
+        ),
+    ):
         run(tmp_path / "raw", tmp_path / "out")
 
 
@@ -131,7 +160,9 @@ def test_no_images(tmp_path: Path) -> None:
 def test_a_missing_image(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "ims" / sfm120k.path_of(cid(12))).unlink()
-    with pytest.raises(UserError, match=rf"1 of the files .*retrieval-SfM-120k\.pkl are not there: .*{cid(12)}"):
+    with pytest.raises(
+        UserError, match=rf"1 of the files .*retrieval-SfM-120k\.pkl are not there: .*{cid(12)}"
+    ):
         run(root, tmp_path / "out")
 
 
@@ -156,14 +187,20 @@ def broken(part: str, **changes: Any) -> dict[str, Any]:
         (broken("val", cids=3), r"\['val'\]\['cids'\] is no list of names"),
         (broken("val", cids=[cid(11)] * 4), r"\['val'\]\['cids'\] names '[0-9a-f]{32}' 4 times"),
         (broken("val", cids=[cid(1), *(cid(n) for n in (12, 13, 14))]), "an image is in both parts"),
-        (broken("val", cids=["../../../../etc/passwd", *(cid(n) for n in (12, 13, 14))]), r"\['cids'\] names '\.\./\.\./"),
+        (
+            broken("val", cids=["../../../../etc/passwd", *(cid(n) for n in (12, 13, 14))]),
+            r"\['cids'\] names '\.\./\.\./",
+        ),
         (broken("val", cids=["ab....", *(cid(n) for n in (12, 13, 14))]), r"\['cids'\] names 'ab\.\.\.\.'"),
         (broken("val", cluster=[5, 8, 5]), "has 4 cids and 3 clusters"),
         (broken("val", cluster=[5, 8, 5, None]), r"\['cluster'\] is no list of integers"),
         (broken("val", pidxs=[2]), "2 qidxs and 1 pidxs"),
         (broken("val", pidxs=[2, 4]), r"\['pidxs'\] runs from 2 to 4, expected 0 to 3"),
         (broken("val", qidxs=[-1, 3]), r"\['qidxs'\] runs from -1 to 3"),
-        (broken("val", cluster=[5, 8, 5, 9]), "found 9 train images of 3 classes, 4 test images of 3 classes"),
+        (
+            broken("val", cluster=[5, 8, 5, 9]),
+            "found 9 train images of 3 classes, 4 test images of 3 classes",
+        ),
     ],
 )
 def test_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:

@@ -1,4 +1,5 @@
-"""A JPEG that is only skimmed is refused and accepted exactly as if it were decoded, and its first rows are those of the whole picture."""
+"""A JPEG that is only skimmed is refused and accepted exactly as if it were decoded, and its first rows are
+those of the whole picture."""
 
 import io
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from pipeline.data.decode import decode, jpeg_header
 from pipeline.ingest.skim import Rows, mode_of, require_whole, skim
 from tests.ingest.pictures import encode, pixels
 
-PICTURE = np.clip(pixels(0, 75, 61).astype(int) + np.random.default_rng(0).integers(-30, 30, (61, 75, 3)), 0, 255).astype(np.uint8)
+PICTURE = np.clip(
+    pixels(0, 75, 61).astype(int) + np.random.default_rng(0).integers(-30, 30, (61, 75, 3)), 0, 255
+).astype(np.uint8)
 CMYK = io.BytesIO()
 Image.fromarray(PICTURE).convert("CMYK").save(CMYK, "JPEG")
 SKIMMED = {
@@ -63,7 +66,9 @@ def test_scans_of_one_component_each_are_left_to_the_decoder() -> None:
     assert skimmed(octets) is None
 
 
-@pytest.mark.parametrize(("kind", "mode"), [("grey", "L"), ("4:2:0", "RGB"), ("CMYK", "CMYK"), ("progressive", "RGB")])
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("grey", "L"), ("4:2:0", "RGB"), ("CMYK", "CMYK"), ("progressive", "RGB")]
+)
 def test_modes_have_the_names_that_pillow_gives_them(kind: str, mode: str) -> None:
     encoded = np.frombuffer((SKIMMED | DECODED)[kind], np.uint8)
     header = jpeg_header(encoded)
@@ -98,7 +103,9 @@ def damaged(encoded: bytes, how: str, generator: np.random.Generator) -> bytes:
     return bytes(octets)
 
 
-def refusal(function: Callable[[UInt8[np.ndarray, "bytes"]], object], octets: np.ndarray) -> tuple[str | None, object]:
+def refusal(
+    function: Callable[[UInt8[np.ndarray, "bytes"]], object], octets: np.ndarray
+) -> tuple[str | None, object]:
     try:
         return None, function(octets)
     except ValueError as error:
@@ -106,7 +113,20 @@ def refusal(function: Callable[[UInt8[np.ndarray, "bytes"]], object], octets: np
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("how", ["cut", "cut, with an end", "bits flipped", "bytes lost", "bytes added", "zeros", "marker", "header", "tail"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "cut",
+        "cut, with an end",
+        "bits flipped",
+        "bytes lost",
+        "bytes added",
+        "zeros",
+        "marker",
+        "header",
+        "tail",
+    ],
+)
 def test_damaged_files_are_refused_with_the_words_of_the_decoder_and_no_others_are(how: str) -> None:
     generator = np.random.default_rng(0)
     refused = whole = 0

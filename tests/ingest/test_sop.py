@@ -45,18 +45,29 @@ def test_the_lists_are_the_split_and_exact_copies_are_counted(tmp_path: Path) ->
 def test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sop, "COUNTS", {"train": Count(59_551, 11_318), "test": Count(60_502, 11_316)})
     path = miniatures.zipped(miniatures.sop(), tmp_path / "s.zip")
-    with pytest.raises(UserError, match=r"found 7 train images of 3 classes, 5 test .*it has 59,551 train images of 11,318 .*\(120,053 images\)"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"found 7 train images of 3 classes, 5 test .*it has 59,551 train images of 11,318 .*\(120,053 "
+            r"images\)"
+        ),
+    ):
         run(path, tmp_path / "out")
 
 
 def test_what_is_missing(tmp_path: Path) -> None:
     files = miniatures.sop()
     del files[f"{ROOT}Ebay_test.txt"]
-    with pytest.raises(UserError, match=r"(?s)holds no Ebay_test\.txt.*3,083,860,082 bytes, md5 7f73d41a.*lifted_struct"):
+    with pytest.raises(
+        UserError, match=r"(?s)holds no Ebay_test\.txt.*3,083,860,082 bytes, md5 7f73d41a.*lifted_struct"
+    ):
         run(miniatures.unpack(files, tmp_path / "a"), tmp_path / "out")
     files = miniatures.sop()
     del files[f"{ROOT}toaster_final/261215155238_1.JPG"]
-    with pytest.raises(UserError, match=r"1 of the files that stand in Ebay_train.* are not there: toaster_final/261215155238_1\.JPG"):
+    with pytest.raises(
+        UserError,
+        match=r"1 of the files that stand in Ebay_train.* are not there: toaster_final/261215155238_1\.JPG",
+    ):
         run(miniatures.unpack(files, tmp_path / "b"), tmp_path / "out")
 
 

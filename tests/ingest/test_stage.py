@@ -17,7 +17,9 @@ def configure(path: str = "raw", **ingest: Any) -> None:
     write_resolved(Path(), "ingest", "mine", source=source, ingest={"resize": 20, "quality": 90} | ingest)
 
 
-def test_the_stage_reads_its_resolved_file_and_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_reads_its_resolved_file_and_writes_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder(tmp_path / "raw")
     monkeypatch.chdir(tmp_path)
     configure()
@@ -37,17 +39,23 @@ def test_a_place_that_dvc_does_not_watch_is_said(
     folder(Path(place))
     configure(place)
     run("mine")
-    said = "note: DVC does not watch ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
+    said = (
+        "note: DVC does not watch ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
+    )
     assert (said in capsys.readouterr().err) is (place == "../photos")
 
 
-def test_what_was_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_left_out_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder(Path("raw"))
     next(path for path in sorted(Path("raw").rglob("*")) if path.is_file()).write_bytes(b"broken")
     configure(on_error="skip")
     run("mine")
-    said = "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
+    said = (
+        "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
+    )
     assert said in capsys.readouterr().err
 
 
@@ -59,7 +67,10 @@ def test_images_in_formats_that_are_not_read_are_reported(
         (folder(Path("raw")) / "c1" / name).write_bytes(b"")
     configure()
     run("mine")
-    remark = "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. Convert them to JPEG or PNG."
+    remark = (
+        "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. Convert them to JPEG "
+        "or PNG."
+    )
     place = "data/shards/mine/manifest.json lists them under unread_images."
     assert f"{remark} {place}\n" in capsys.readouterr().err
     assert Shards(Path("data/shards/mine")).manifest["unread_images"] == ["c1/camera.dng", "c1/phone.heic"]

@@ -1,4 +1,5 @@
-"""The token corpus: bags come back as the tokens of their class and the shared ones, in the shares of the study."""
+"""The token corpus: bags come back as the tokens of their class and the shared ones, in the shares of the
+study."""
 
 from pathlib import Path
 
@@ -20,7 +21,10 @@ SMALL = TokensSource(train_per_class=4, validation_per_class=3, test_per_class=2
 def test_a_row_is_a_bag(tmp_path: Path) -> None:
     manifest = ingest(SMALL, IngestSettings(), tmp_path / "out", "tokens", 1)
     shards = Shards(tmp_path / "out", verify=True)
-    assert manifest["counts"] == {"train": {"images": 112, "classes": 16}, "test": {"images": 32, "classes": 16}}
+    assert manifest["counts"] == {
+        "train": {"images": 112, "classes": 16},
+        "test": {"images": 32, "classes": 16},
+    }
     assert manifest["tokens"] == 68
     assert manifest["unseen_classes"] is False
     assert manifest["ingest"]["formats"] == {"pixels L": 144}
@@ -65,7 +69,9 @@ def test_shares_and_tokens_are_drawn_as_published() -> None:
     counts = np.bincount(bags.ravel(), minlength=68)
     assert set(np.flatnonzero(counts)) == {28, 29, 30, 31, 64, 65, 66, 67}
     assert counts[counts > 0] == pytest.approx(4000 * 50 / 8, rel=0.05)
-    assert (bags >= 64).mean(axis=0) == pytest.approx(0.5, abs=0.05), "no place of a bag tells which kind of token lies there"
+    assert (bags >= 64).mean(axis=0) == pytest.approx(0.5, abs=0.05), (
+        "no place of a bag tells which kind of token lies there"
+    )
 
 
 @pytest.mark.parametrize(("background", "shared"), [(0.0, 1), (1.0, 49)])
@@ -77,7 +83,12 @@ def test_a_bag_is_never_of_one_kind(background: float, shared: int) -> None:
 
 def test_each_bag_has_its_own_numbers(tmp_path: Path) -> None:
     read = tokens.Bags(SMALL)
-    names = ["train/class000/00000.png", "train/class000/00001.png", "train/class001/00000.png", "test/class000/00000.png"]
+    names = [
+        "train/class000/00000.png",
+        "train/class000/00001.png",
+        "train/class001/00000.png",
+        "test/class000/00000.png",
+    ]
     first = [read(name).tobytes() for name in names]
     assert len(set(first)) == 4
     assert [tokens.Bags(SMALL)(name).tobytes() for name in reversed(names)] == first[::-1]

@@ -1,4 +1,5 @@
-"""The pool that reads pictures: order, bounded look-ahead, and nothing left behind when the stage is killed."""
+"""The pool that reads pictures: order, bounded look-ahead, and nothing left behind when the stage is
+killed."""
 
 import functools
 import signal
@@ -73,12 +74,17 @@ def test_killing_the_stage_leaves_no_process(tmp_path: Path, number: int) -> Non
         "from pipeline.runtime.stage import die_with_parent\n"
         "if __name__ == '__main__':\n"
         "    die_with_parent()\n"
-        f"    ingest(PartsSource(images_per_class=500), IngestSettings(), Path({str(tmp_path / 'out')!r}), 'parts', processes=2)\n"
+        f"    ingest(PartsSource(images_per_class=500), IngestSettings(), Path({str(tmp_path / 'out')!r}), "
+        "'parts', processes=2)\n"
     )
     script = tmp_path / "run.py"
     script.write_text(code)
     root = Path(__file__).resolve().parents[2]
-    stage = subprocess.Popen([sys.executable, str(script)], env={"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"}, stderr=subprocess.DEVNULL)
+    stage = subprocess.Popen(
+        [sys.executable, str(script)],
+        env={"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"},
+        stderr=subprocess.DEVNULL,
+    )
     children: list[psutil.Process] = []
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob(".out.*.partial/*.arrow")):

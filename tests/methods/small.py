@@ -11,7 +11,12 @@ from pipeline.config.strict import Strict
 SIDE, CLASSES, SAMPLES = 32, 6, 40
 
 _COMMON: dict[str, Any] = {
-    "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch", "arguments": {"output_stride": 16}},
+    "backbone": {
+        "name": "test_resnet",
+        "pretrained": False,
+        "batch_norm": "batch",
+        "arguments": {"output_stride": 16},
+    },
     "input": {"size": SIDE, "resize": SIDE},
     "batch": {"classes": 4, "images_per_class": 3},
 }
@@ -22,24 +27,37 @@ OF_METHODS: dict[str, dict[str, Any]] = {
         "auxiliary": {"prototypes": 5, "dim": 12, "hidden": 6, "loss_weight": 0.1},
     },
     "multihead": {"dim": 16, "backbone": {"stages": [-2, -1]}},
-    "gsp": {"dim": 8, "pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24}, "zero_shot": {"dim": 6}},
-    "irt": {"backbone": {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}, "memory": {"size": 20, "with_batch": False}},
+    "gsp": {
+        "dim": 8,
+        "pooling": {"name": "gsp", "prototypes": 4, "initialization_memory": 24},
+        "zero_shot": {"dim": 6},
+    },
+    "irt": {
+        "backbone": {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}},
+        "memory": {"size": 20, "with_batch": False},
+    },
 }
 METHODS = tuple(OF_METHODS)
 
 
 def recipe(method: str, **blocks: Any) -> Recipe:
-    """The small recipe of a method; `blocks` are laid over it, one level deep; a block of None replaces it."""
+    """The small recipe of a method; `blocks` are laid over it, one level deep; a block of None replaces
+    it."""
     return layered(method, _COMMON, OF_METHODS[method], blocks)
 
 
 def layered(method: str, *layers: dict[str, Any]) -> Recipe:
-    """A recipe of blocks, each layer laid over those before it, one level deep; a block of another name replaces what it lies on."""
+    """A recipe of blocks, each layer laid over those before it, one level deep; a block of another name
+    replaces what it lies on."""
     value: dict[str, Any] = {"method": method}
     for layer in layers:
         for key, block in layer.items():
             both = isinstance(value.get(key), dict) and isinstance(block, dict)
-            renamed = both and key != "backbone" and block.get("name", value[key].get("name")) != value[key].get("name")
+            renamed = (
+                both
+                and key != "backbone"
+                and block.get("name", value[key].get("name")) != value[key].get("name")
+            )
             value[key] = {**value[key], **block} if both and not renamed else block
     return parse_recipe(value)
 
@@ -49,7 +67,9 @@ def batch(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Te
     generator = torch.Generator().manual_seed(seed)
     tints = torch.randn(CLASSES, 3, SIDE // 8, SIDE // 8, generator=torch.Generator().manual_seed(99))
     labels = torch.randperm(CLASSES, generator=generator)[:4].repeat_interleave(3)
-    images = torch.nn.functional.interpolate(tints[labels], scale_factor=8) + torch.randn(12, 3, SIDE, SIDE, generator=generator)
+    images = torch.nn.functional.interpolate(tints[labels], scale_factor=8) + torch.randn(
+        12, 3, SIDE, SIDE, generator=generator
+    )
     return images.to(dtype), labels
 
 

@@ -1,4 +1,5 @@
-"""A model written and read back: the same embeddings to the bit, the same bytes twice, and clear words about anything else."""
+"""A model written and read back: the same embeddings to the bit, the same bytes twice, and clear words about
+anything else."""
 
 import json
 from pathlib import Path
@@ -19,7 +20,8 @@ SEED = 5
 
 
 def trained(settings: Recipe) -> Method:
-    """Three steps away from the start: weights, running statistics, memories and prototypes have all moved."""
+    """Three steps away from the start: weights, running statistics, memories and prototypes have all
+    moved."""
     method = initial_method(settings, CLASSES, SAMPLES, SEED).train()
     optimizer = torch.optim.SGD(method.parameters(), lr=1e-2)
     for step in range(3):
@@ -73,7 +75,10 @@ def test_the_same_weights_are_the_same_bytes(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-@pytest.mark.parametrize(("name", "blocks"), [("irt", {}), ("baseline", {"memory": {"size": 5000}}), ("gsp", {"memory": {"size": 5000}})])
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [("irt", {}), ("baseline", {"memory": {"size": 5000}}), ("gsp", {"memory": {"size": 5000}})],
+)
 def test_memories_stay_behind(tmp_path: Path, name: str, blocks: dict[str, Any]) -> None:
     settings = recipe(name, **blocks)
     method = trained(settings)
@@ -85,7 +90,8 @@ def test_memories_stay_behind(tmp_path: Path, name: str, blocks: dict[str, Any])
 
 
 def test_the_checkpoint_of_the_start_is_not_needed_again(tmp_path: Path) -> None:
-    """A model is loaded where the checkpoint that its training started from does not exist, the untrained one included."""
+    """A model is loaded where the checkpoint that its training started from does not exist, the untrained one
+    included."""
     donor = recipe("baseline")
     state = {
         key.removeprefix("backbone.network."): value.contiguous()
@@ -101,7 +107,9 @@ def test_the_checkpoint_of_the_start_is_not_needed_again(tmp_path: Path) -> None
     checkpoint.unlink()
     images, _ = batch()
     assert torch.equal(load_method(tmp_path).method.embed(images), method.embed(images))
-    assert torch.equal(load_method(tmp_path, "untrained").method.backbone.network.conv1[0].weight, state["conv1.0.weight"])
+    assert torch.equal(
+        load_method(tmp_path, "untrained").method.backbone.network.conv1[0].weight, state["conv1.0.weight"]
+    )
 
 
 def test_the_recipe_is_readable_and_sorted(model: Path) -> None:
@@ -129,7 +137,14 @@ def test_missing_files_are_named(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"recipe": {"method": "baseline", "colour": 1}, "classes": 1, "samples": 1, "dataset": "d", "seed": 0}', "{}"]
+    "content",
+    [
+        "{",
+        "[]",
+        '{"recipe": {"method": "baseline", "colour": 1}, "classes": 1, "samples": 1, "dataset": "d", '
+        '"seed": 0}',
+        "{}",
+    ],
 )
 def test_a_damaged_recipe_is_named(model: Path, content: str) -> None:
     (model / "recipe.json").write_text(content)

@@ -1,4 +1,5 @@
-"""What every loss and every pooling of the library promises, whichever there are: a part that is added (docs/extending.md) is held to it at once."""
+"""What every loss and every pooling of the library promises, whichever there are: a part that is added
+(docs/extending.md) is held to it at once."""
 
 import inspect
 from typing import Any, get_args
@@ -20,9 +21,18 @@ from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
 
 DIM = 8
-PAIRS, PROXIES, MAPS = (parts_of(union) for union in (losses.AnyPairLoss, losses.AnyProxyLoss, poolings.AnyMapPooling))
-OF_A_KIND = {poolings.SecondOrderPooling, poolings.GsopPooling}  # built by hand: one takes an attention, one the number of positions
-SMALL: dict[str, dict[str, Any]] = {"gsop": {"attention_dim": 4}, "netvlad": {"centers": 4}, "optimal_transport": {"prototypes": 4}}
+PAIRS, PROXIES, MAPS = (
+    parts_of(union) for union in (losses.AnyPairLoss, losses.AnyProxyLoss, poolings.AnyMapPooling)
+)
+OF_A_KIND = {
+    poolings.SecondOrderPooling,
+    poolings.GsopPooling,
+}  # built by hand: one takes an attention, one the number of positions
+SMALL: dict[str, dict[str, Any]] = {
+    "gsop": {"attention_dim": 4},
+    "netvlad": {"centers": 4},
+    "optimal_transport": {"prototypes": 4},
+}
 pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAIRS, PROXIES, MAPS))
 
 
@@ -61,7 +71,9 @@ def vectors(count: int, seed: int) -> tuple[Tensor, Tensor]:
 def test_a_loss_is_positive_and_its_gradient_that_of_its_value(name: str) -> None:
     loss, (embeddings, labels) = loss_of(name), vectors(9, 1)
     assert loss(embeddings, labels) > 0
-    assert torch.autograd.gradcheck(lambda rows: loss(normalize(rows, dim=1), labels), embeddings.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda rows: loss(normalize(rows, dim=1), labels), embeddings.requires_grad_()
+    )
 
 
 @pairs
@@ -71,7 +83,10 @@ def test_a_gradient_against_references_is_that_of_the_value(name: str) -> None:
     references[where], reference_labels[where] = embeddings, labels
     both = (embeddings.requires_grad_(), references.clone().requires_grad_())
     assert torch.autograd.gradcheck(
-        lambda rows, beside: loss(normalize(rows, dim=1), labels, normalize(beside, dim=1), reference_labels, where), both
+        lambda rows, beside: loss(
+            normalize(rows, dim=1), labels, normalize(beside, dim=1), reference_labels, where
+        ),
+        both,
     )
 
 
@@ -86,7 +101,9 @@ def test_the_order_of_a_batch_changes_nothing(name: str) -> None:
 def test_the_order_of_references_and_a_rotation_change_nothing(name: str) -> None:
     loss, (embeddings, labels), (references, reference_labels) = loss_of(name), vectors(12, 5), vectors(30, 6)
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
-    turn = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))).Q
+    turn = torch.linalg.qr(
+        torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ).Q
     expected = loss(embeddings, labels, references, reference_labels)
     torch.testing.assert_close(loss(embeddings, labels, references[order], reference_labels[order]), expected)
     torch.testing.assert_close(loss(embeddings @ turn, labels, references @ turn, reference_labels), expected)
@@ -104,7 +121,16 @@ def test_a_batch_in_its_memory_is_the_batch_against_itself(name: str) -> None:
 
 
 @pairs
-@pytest.mark.parametrize("kind", ["no positives", "no negatives", "one image", "references of other classes alone", "all the same picture"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "no positives",
+        "no negatives",
+        "one image",
+        "references of other classes alone",
+        "all the same picture",
+    ],
+)
 def test_a_side_without_pairs_leaves_value_and_gradient_finite(name: str, kind: str) -> None:
     embeddings, _ = vectors(1 if kind == "one image" else 4, 9)
     if kind == "all the same picture":
@@ -151,7 +177,9 @@ def pooling_of(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     network = Backbone("test_resnet", arguments={"output_stride": 8})
     built = modules.map_pooling(MAPS[name](**SMALL.get(name, {})), network, DIM, SIDE)
-    return built.train(), torch.randn(6, network.channels[-1], 4, 4, generator=torch.Generator().manual_seed(1))
+    return built.train(), torch.randn(
+        6, network.channels[-1], 4, 4, generator=torch.Generator().manual_seed(1)
+    )
 
 
 @maps
@@ -166,11 +194,14 @@ def test_a_pooling_gives_vectors_of_the_size_that_it_announces(name: str) -> Non
 @maps
 @pytest.mark.parametrize("training", [True, False])
 def test_images_do_not_see_each_other_in_a_pooling(name: str, training: bool) -> None:
-    """Each worker pools its own images. Batch norm alone looks across them, in training and over all workers."""
+    """Each worker pools its own images. Batch norm alone looks across them, in training and over all
+    workers."""
     pooling, features = pooling_of(name)
     normalising = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in pooling.modules())
     pooling.train(training and not normalising)
-    torch.testing.assert_close(torch.cat([pooling(features[:2]), pooling(features[2:])]), pooling(features), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.cat([pooling(features[:2]), pooling(features[2:])]), pooling(features), rtol=1e-4, atol=1e-5
+    )
 
 
 @maps
@@ -191,17 +222,38 @@ def test_a_map_without_any_signal_leaves_the_gradient_finite(name: str) -> None:
     assert silent.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("part", [*(f"loss {name}" for name in [*PAIRS, *PROXIES]), *(f"pooling {name}" for name in MAPS)])
+@pytest.mark.parametrize(
+    "part", [*(f"loss {name}" for name in [*PAIRS, *PROXIES]), *(f"pooling {name}" for name in MAPS)]
+)
 def test_two_steps_of_training_move_every_parameter(part: str) -> None:
     key, name = part.split()
     blocks = {key: {"name": name, **SMALL.get(name, {})}, "backbone": {"arguments": {"output_stride": 8}}}
-    settings = recipe("baseline", optimizer={"name": "adamw", "learning_rate": 1e-3}, training={"precision": "float32"}, **blocks)
+    settings = recipe(
+        "baseline",
+        optimizer={"name": "adamw", "learning_rate": 1e-3},
+        training={"precision": "float32"},
+        **blocks,
+    )
     method = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
     before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
-    learner = Learner(method, build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu")), settings, 0)
+    learner = Learner(
+        method,
+        build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu")),
+        settings,
+        0,
+    )
     for step in range(2):
         images, labels = batch(step)
-        done = train_step(learner, TrainBatch(step, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels)))
+        done = train_step(
+            learner,
+            TrainBatch(step, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels)),
+        )
         assert done.loss > 0
-    assert all(isinstance(module, SynchronisedBatchNorm) for module in method.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
-    assert [name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])] == []
+    assert all(
+        isinstance(module, SynchronisedBatchNorm)
+        for module in method.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    )
+    assert [
+        name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])
+    ] == []

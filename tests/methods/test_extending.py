@@ -1,4 +1,5 @@
-"""docs/extending.md, applied to a copy of the project: everything that it adds passes its tests, and trains."""
+"""docs/extending.md, applied to a copy of the project: everything that it adds passes its tests, and
+trains."""
 
 import os
 import re
@@ -51,7 +52,8 @@ def trained(recipe: Recipe) -> Method:
     optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
     learner = Learner(method, optimizer, recipe, 0)
     size, side = recipe.batch.size, recipe.input.size
-    images = torch.randint(0, 256, (size, 3, side, side), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (size, 3, side, side), generator=generator).to(torch.uint8)
     labels = torch.arange(size) // recipe.batch.images_per_class
     for step in range(2):
         done = train_step(learner, TrainBatch(step, images, labels, torch.arange(size)))
@@ -93,9 +95,12 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion() -> None:
 
 
 def blocks() -> list[tuple[str, str, str]]:
-    """Language, file and text of each block. The file is the last one that the text names before it; commands have none."""
+    """Language, file and text of each block. The file is the last one that the text names before it; commands
+    have none."""
     listed, path = [], ""
-    for match in re.finditer(r"`([\w/]+\.(?:py|md|yaml|html))`|^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(
+        r"`([\w/]+\.(?:py|md|yaml|html))`|^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    ):
         path = match[1] or path
         if match[2]:
             listed.append((match[2], path, match[3]))
@@ -121,7 +126,9 @@ def apply(root: Path) -> None:
             (root / path).write_text(text, encoding="utf-8")
         elif language == "diff":
             lines = text.splitlines(keepends=True)
-            before, after = ("".join(line[1:] or "\n" for line in lines if line[0] not in sign) for sign in ("+", "-"))
+            before, after = (
+                "".join(line[1:] or "\n" for line in lines if line[0] not in sign) for sign in ("+", "-")
+            )
             content = (root / path).read_text(encoding="utf-8")
             assert content.count(before) == 1, f"{path} does not contain what the page changes:\n{before}"
             (root / path).write_text(content.replace(before, after), encoding="utf-8")
@@ -143,19 +150,26 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_file_that_the_page_names_exists(extended: Path) -> None:
     named = set(re.findall(r"`((?:pipeline|stages|tests|docs)/[\w/]+\.(?:py|md|yaml))`", PAGE))
     assert len(named) > 30
-    assert [name for name in sorted(named) if not (extended / name).exists() and not (ROOT / name).exists()] == []
+    assert [
+        name for name in sorted(named) if not (extended / name).exists() and not (ROOT / name).exists()
+    ] == []
 
 
 def test_what_the_page_adds_passes_its_tests_and_trains(extended: Path) -> None:
     for number, command in enumerate(commands()):
         shutil.copy2(ROOT / "params.yaml", extended / f"params{number}.yaml")
         apply_overrides(extended / f"params{number}.yaml", re.findall(r"-S '([^']*)'", command))
-    (extended / "test_training.py").write_text(TRAINS.replace("COMMANDS", str(len(commands()))), encoding="utf-8")
+    (extended / "test_training.py").write_text(
+        TRAINS.replace("COMMANDS", str(len(commands()))), encoding="utf-8"
+    )
     own = [path for path in added("python") if path.startswith("tests/")]
     assert len(own) == 8
     # Shapes are checked where the page adds a module; in all packages the run would take twice as long.
     checked = "--jaxtyping-packages=pipeline.losses,pipeline.pooling,pipeline.methods,beartype.beartype"
-    selected = f"info_nce or log_mean_exp or test_dependencies or test_training or every_section or {' or '.join(Path(path).stem for path in own)}"
+    selected = (
+        f"info_nce or log_mean_exp or test_dependencies or test_training or every_section or "
+        f"{' or '.join(Path(path).stem for path in own)}"
+    )
     shared = [
         "tests/methods/test_every_part.py",
         "tests/graph/test_dependencies.py",
@@ -163,7 +177,21 @@ def test_what_the_page_adds_passes_its_tests_and_trains(extended: Path) -> None:
         "test_training.py",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", "-o", f"addopts={checked}", "-k", selected, *own, *shared],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n0",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            f"addopts={checked}",
+            "-k",
+            selected,
+            *own,
+            *shared,
+        ],
         cwd=extended,
         env={**os.environ, "PYTHONPATH": str(extended)},
         capture_output=True,
@@ -176,7 +204,9 @@ def test_what_the_page_adds_passes_its_tests_and_trains(extended: Path) -> None:
 
 
 def test_what_the_page_adds_has_the_style_of_the_project(extended: Path) -> None:
-    files = [path for language, path, _ in blocks() if language in ("python", "diff") and path.endswith(".py")]
+    files = [
+        path for language, path, _ in blocks() if language in ("python", "diff") and path.endswith(".py")
+    ]
     for command in (("check",), ("format", "--check")):
         arguments = [sys.executable, "-m", "ruff", *command, "--no-cache", *dict.fromkeys(files)]
         done = subprocess.run(arguments, cwd=extended, capture_output=True, text=True, check=False)

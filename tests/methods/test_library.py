@@ -1,4 +1,5 @@
-"""The documents and the code agree: generated pages are current, tables list what exists, commands resolve to recipes."""
+"""The documents and the code agree: generated pages are current, tables list what exists, commands resolve to
+recipes."""
 
 import re
 import shlex
@@ -20,7 +21,10 @@ from pipeline.resolution.files import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(ROOT / "params.yaml")
-PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+}
 LOSSES, POOLINGS = members(Loss), members(Pooling, AttributePooling)
 Row = list[str]
 
@@ -53,7 +57,9 @@ def name_of(part: type[Strict]) -> str:
 
 
 def test_the_library_is_current() -> None:
-    assert PAGES["docs/library.md"] == markdown(), "run `python -m pipeline.methods.document > docs/library.md`"
+    assert PAGES["docs/library.md"] == markdown(), (
+        "run `python -m pipeline.methods.document > docs/library.md`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,11 +78,19 @@ def test_every_part_has_a_row(heading: str, known: list[str]) -> None:
 
 @pytest.mark.parametrize("part", [*LOSSES, *POOLINGS, CrossBatchMemory, ZeroShotLoss])
 def test_a_part_is_described_by_its_own_docstring(part: type[Strict]) -> None:
-    assert vars(part).get("__doc__"), "the description in docs/library.md is the docstring of the settings class"
+    assert vars(part).get("__doc__"), (
+        "the description in docs/library.md is the docstring of the settings class"
+    )
 
 
 def test_a_part_that_the_deviations_name_exists() -> None:
-    beside = {"koleo", "memory", "zero_shot", "consistency_weight", "diversity_weight"}  # terms beside a loss: fields of recipes
+    beside = {
+        "koleo",
+        "memory",
+        "zero_shot",
+        "consistency_weight",
+        "diversity_weight",
+    }  # terms beside a loss: fields of recipes
     for heading, known in (
         ("Losses", {*map(name_of, LOSSES), *beside}),
         ("Poolings", set(map(name_of, POOLINGS))),
@@ -106,9 +120,13 @@ def test_the_data_sets_of_the_documents_are_those_of_the_code() -> None:
             assert all(PUBLISHED[other].linked for other in quoted(row[5])), name
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/extending.md", "docs/report.md"}))  # which add files
+@pytest.mark.parametrize(
+    "page", sorted(PAGES.keys() - {"docs/extending.md", "docs/report.md"})
+)  # which add files
 def test_the_files_that_a_page_names_exist(page: str) -> None:
-    named = set(re.findall(r"`((?:pipeline|stages|unseen|tests|docs|benchmarks)/[\w/]+(?:\.\w+)?)`", PAGES[page]))
+    named = set(
+        re.findall(r"`((?:pipeline|stages|unseen|tests|docs|benchmarks)/[\w/]+(?:\.\w+)?)`", PAGES[page])
+    )
     linked = set(re.findall(r"\]\(([\w/]+\.md)", PAGES[page]))
     folder = (ROOT / page).parent
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
@@ -116,12 +134,15 @@ def test_the_files_that_a_page_names_exist(page: str) -> None:
 
 
 def typed() -> list[tuple[str, list[str]]]:
-    """Each `dvc exp run` of the pages: the line and its overrides of params.yaml. Those of extending.md need its parts."""
+    """Each `dvc exp run` of the pages: the line and its overrides of params.yaml. Those of extending.md need
+    its parts."""
     commands = []
     for text in (text for page, text in PAGES.items() if page != "docs/extending.md"):
         for block in re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             lines = re.sub(r" \\\n *", " ", block).splitlines()
-            commands += [(line, re.findall(r"-S '([^']*)'", line)) for line in lines if line.startswith("dvc exp run")]
+            commands += [
+                (line, re.findall(r"-S '([^']*)'", line)) for line in lines if line.startswith("dvc exp run")
+            ]
     return commands
 
 
@@ -165,10 +186,14 @@ def test_a_row_changes_the_recipes_of_its_methods(row: str, overrides: list[str]
     assert run.recipes, row
     for dataset, method in product(run.axes.datasets, run.axes.methods):
         has_options = any(f"methods.{method}." in override for override in overrides)
-        assert (run.recipes[dataset, method] != resolve(PARAMS, dataset, method)) is has_options, f"{row}: {method} on {dataset}"
+        assert (run.recipes[dataset, method] != resolve(PARAMS, dataset, method)) is has_options, (
+            f"{row}: {method} on {dataset}"
+        )
 
 
-def test_crt_tables_6_to_10_use_the_smaller_network_and_shared_branches_except_in_table_8(tmp_path: Path) -> None:
+def test_crt_tables_6_to_10_use_the_smaller_network_and_shared_branches_except_in_table_8(
+    tmp_path: Path,
+) -> None:
     studies, table = [], ""
     for row, overrides in tabulated():
         table = table if row.startswith("-") else row  # a row with a dash belongs to the table above it
@@ -189,8 +214,14 @@ def test_crt_tables_6_to_10_use_the_smaller_network_and_shared_branches_except_i
 
 
 def test_the_lists_of_k_are_settings(tmp_path: Path) -> None:
-    lists = [text for text in re.findall(r"-S\s'([^']*)'", PAGES["docs/protocols.md"]) if text.startswith("evaluate.recall_at=")]
-    assert [settings(overridden([text], tmp_path), "evaluate", EvaluateSettings).recall_at for text in lists] == [
+    lists = [
+        text
+        for text in re.findall(r"-S\s'([^']*)'", PAGES["docs/protocols.md"])
+        if text.startswith("evaluate.recall_at=")
+    ]
+    assert [
+        settings(overridden([text], tmp_path), "evaluate", EvaluateSettings).recall_at for text in lists
+    ] == [
         (1, 10, 100, 1000),
         (1, 10, 20, 30, 40, 50),
     ]

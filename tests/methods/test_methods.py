@@ -1,4 +1,5 @@
-"""What every method promises: unit vectors, images that do not see each other in a test, groups that hold each parameter once, a loss that falls."""
+"""What every method promises: unit vectors, images that do not see each other in a test, groups that hold
+each parameter once, a loss that falls."""
 
 from dataclasses import fields
 from typing import Any
@@ -16,30 +17,70 @@ from tests.methods.small import CLASSES, METHODS, SAMPLES, SIDE, batch, places, 
 
 TRANSPORT = {"prototypes": 4, "initialization_memory": 24}
 POOLINGS: dict[str, dict[str, Any]] = {
-    **{name: {} for name in ("max", "gem", "rmac", "generalized_max", "crow", "smoothing", "gsop", "second_order", "weldon")},
+    **{
+        name: {}
+        for name in (
+            "max",
+            "gem",
+            "rmac",
+            "generalized_max",
+            "crow",
+            "smoothing",
+            "gsop",
+            "second_order",
+            "weldon",
+        )
+    },
     "cbam": {"reduction": 4},
     "delf": {"hidden": 8},
     "netvlad": {"centers": 4},
     "optimal_transport": {"prototypes": 4},
     **dict.fromkeys(("gsp", "max_gsp", "gem_gsp"), TRANSPORT),
 }
-LOSSES = ("contrastive", "euclidean_contrastive", "triplet", "proxy_anchor", "proxy_nca", "normalized_softmax", "snca", "hybrid")
+LOSSES = (
+    "contrastive",
+    "euclidean_contrastive",
+    "triplet",
+    "proxy_anchor",
+    "proxy_nca",
+    "normalized_softmax",
+    "snca",
+    "hybrid",
+)
 VIT = {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}
 WIDE = {"name": "test_resnet", "arguments": {"output_stride": 8}}  # maps of 4 x 4: WELDON wants six positions
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{method: (method, {}) for method in METHODS},
-    **{f"baseline, {name}": ("baseline", {"pooling": {"name": name, **rest}, "backbone": WIDE}) for name, rest in POOLINGS.items()},
-    **{f"baseline, {name}, transformer": ("baseline", {"pooling": {"name": name, **POOLINGS[name]}, "backbone": VIT}) for name in ("gem", "gsp")},
+    **{
+        f"baseline, {name}": ("baseline", {"pooling": {"name": name, **rest}, "backbone": WIDE})
+        for name, rest in POOLINGS.items()
+    },
+    **{
+        f"baseline, {name}, transformer": (
+            "baseline",
+            {"pooling": {"name": name, **POOLINGS[name]}, "backbone": VIT},
+        )
+        for name in ("gem", "gsp")
+    },
     **{f"baseline, {name}": ("baseline", {"loss": {"name": name}}) for name in LOSSES},
-    **{f"gsp, {name}": ("gsp", {"pooling": {"name": name, **POOLINGS[name]}}) for name in ("max_gsp", "gem_gsp")},
+    **{
+        f"gsp, {name}": ("gsp", {"pooling": {"name": name, **POOLINGS[name]}})
+        for name in ("max_gsp", "gem_gsp")
+    },
     "gsp, attribute_average": ("gsp", {"pooling": {"name": "attribute_average", "prototypes": 4}}),
     **{f"gsp, {name}": ("gsp", {"loss": {"name": name}}) for name in ("proxy_nca", "proxy_anchor")},
-    "baseline, momentum encoder": ("baseline", {"loss": {"name": "contrastive"}, "memory": {"size": 24, "momentum": 0.9}}),
+    "baseline, momentum encoder": (
+        "baseline",
+        {"loss": {"name": "contrastive"}, "memory": {"size": 24, "momentum": 0.9}},
+    ),
     "baseline, layer norm alone": ("baseline", {"dim": None, "projection": {"layer_norm": True}}),
     "crt, average": ("crt", {"transform": "average"}),
     "crt, shared": ("crt", {"branches": "shared", "networks": "shared", "auxiliary": {"prototypes": 4}}),
     **{f"multihead, {name}": ("multihead", {"heads": name}) for name in ("local", "global")},
-    "multihead, single": ("multihead", {"heads": "single", "backbone": {"arguments": {}}}),  # maps of 2 x 2 and 1 x 1
+    "multihead, single": (
+        "multihead",
+        {"heads": "single", "backbone": {"arguments": {}}},
+    ),  # maps of 2 x 2 and 1 x 1
     "multihead, one loss": ("multihead", {"loss": {"name": "multi_similarity"}}),
     "baseline, average_max, contrastive, memory": (
         "baseline",
@@ -49,7 +90,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gsp, no zero-shot, memory": ("gsp", {"zero_shot": None, "memory": {"size": 24}}),
     "multihead, no attention": ("multihead", {"attention": False}),
     "irt, average pooling, projection": ("irt", {"pooling": {"name": "average"}, "dim": 8, "memory": None}),
-    "crt, vision transformer": ("crt", {"backbone": {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}}),
+    "crt, vision transformer": (
+        "crt",
+        {"backbone": {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}},
+    ),
     "frozen norm": ("baseline", {"backbone": {"batch_norm": "frozen"}}),
 }
 
@@ -94,7 +138,9 @@ def test_groups_hold_every_parameter_once(variant: str) -> None:
     groups = method.parameter_groups()
     assert set(groups) <= {"backbone", "head", "proxies"}
     grouped = [id(parameter) for parameters in groups.values() for parameter in parameters]
-    assert sorted(grouped) == sorted(id(parameter) for parameter in method.parameters() if parameter.requires_grad)
+    assert sorted(grouped) == sorted(
+        id(parameter) for parameter in method.parameters() if parameter.requires_grad
+    )
     assert all(groups.values())
     assert [id(p) for p in groups["backbone"]] == [id(p) for p in method.backbone.parameters()]
 
@@ -118,7 +164,9 @@ def test_outputs_have_one_row_per_image(variant: str) -> None:
 def test_every_parameter_receives_a_gradient_that_is_finite(variant: str) -> None:
     method = built(variant).train()
     images, labels = batch()
-    for _ in range(3):  # GSP's prototypes pass gradient once they are chosen, attention's once its output has left zero
+    for _ in range(
+        3
+    ):  # GSP's prototypes pass gradient once they are chosen, attention's once its output has left zero
         method.zero_grad()
         sum(method.objective(method(images), labels, places(labels)).values()).backward()
         with torch.no_grad():
@@ -130,15 +178,21 @@ def test_every_parameter_receives_a_gradient_that_is_finite(variant: str) -> Non
     assert all(bool(parameter.grad.isfinite().all()) for parameter in learning.values())
 
 
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.removeprefix("baseline, ").split(",")[0] not in POOLINGS])
+@pytest.mark.parametrize(
+    "variant", [name for name in VARIANTS if name.removeprefix("baseline, ").split(",")[0] not in POOLINGS]
+)
 def test_ten_steps_on_one_batch_lower_the_loss(variant: str) -> None:
     method = built(variant).train()
     images, labels = batch()
-    optimizer = torch.optim.AdamW([parameter for group in method.parameter_groups().values() for parameter in group], lr=2e-3)
+    optimizer = torch.optim.AdamW(
+        [parameter for group in method.parameter_groups().values() for parameter in group], lr=2e-3
+    )
     losses = []
     for _ in range(10):
         terms = method.objective(method(images), labels, places(labels))
-        loss = sum(term for name, term in terms.items() if name != "memory")  # the memory grows: its loss is another one at each step
+        loss = sum(
+            term for name, term in terms.items() if name != "memory"
+        )  # the memory grows: its loss is another one at each step
         optimizer.zero_grad()
         sum(terms.values()).backward()
         torch.nn.utils.clip_grad_norm_(method.parameters(), 10.0)
@@ -191,7 +245,11 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_alone() -> 
     torch.manual_seed(7)
     state = torch.get_rng_state()
     for variant in METHODS:
-        one, other, different = built(variant, 3).state_dict(), built(variant, 3).state_dict(), built(variant, 4).state_dict()
+        one, other, different = (
+            built(variant, 3).state_dict(),
+            built(variant, 3).state_dict(),
+            built(variant, 4).state_dict(),
+        )
         assert all(torch.equal(one[name], other[name]) for name in one)
         assert any(not torch.equal(one[name], different[name]) for name in one)
     assert torch.equal(torch.get_rng_state(), state)
@@ -205,8 +263,16 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_alone() -> 
         ("baseline", {"backbone": {"checkpoint": "nowhere.pth"}}, "nowhere.pth of test_resnet is missing"),
         ("baseline", {"pooling": {"name": "cls"}}, "this network has none"),
         ("irt", {"backbone": {"name": "test_resnet", "arguments": {}}}, "this network has none"),
-        ("baseline", {"pooling": {"name": "max_gsp"}, "dim": None}, "pooling `max_gsp` contains the transform to the embedding: set `dim`"),
-        ("crt", {"backbone": {"name": "test_vit3", "arguments": {"img_size": 64, "patch_size": 8}}}, "takes images of 64 x 64, input.size is 32"),
+        (
+            "baseline",
+            {"pooling": {"name": "max_gsp"}, "dim": None},
+            "pooling `max_gsp` contains the transform to the embedding: set `dim`",
+        ),
+        (
+            "crt",
+            {"backbone": {"name": "test_vit3", "arguments": {"img_size": 64, "patch_size": 8}}},
+            "takes images of 64 x 64, input.size is 32",
+        ),
         ("multihead", {"attention_reduction": [4, 500]}, "500 exceeds the 96 channels"),
     ],
 )
@@ -221,7 +287,11 @@ def test_parts_that_do_not_fit_are_an_error_of_the_recipe(method: str, blocks: d
     ("method", "blocks", "message"),
     [
         ("baseline", {"batch": {"images_per_class": 1}}, "a pair loss needs two images of a class"),
-        ("gsp", {"loss": {"name": "proxy_nca"}, "memory": {"size": 24}}, "a memory stands behind a pair loss, and loss is proxy_nca"),
+        (
+            "gsp",
+            {"loss": {"name": "proxy_nca"}, "memory": {"size": 24}},
+            "a memory stands behind a pair loss, and loss is proxy_nca",
+        ),
         ("crt", {"branches": "shared"}, "branches: shared takes the same prototypes and hidden"),
         ("multihead", {"dim": 15}, "dim must be even"),
         ("gsp", {"pooling": {"name": "average"}}, "average"),
@@ -253,5 +323,7 @@ def test_the_momentum_encoder_follows_the_network() -> None:
     torch.testing.assert_close(outputs.key, unit(expected))
     method.objective(outputs, labels, places(labels))
     assert torch.equal(method.loss.memory.embeddings[:12], outputs.key), "the memory holds the keys"
-    assert not any(name.startswith("momentum") for name in lasting_state(method)), "a saved model leaves it out"
+    assert not any(name.startswith("momentum") for name in lasting_state(method)), (
+        "a saved model leaves it out"
+    )
     assert method.eval()(images).key is None

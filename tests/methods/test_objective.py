@@ -23,7 +23,9 @@ def built(method: str, **blocks: Any) -> tuple[Any, Any]:
 def compare(terms: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     assert list(terms) == list(expected)
     for name in terms:
-        torch.testing.assert_close(terms[name], expected[name], rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            terms[name], expected[name], rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize("loss", [{"name": "multi_similarity"}, CONTRASTIVE])
@@ -34,7 +36,10 @@ def test_baseline(loss: dict, memory: dict | None) -> None:
     for step in range(4):  # 48 samples: the memory turns over
         images, labels = batch(step, torch.float64)
         outputs = method(images)
-        compare(method.objective(outputs, labels, places(labels)), oracle.baseline(settings, outputs.embedding, labels.tolist(), remembered))
+        compare(
+            method.objective(outputs, labels, places(labels)),
+            oracle.baseline(settings, outputs.embedding, labels.tolist(), remembered),
+        )
 
 
 @pytest.mark.parametrize("prototypes", [1, 5])
@@ -43,7 +48,9 @@ def test_crt(prototypes: int) -> None:
     settings, method = built("crt", auxiliary=branch, diversity_weight=0.4, consistency_weight=0.6)
     images, labels = batch(0, torch.float64)
     outputs = method(images)
-    expected = oracle.crt(settings, outputs.embedding, outputs.auxiliary, method.branches.prototypes, labels.tolist())
+    expected = oracle.crt(
+        settings, outputs.embedding, outputs.auxiliary, method.branches.prototypes, labels.tolist()
+    )
     compare(method.objective(outputs, labels, places(labels)), expected)
 
 
@@ -51,7 +58,10 @@ def test_crt_without_its_transform_has_no_prototypes() -> None:
     settings, method = built("crt", transform="average")
     images, labels = batch(0, torch.float64)
     outputs = method(images)
-    compare(method.objective(outputs, labels, places(labels)), oracle.crt(settings, outputs.embedding, outputs.auxiliary, (), labels.tolist()))
+    compare(
+        method.objective(outputs, labels, places(labels)),
+        oracle.crt(settings, outputs.embedding, outputs.auxiliary, (), labels.tolist()),
+    )
     pooled = method.backbone(images).maps[-1].mean((2, 3))
     expected = torch.nn.functional.normalize(method.branches.layers[0].linear(pooled), dim=1)
     torch.testing.assert_close(outputs.embedding, expected)
@@ -62,7 +72,9 @@ def test_crt_counts_shared_prototypes_once() -> None:
     settings, method = built("crt", auxiliary=branch, branches="shared", networks="shared")
     images, labels = batch(0, torch.float64)
     outputs = method(images)
-    expected = oracle.crt(settings, outputs.embedding, outputs.auxiliary, method.branches.prototypes[:1], labels.tolist())
+    expected = oracle.crt(
+        settings, outputs.embedding, outputs.auxiliary, method.branches.prototypes[:1], labels.tolist()
+    )
     compare(method.objective(outputs, labels, places(labels)), expected)
 
 
@@ -71,7 +83,8 @@ def test_multihead() -> None:
     images, labels = batch(0, torch.float64)
     outputs = method(images)
     compare(
-        method.objective(outputs, labels, places(labels)), oracle.multihead(settings, outputs.embedding, method.loss.proxy.proxies, labels.tolist())
+        method.objective(outputs, labels, places(labels)),
+        oracle.multihead(settings, outputs.embedding, method.loss.proxy.proxies, labels.tolist()),
     )
 
 
@@ -84,7 +97,9 @@ def test_gsp(zero_shot: dict | None, memory: dict | None) -> None:
         images, labels = batch(step, torch.float64)
         outputs = method(images)
         classes = None if zero_shot is None else method.zero_shot.class_embeddings
-        expected = oracle.gsp(settings, outputs.embedding, outputs.attributes, classes, labels.tolist(), remembered)
+        expected = oracle.gsp(
+            settings, outputs.embedding, outputs.attributes, classes, labels.tolist(), remembered
+        )
         compare(method.objective(outputs, labels, places(labels)), expected)
     assert bool(method.head.pooling.gsp.initialized)  # 24 places, filled by the second batch
 
@@ -97,7 +112,10 @@ def test_irt(memory: dict | None) -> None:
     for step in range(4):
         images, labels = batch(step, torch.float64)
         outputs = method(images)
-        compare(method.objective(outputs, labels, places(labels)), oracle.irt(settings, outputs.embedding, labels.tolist(), remembered))
+        compare(
+            method.objective(outputs, labels, places(labels)),
+            oracle.irt(settings, outputs.embedding, labels.tolist(), remembered),
+        )
 
 
 @pytest.mark.parametrize("method", ["baseline", "gsp", "irt"])
@@ -106,14 +124,19 @@ def test_a_memory_that_starts_later_is_empty_until_then(method: str) -> None:
     _, without = built(method, memory=None)
     for step in range(3):
         images, labels = batch(step, torch.float64)
-        terms, plain = late.objective(late(images), labels, places(labels)), without.objective(without(images), labels, places(labels))
+        terms, plain = (
+            late.objective(late(images), labels, places(labels)),
+            without.objective(without(images), labels, places(labels)),
+        )
         assert int(late.loss.memory.filled) == (12 if step == 2 else 0)
         if step < 2:
             assert {name: terms[name] for name in plain} == plain
             assert method == "irt" or float(terms["memory"]) == 0
         elif method != "irt":
             assert float(terms["memory"]) > 0
-    assert list(terms) == list(late.objective(late(images), labels, places(labels))), "a history has the same columns in every row"
+    assert list(terms) == list(late.objective(late(images), labels, places(labels))), (
+        "a history has the same columns in every row"
+    )
 
 
 def test_a_memory_holds_a_batch_at_least() -> None:

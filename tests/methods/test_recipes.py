@@ -1,4 +1,5 @@
-"""Every recipe of params.yaml: resolved for every data set, trained for ten steps at tiny size, saved, loaded; built over its published network."""
+"""Every recipe of params.yaml: resolved for every data set, trained for ten steps at tiny size, saved,
+loaded; built over its published network."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ METHODS = published("methods")
 CLASSES, SAMPLES = 6, 48
 TINY = {"batch.classes": 4, "batch.images_per_class": 3}
 TRANSPORT = {"pooling.prototypes": 4, "pooling.initialization_memory": 24}
-PAPERS = {"crt": "mit_b2", "multihead": "resnet50.tv_in1k", "gsp": "bn_inception", "irt": "deit_small_patch16_224"}
+PAPERS = {
+    "crt": "mit_b2",
+    "multihead": "resnet50.tv_in1k",
+    "gsp": "bn_inception",
+    "irt": "deit_small_patch16_224",
+}
 PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
 PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_in1k")
 
@@ -33,7 +39,11 @@ def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor,
     generator = torch.Generator().manual_seed(step)
     tints = torch.randint(0, 256, (CLASSES, 3, 1, 1), generator=torch.Generator().manual_seed(99))
     noise = torch.randint(-60, 60, (count, 3, size, size), generator=generator)
-    return (128 + (tints[labels] - 128) // 16 + noise).clamp(0, 255).to(torch.uint8), labels, labels * 8 + torch.arange(count) % 8
+    return (
+        (128 + (tints[labels] - 128) // 16 + noise).clamp(0, 255).to(torch.uint8),
+        labels,
+        labels * 8 + torch.arange(count) % 8,
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -44,15 +54,25 @@ def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Pat
     recipe = resolve(PARAMS, "parts", method, few)
     module = initial_method(recipe, CLASSES, SAMPLES, seed=1).train()
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    learner = Learner(module, build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu")), recipe, 1)
+    learner = Learner(
+        module, build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu")), recipe, 1
+    )
     steps = 10 if recipe.training.iterations else 0
     losses = []
     for step in range(steps):
-        losses.append(train_step(learner, TrainBatch(step, *batch(recipe.input.size, recipe.batch.size, step))))
+        losses.append(
+            train_step(learner, TrainBatch(step, *batch(recipe.input.size, recipe.batch.size, step)))
+        )
     assert all(torch.isfinite(torch.tensor([step.loss, step.gradient_norm])).all() for step in losses)
     if steps:
         now = module.state_dict()
-        still = [name for name in start if name.startswith("backbone.") and name.endswith("weight") and torch.equal(start[name], now[name])]
+        still = [
+            name
+            for name in start
+            if name.startswith("backbone.")
+            and name.endswith("weight")
+            and torch.equal(start[name], now[name])
+        ]
         assert not still, "the whole backbone learns"
 
     module.eval()
@@ -71,7 +91,10 @@ def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Pat
 def test_every_recipe_resolves_on_every_data_set(dataset: str) -> None:
     for method in METHODS:
         recipe = resolve(PARAMS, dataset, method)
-        assert recipe.training.validate_every <= max(recipe.training.iterations, 1) or recipe.training.iterations == 0, method
+        assert (
+            recipe.training.validate_every <= max(recipe.training.iterations, 1)
+            or recipe.training.iterations == 0
+        ), method
         off_the_shelf = method == "irt_o"
         assert (recipe.training.iterations == 0) is off_the_shelf, method
 

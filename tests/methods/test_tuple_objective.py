@@ -1,4 +1,5 @@
-"""The loss of a batch of tuples within a method: how rows become tuples, the terms against their definitions, KoLeo over all of them."""
+"""The loss of a batch of tuples within a method: how rows become tuples, the terms against their definitions,
+KoLeo over all of them."""
 
 import dataclasses
 
@@ -22,7 +23,10 @@ LOSS = config.TupleContrastiveLoss(margin=1.1, negatives=NEGATIVES)
 
 
 def rows(seed: int = 0) -> torch.Tensor:
-    return normalize(torch.randn(BATCH.size, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), dim=1)
+    return normalize(
+        torch.randn(BATCH.size, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)),
+        dim=1,
+    )
 
 
 def by_hand(z: torch.Tensor) -> torch.Tensor:
@@ -49,12 +53,21 @@ def test_rows_become_tuples_and_labels_say_nothing() -> None:
 
 def test_other_rows_than_whole_tuples_are_no_batch() -> None:
     with pytest.raises(RuntimeError):
-        MetricLoss(LOSS, None, DIM, BATCH.size, 9, 90)(rows()[:-1], torch.zeros(BATCH.size - 1).long(), torch.arange(BATCH.size - 1))
+        MetricLoss(LOSS, None, DIM, BATCH.size, 9, 90)(
+            rows()[:-1], torch.zeros(BATCH.size - 1).long(), torch.arange(BATCH.size - 1)
+        )
 
 
 def test_koleo_spreads_all_images_of_the_batch() -> None:
     backbone = Backbone(name="test_vit", pretrained=False, arguments={"img_size": 32, "patch_size": 8})
-    recipe = IrtRecipe(backbone=backbone, input={"size": 32, "resize": 32}, batch=BATCH, loss=LOSS, memory=None, koleo_weight=4.0)
+    recipe = IrtRecipe(
+        backbone=backbone,
+        input={"size": 32, "resize": 32},
+        batch=BATCH,
+        loss=LOSS,
+        memory=None,
+        koleo_weight=4.0,
+    )
     method, z = initial_method(recipe, 9, 90, seed=0), rows(1)
     fields = {field.name: None for field in dataclasses.fields(EmbeddingOutputs)}
     outputs = EmbeddingOutputs(**(fields | {"embedding": z}))
@@ -66,11 +79,18 @@ def test_koleo_spreads_all_images_of_the_batch() -> None:
 def test_a_convolutional_network_with_generalized_mean_learns_from_tuples() -> None:
     backbone = Backbone(name="test_resnet", pretrained=False)
     recipe = BaselineRecipe(
-        backbone=backbone, input={"size": 32, "resize": 32}, batch=BATCH, loss=LOSS, dim=None, pooling=GemPooling(exponent=3.0, learnable=False)
+        backbone=backbone,
+        input={"size": 32, "resize": 32},
+        batch=BATCH,
+        loss=LOSS,
+        dim=None,
+        pooling=GemPooling(exponent=3.0, learnable=False),
     )
     method = initial_method(recipe, 9, 90, seed=0).train()
     outputs = method(torch.rand(BATCH.size, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
-    term = method.objective(outputs, torch.zeros(BATCH.size).long(), torch.arange(BATCH.size))["tuple_contrastive"]
+    term = method.objective(outputs, torch.zeros(BATCH.size).long(), torch.arange(BATCH.size))[
+        "tuple_contrastive"
+    ]
     term.backward()
     assert term.item() == pytest.approx(by_hand(outputs.embedding.double()).item(), rel=1e-5)
     assert all(parameter.grad is not None for parameter in method.parameters() if parameter.requires_grad)

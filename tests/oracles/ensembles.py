@@ -1,4 +1,5 @@
-"""MLRC's numbers in pure Python from the members' embeddings: nested loops over every ensemble, rankings by sorting, no array library."""
+"""MLRC's numbers in pure Python from the members' embeddings: nested loops over every ensemble, rankings by
+sorting, no array library."""
 
 import itertools
 import math
@@ -6,11 +7,14 @@ import statistics
 
 from tests.oracles import retrieval
 
-Side = tuple[list[list[float]], list[int], list[bool], list[bool]]  # embeddings, labels, is_query, is_gallery; row ids are positions
+Side = tuple[
+    list[list[float]], list[int], list[bool], list[bool]
+]  # embeddings, labels, is_query, is_gallery; row ids are positions
 
 
 def metrics(member: Side, recall_at: tuple[int, ...]) -> dict[str, float]:
-    """Recall@K, R-precision and MAP@R of one set of embeddings, averaged over the queries that have a relevant image."""
+    """Recall@K, R-precision and MAP@R of one set of embeddings, averaged over the queries that have a
+    relevant image."""
     embeddings, labels, is_query, is_gallery = member
     found: dict[str, list[float]] = {}
     gallery = [row for row in range(len(labels)) if is_gallery[row]]
@@ -19,7 +23,13 @@ def metrics(member: Side, recall_at: tuple[int, ...]) -> dict[str, float]:
         relevant = sum(labels[row] == labels[query] for row in others)
         if not relevant:
             continue
-        order = sorted(others, key=lambda row, query=query: (-math.fsum(a * b for a, b in zip(embeddings[query], embeddings[row], strict=True)), row))
+        order = sorted(
+            others,
+            key=lambda row, query=query: (
+                -math.fsum(a * b for a, b in zip(embeddings[query], embeddings[row], strict=True)),
+                row,
+            ),
+        )
         hits = [labels[row] == labels[query] for row in order]
         for k in recall_at:
             found.setdefault(f"recall_at_{k}", []).append(float(any(hits[:k])))
@@ -29,19 +39,27 @@ def metrics(member: Side, recall_at: tuple[int, ...]) -> dict[str, float]:
 
 
 def protocol(members: list[list[Side]], recall_at: tuple[int, ...]) -> dict[str, float]:
-    """separated_ and concatenated_<metric>, and their population deviations `_std`, of members[model][repeat]."""
+    """separated_ and concatenated_<metric>, and their population deviations `_std`, of
+    members[model][repeat]."""
     alone = [[metrics(side, recall_at) for side in repeats] for repeats in members]
     separated: dict[str, list[float]] = {}
     concatenated: dict[str, list[float]] = {}
     for choice in itertools.product(*(range(len(repeats)) for repeats in members)):
         for name in alone[0][0]:
-            separated.setdefault(name, []).append(statistics.fmean(alone[model][repeat][name] for model, repeat in enumerate(choice)))
+            separated.setdefault(name, []).append(
+                statistics.fmean(alone[model][repeat][name] for model, repeat in enumerate(choice))
+            )
         chosen = [members[model][repeat] for model, repeat in enumerate(choice)]
-        joined = [list(itertools.chain(*(side[0][row] for side in chosen))) for row in range(len(chosen[0][1]))]
+        joined = [
+            list(itertools.chain(*(side[0][row] for side in chosen))) for row in range(len(chosen[0][1]))
+        ]
         for name, value in metrics((joined, *chosen[0][1:]), recall_at).items():
             concatenated.setdefault(name, []).append(value)
     flat = {}
     for kind, values in (("separated", separated), ("concatenated", concatenated)):
         for name, column in values.items():
-            flat[f"{kind}_{name}"], flat[f"{kind}_{name}_std"] = statistics.fmean(column), statistics.pstdev(column)
+            flat[f"{kind}_{name}"], flat[f"{kind}_{name}_std"] = (
+                statistics.fmean(column),
+                statistics.pstdev(column),
+            )
     return flat

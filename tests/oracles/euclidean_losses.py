@@ -13,7 +13,9 @@ def _sets(
     labels: list[int], references: Tensor, reference_labels: list[int], self_index: list[int] | None, i: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     positives = [
-        r for j, (r, y) in enumerate(zip(references, reference_labels, strict=True)) if y == labels[i] and not (self_index and self_index[i] == j)
+        r
+        for j, (r, y) in enumerate(zip(references, reference_labels, strict=True))
+        if y == labels[i] and not (self_index and self_index[i] == j)
     ]
     negatives = [r for r, y in zip(references, reference_labels, strict=True) if y != labels[i]]
     return positives, negatives

@@ -17,10 +17,17 @@ def density(embeddings: np.ndarray, labels: np.ndarray) -> tuple[float, float, f
     for label in sorted(set(labels.tolist())):
         rows = unit[labels == label]
         centres.append(rows.mean(axis=0))
-        pairs = [cosine_distance(rows[i], rows[j]) for i in range(len(rows)) for j in range(len(rows)) if i != j]
+        pairs = [
+            cosine_distance(rows[i], rows[j]) for i in range(len(rows)) for j in range(len(rows)) if i != j
+        ]
         if pairs:
             intra.append(sum(pairs) / len(pairs))
-    between = [cosine_distance(centres[i], centres[j]) for i in range(len(centres)) for j in range(len(centres)) if i != j]
+    between = [
+        cosine_distance(centres[i], centres[j])
+        for i in range(len(centres))
+        for j in range(len(centres))
+        if i != j
+    ]
     d_intra, d_inter = sum(intra) / len(intra), sum(between) / len(between)
     return d_intra, d_inter, d_intra / max(d_inter, 1e-8)
 
@@ -49,5 +56,7 @@ def pair_similarities(embeddings: np.ndarray, labels: np.ndarray) -> tuple[list[
     positive, negative = [], []
     for i in range(len(labels)):
         for j in range(i + 1, len(labels)):
-            (positive if labels[i] == labels[j] else negative).append(1.0 - cosine_distance(embeddings[i], embeddings[j]))
+            (positive if labels[i] == labels[j] else negative).append(
+                1.0 - cosine_distance(embeddings[i], embeddings[j])
+            )
     return positive, negative

@@ -1,4 +1,5 @@
-"""Float64 definitions of gradient noise: the covariance entry by entry, its nuclear norm from its singular values, gradients by differences."""
+"""Float64 definitions of gradient noise: the covariance entry by entry, its nuclear norm from its singular
+values, gradients by differences."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +10,12 @@ import numpy as np
 def covariance(rows: list[list[float]]) -> np.ndarray:
     count, dim = len(rows), len(rows[0])
     mean = [sum(row[k] for row in rows) / count for k in range(dim)]
-    return np.array([[sum((row[a] - mean[a]) * (row[b] - mean[b]) for row in rows) / (count - 1) for b in range(dim)] for a in range(dim)])
+    return np.array(
+        [
+            [sum((row[a] - mean[a]) * (row[b] - mean[b]) for row in rows) / (count - 1) for b in range(dim)]
+            for a in range(dim)
+        ]
+    )
 
 
 def nuclear_norm(matrix: np.ndarray) -> float:
@@ -19,11 +25,14 @@ def nuclear_norm(matrix: np.ndarray) -> float:
 def directions(rows: list[list[float]]) -> list[list[float]]:
     """Unit vectors of the rows that are not zero."""
     lengths = [math.sqrt(sum(value * value for value in row)) for row in rows]
-    return [[value / length for value in row] for row, length in zip(rows, lengths, strict=True) if length > 0]
+    return [
+        [value / length for value in row] for row, length in zip(rows, lengths, strict=True) if length > 0
+    ]
 
 
 def over_training(rows: list[dict[str, float]], name: str) -> float:
-    """gamma of IRT fig. 4, step by step: the mean over all iterations of rows that hold the mean since the row before."""
+    """gamma of IRT fig. 4, step by step: the mean over all iterations of rows that hold the mean since the
+    row before."""
     values: list[float] = []
     for row in rows:
         values += [row[name]] * (int(row["iteration"]) - len(values))
@@ -31,7 +40,8 @@ def over_training(rows: list[dict[str, float]], name: str) -> float:
 
 
 def contrastive(z: np.ndarray, labels: list[int], margin: float) -> float:
-    """IRT eq. 1 on one batch: per anchor, sum of 1 - s over positives and of s - margin over negatives above it; mean over anchors."""
+    """IRT eq. 1 on one batch: per anchor, sum of 1 - s over positives and of s - margin over negatives above
+    it; mean over anchors."""
     total = 0.0
     for i in range(len(z)):
         for j in range(len(z)):

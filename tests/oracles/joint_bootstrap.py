@@ -1,28 +1,35 @@
-"""The bootstrap of a mean over seeds as it is described, in loops: draw classes, pool their queries for every seed, average each seed, average the
-seeds, take percentiles."""
+"""The bootstrap of a mean over seeds as it is described, in loops: draw classes, pool their queries for every
+seed, average each seed, average the seeds, take percentiles."""
 
 import math
 
 
 def resampled_means(values: list[list[float]], labels: list[int], draws: list[list[int]]) -> list[float]:
-    """values: of each seed, of each query. draws: the classes of each resample, one drawn twice counts twice. The same classes for every seed."""
+    """values: of each seed, of each query. draws: the classes of each resample, one drawn twice counts twice.
+    The same classes for every seed."""
     means = []
     for draw in draws:
         of_seeds = []
         for seed in values:
-            pool = [value for drawn in draw for value, label in zip(seed, labels, strict=True) if label == drawn]
+            pool = [
+                value for drawn in draw for value, label in zip(seed, labels, strict=True) if label == drawn
+            ]
             of_seeds.append(math.fsum(pool) / len(pool))
         means.append(math.fsum(of_seeds) / len(of_seeds))
     return means
 
 
-def resampled_class_means(values: list[list[float]], labels: list[int], draws: list[list[int]]) -> list[float]:
+def resampled_class_means(
+    values: list[list[float]], labels: list[int], draws: list[list[int]]
+) -> list[float]:
     """The same of means over classes: every drawn class weighs alike, however many queries it has."""
     means = []
     for draw in draws:
         of_seeds = []
         for seed in values:
-            pools = [[value for value, label in zip(seed, labels, strict=True) if label == drawn] for drawn in draw]
+            pools = [
+                [value for value, label in zip(seed, labels, strict=True) if label == drawn] for drawn in draw
+            ]
             of_seeds.append(math.fsum(math.fsum(pool) / len(pool) for pool in pools) / len(pools))
         means.append(math.fsum(of_seeds) / len(of_seeds))
     return means

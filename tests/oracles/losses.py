@@ -39,7 +39,9 @@ def multi_similarity(
             negatives = [s for s in negatives if s + mining_margin > lowest]
             if not positives or not negatives:
                 continue
-        total = total + torch.stack([zero, *(-alpha * (s - threshold) for s in positives)]).logsumexp(0) / alpha
+        total = (
+            total + torch.stack([zero, *(-alpha * (s - threshold) for s in positives)]).logsumexp(0) / alpha
+        )
         total = total + torch.stack([zero, *(beta * (s - threshold) for s in negatives)]).logsumexp(0) / beta
     return total / len(labels)
 
@@ -67,7 +69,9 @@ def contrastive(
     return total / len(labels)
 
 
-def proxy_anchor(embeddings: Tensor, labels: list[int], proxies: Tensor, *, alpha: float, margin: float) -> Tensor:
+def proxy_anchor(
+    embeddings: Tensor, labels: list[int], proxies: Tensor, *, alpha: float, margin: float
+) -> Tensor:
     """Both sums over proxies; the second divided by all of them."""
     zero = embeddings.new_zeros(())
     positive, negative, present = zero, zero, 0
@@ -91,7 +95,12 @@ def koleo(embeddings: Tensor, epsilon: float) -> Tensor:
 
 
 def prototype_diversity(prototypes: Tensor) -> Tensor:
-    cosines = [(a @ b / (a.norm() * b.norm())).abs() for i, a in enumerate(prototypes) for j, b in enumerate(prototypes) if i != j]
+    cosines = [
+        (a @ b / (a.norm() * b.norm())).abs()
+        for i, a in enumerate(prototypes)
+        for j, b in enumerate(prototypes)
+        if i != j
+    ]
     return torch.stack(cosines).mean()
 
 
@@ -100,8 +109,11 @@ def similarity_consistency(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack([(a[i] @ a[j] - b[i] @ b[j]).abs() for i in size for j in size]).mean()
 
 
-def zero_shot(attributes: Tensor, labels: list[int], class_embeddings: Tensor, *, ridge: float, scale: float) -> Tensor:
-    """Each half of the classes predicts the other by the M x M form of ridge regression, Y Z^T (Z Z^T + ridge I)^-1."""
+def zero_shot(
+    attributes: Tensor, labels: list[int], class_embeddings: Tensor, *, ridge: float, scale: float
+) -> Tensor:
+    """Each half of the classes predicts the other by the M x M form of ridge regression, Y Z^T (Z Z^T + ridge
+    I)^-1."""
     order = list(dict.fromkeys(labels))
     first = set(order[: len(order) // 2])
     halves = [[i for i, y in enumerate(labels) if (y in first) == inside] for inside in (True, False)]

@@ -1,4 +1,5 @@
-"""The whole loss of each method in float64, from the outputs of a batch to the named terms, put together from the slow definitions of its parts."""
+"""The whole loss of each method in float64, from the outputs of a batch to the named terms, put together from
+the slow definitions of its parts."""
 
 import torch
 from torch import Tensor
@@ -8,10 +9,20 @@ from pipeline.config.methods import BaselineRecipe, CrtRecipe, GspRecipe, IrtRec
 from tests.oracles import losses
 
 
-def pair_loss(settings: MultiSimilarityLoss | ContrastiveLoss, embeddings: Tensor, labels: list[int], *references: object) -> Tensor:
+def pair_loss(
+    settings: MultiSimilarityLoss | ContrastiveLoss,
+    embeddings: Tensor,
+    labels: list[int],
+    *references: object,
+) -> Tensor:
     if isinstance(settings, ContrastiveLoss):
         return losses.contrastive(embeddings, labels, *references, margin=settings.margin)
-    constants = {"alpha": settings.alpha, "beta": settings.beta, "threshold": settings.threshold, "mining_margin": settings.mining_margin}
+    constants = {
+        "alpha": settings.alpha,
+        "beta": settings.beta,
+        "threshold": settings.threshold,
+        "mining_margin": settings.mining_margin,
+    }
     return losses.multi_similarity(embeddings, labels, *references, **constants)
 
 
@@ -23,20 +34,27 @@ class Memory:
         self.rows: list[tuple[Tensor, int]] = []
 
     def references(self, embeddings: Tensor, labels: list[int]) -> tuple[Tensor, list[int], list[int]]:
-        """What a batch is compared with once it is in: embeddings, labels, and where the batch's own images are."""
+        """What a batch is compared with once it is in: embeddings, labels, and where the batch's own images
+        are."""
         self.rows = [*self.rows, *zip(embeddings.detach(), labels, strict=True)][-self.size :]
         own = list(range(len(self.rows) - len(labels), len(self.rows)))
         return torch.stack([row for row, _ in self.rows]), [label for _, label in self.rows], own
 
 
-def baseline(recipe: BaselineRecipe, embeddings: Tensor, labels: list[int], memory: Memory | None) -> dict[str, Tensor]:
+def baseline(
+    recipe: BaselineRecipe, embeddings: Tensor, labels: list[int], memory: Memory | None
+) -> dict[str, Tensor]:
     terms = {recipe.loss.name: pair_loss(recipe.loss, embeddings, labels)}
     if memory is not None and recipe.memory is not None:
-        terms["memory"] = recipe.memory.weight * pair_loss(recipe.loss, embeddings, labels, *memory.references(embeddings, labels))
+        terms["memory"] = recipe.memory.weight * pair_loss(
+            recipe.loss, embeddings, labels, *memory.references(embeddings, labels)
+        )
     return terms
 
 
-def crt(recipe: CrtRecipe, first: Tensor, second: Tensor, prototypes: tuple[Tensor, ...], labels: list[int]) -> dict[str, Tensor]:
+def crt(
+    recipe: CrtRecipe, first: Tensor, second: Tensor, prototypes: tuple[Tensor, ...], labels: list[int]
+) -> dict[str, Tensor]:
     name = recipe.loss.name
     terms = {
         name: recipe.embedding.loss_weight * pair_loss(recipe.loss, first, labels),
@@ -44,26 +62,42 @@ def crt(recipe: CrtRecipe, first: Tensor, second: Tensor, prototypes: tuple[Tens
         "consistency": recipe.consistency_weight * losses.similarity_consistency(first, second),
     }
     if prototypes:
-        terms["diversity"] = recipe.diversity_weight * sum(losses.prototype_diversity(each) for each in prototypes if len(each) > 1)
+        terms["diversity"] = recipe.diversity_weight * sum(
+            losses.prototype_diversity(each) for each in prototypes if len(each) > 1
+        )
     return terms
 
 
-def multihead(recipe: MultiheadRecipe, embeddings: Tensor, proxies: Tensor, labels: list[int]) -> dict[str, Tensor]:
+def multihead(
+    recipe: MultiheadRecipe, embeddings: Tensor, proxies: Tensor, labels: list[int]
+) -> dict[str, Tensor]:
     pair, proxy = recipe.loss.pair, recipe.loss.proxy
     of_proxies = losses.proxy_anchor(embeddings, labels, proxies, alpha=proxy.alpha, margin=proxy.margin)
-    return {pair.name: pair_loss(pair, embeddings, labels), "proxy_anchor": recipe.loss.proxy_weight * of_proxies}
+    return {
+        pair.name: pair_loss(pair, embeddings, labels),
+        "proxy_anchor": recipe.loss.proxy_weight * of_proxies,
+    }
 
 
 def gsp(
-    recipe: GspRecipe, embeddings: Tensor, attributes: Tensor, classes: Tensor | None, labels: list[int], memory: Memory | None
+    recipe: GspRecipe,
+    embeddings: Tensor,
+    attributes: Tensor,
+    classes: Tensor | None,
+    labels: list[int],
+    memory: Memory | None,
 ) -> dict[str, Tensor]:
     weight = 0.0 if recipe.zero_shot is None else recipe.zero_shot.weight
     terms = {recipe.loss.name: (1 - weight) * pair_loss(recipe.loss, embeddings, labels)}
     if memory is not None and recipe.memory is not None:
         references = memory.references(embeddings, labels)
-        terms["memory"] = (1 - weight) * recipe.memory.weight * pair_loss(recipe.loss, embeddings, labels, *references)
+        terms["memory"] = (
+            (1 - weight) * recipe.memory.weight * pair_loss(recipe.loss, embeddings, labels, *references)
+        )
     if recipe.zero_shot is not None and classes is not None:
-        terms["zero_shot"] = weight * losses.zero_shot(attributes, labels, classes, ridge=recipe.zero_shot.ridge, scale=recipe.zero_shot.scale)
+        terms["zero_shot"] = weight * losses.zero_shot(
+            attributes, labels, classes, ridge=recipe.zero_shot.ridge, scale=recipe.zero_shot.scale
+        )
     return terms
 
 

@@ -8,12 +8,16 @@ State = dict[str, Tensor]
 
 
 def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
-    """Maps behind conv1, conv2 and the blocks 3b, 4d and 5b of (B, 3, H, W) images: RGB, minus (128, 117, 104), as the recipe gives them."""
+    """Maps behind conv1, conv2 and the blocks 3b, 4d and 5b of (B, 3, H, W) images: RGB, minus (128, 117,
+    104), as the recipe gives them."""
 
     def convolution(name: str, x: Tensor, stride: int = 1) -> Tensor:
         weight = state[f"{name}.weight"]
         x = functional.conv2d(x, weight, state[f"{name}.bias"], stride, weight.shape[-1] // 2)
-        mean, variance, scale, shift = (state[f"{name}_bn.{part}"].reshape(1, -1, 1, 1) for part in ("running_mean", "running_var", "weight", "bias"))
+        mean, variance, scale, shift = (
+            state[f"{name}_bn.{part}"].reshape(1, -1, 1, 1)
+            for part in ("running_mean", "running_var", "weight", "bias")
+        )
         return ((x - mean) / (variance + 1e-5).sqrt() * scale + shift).clamp(min=0)
 
     def halved(x: Tensor) -> Tensor:
@@ -24,7 +28,11 @@ def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
         stride = 2 if which in ("3c", "4e") else 1
         parts = [
             convolution(f"{name}_3x3", convolution(f"{name}_3x3_reduce", x), stride),
-            convolution(f"{name}_double_3x3_2", convolution(f"{name}_double_3x3_1", convolution(f"{name}_double_3x3_reduce", x)), stride),
+            convolution(
+                f"{name}_double_3x3_2",
+                convolution(f"{name}_double_3x3_1", convolution(f"{name}_double_3x3_reduce", x)),
+                stride,
+            ),
         ]
         if stride == 2:
             return torch.cat([*parts, halved(x)], 1)
@@ -43,14 +51,18 @@ def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
 
 
 def mix_transformer(state: State, images: Tensor, depths: tuple[int, ...]) -> list[Tensor]:
-    """The four maps under NVIDIA's names: heads 1, 2, 5, 8, keys and values at 1/8, 1/4, 1/2 and 1 of the size, epsilon 1e-6, in embeddings 1e-5."""
+    """The four maps under NVIDIA's names: heads 1, 2, 5, 8, keys and values at 1/8, 1/4, 1/2 and 1 of the
+    size, epsilon 1e-6, in embeddings 1e-5."""
 
     def linear(name: str, x: Tensor) -> Tensor:
         return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
 
     def norm(name: str, x: Tensor, eps: float) -> Tensor:
         centred = x - x.mean(-1, keepdim=True)
-        return centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * state[f"{name}.weight"] + state[f"{name}.bias"]
+        return (
+            centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * state[f"{name}.weight"]
+            + state[f"{name}.bias"]
+        )
 
     def tokens(x: Tensor) -> Tensor:
         return x.flatten(2).transpose(1, 2)
@@ -74,12 +86,16 @@ def mix_transformer(state: State, images: Tensor, depths: tuple[int, ...]) -> li
     def mixed(name: str, x: Tensor, height: int) -> Tensor:
         grid = linear(f"{name}.fc1", x).transpose(1, 2).unflatten(2, (height, -1))
         path = f"{name}.dwconv.dwconv"
-        grid = functional.conv2d(grid, state[f"{path}.weight"], state[f"{path}.bias"], padding=1, groups=grid.shape[1])
+        grid = functional.conv2d(
+            grid, state[f"{path}.weight"], state[f"{path}.bias"], padding=1, groups=grid.shape[1]
+        )
         x = tokens(grid)
         return linear(f"{name}.fc2", x * (1 + torch.erf(x / 2**0.5)) / 2)
 
     maps, x = [], images
-    for stage, (depth, heads, reduction) in enumerate(zip(depths, (1, 2, 5, 8), (8, 4, 2, 1), strict=True), start=1):
+    for stage, (depth, heads, reduction) in enumerate(
+        zip(depths, (1, 2, 5, 8), (8, 4, 2, 1), strict=True), start=1
+    ):
         path, size, stride = f"patch_embed{stage}.proj", 7 if stage == 1 else 3, 4 if stage == 1 else 2
         grid = functional.conv2d(x, state[f"{path}.weight"], state[f"{path}.bias"], stride, size // 2)
         height = grid.shape[2]
@@ -93,7 +109,8 @@ def mix_transformer(state: State, images: Tensor, depths: tuple[int, ...]) -> li
 
 
 def preactivation_bottleneck(state: State, x: Tensor, stride: int) -> Tensor:
-    """shortcut(x) + three convolutions, batch norm (over the batch, epsilon 1e-3) and ReLU in front of each."""
+    """shortcut(x) + three convolutions, batch norm (over the batch, epsilon 1e-3) and ReLU in front of
+    each."""
 
     def activated(index: int, y: Tensor) -> Tensor:
         mean = y.mean((0, 2, 3), keepdim=True)
@@ -104,4 +121,6 @@ def preactivation_bottleneck(state: State, x: Tensor, stride: int) -> Tensor:
     y = functional.conv2d(activated(0, x), state["residual.2.weight"], stride=stride)
     y = functional.conv2d(activated(3, y), state["residual.5.weight"], padding=1)
     y = functional.conv2d(activated(6, y), state["residual.8.weight"])
-    return y + (functional.conv2d(x, state["shortcut.weight"], stride=stride) if "shortcut.weight" in state else x)
+    return y + (
+        functional.conv2d(x, state["shortcut.weight"], stride=stride) if "shortcut.weight" in state else x
+    )

@@ -1,4 +1,5 @@
-"""Every pooling but transport written out over the positions of one image, f (L, H, W), in float64 numpy. Weights are given as arrays."""
+"""Every pooling but transport written out over the positions of one image, f (L, H, W), in float64 numpy.
+Weights are given as arrays."""
 
 import math
 from typing import Any
@@ -27,7 +28,9 @@ def clipped(u: Array) -> Array:
 
 
 def generalized_mean(f: Array, p: float) -> Array:
-    return np.array([(sum(max(value, 1e-6) ** p for value in channel.ravel()) / channel.size) ** (1 / p) for channel in f])
+    return np.array(
+        [(sum(max(value, 1e-6) ** p for value in channel.ravel()) / channel.size) ** (1 / p) for channel in f]
+    )
 
 
 def rmac(f: Array, levels: int) -> Array:
@@ -55,7 +58,10 @@ def rmac(f: Array, levels: int) -> Array:
         step_h = 0 if level + more_h == 1 else (height - wl) / (level + more_h - 1)
         for i in range(level + more_h):
             for j in range(level + more_w):
-                top, left = math.floor(half + i * step_h + 1e-9) - half, math.floor(half + j * step_w + 1e-9) - half
+                top, left = (
+                    math.floor(half + i * step_h + 1e-9) - half,
+                    math.floor(half + j * step_w + 1e-9) - half,
+                )
                 total = total + unit_maximum(f[:, top : top + wl, left : left + wl])
     return total
 
@@ -82,7 +88,10 @@ def cbam(f: Array, squeeze: Array, expand: Array, spatial: Array) -> Array:
                 for dx in (-1, 0, 1):
                     if 0 <= y0 + dy < height and 0 <= x0 + dx < width:
                         there = x[:, y0 + dy, x0 + dx]
-                        score += spatial[0, dy + 1, dx + 1] * there.max() + spatial[1, dy + 1, dx + 1] * there.mean()
+                        score += (
+                            spatial[0, dy + 1, dx + 1] * there.max()
+                            + spatial[1, dy + 1, dx + 1] * there.mean()
+                        )
             total += x[:, y0, x0] * sigmoid(np.array(score))
     return total / (height * width)
 
@@ -143,7 +152,8 @@ def sinkhorn(cost: Array, epsilon: float, iterations: int) -> Array:
 
 
 def gsop(x: Array, channel: dict[str, Array], spatial: dict[str, Array]) -> Array:
-    """Of transformed features, with batch norms that only divide by sqrt(1 + 1e-3): statistics of a fresh network in evaluation.
+    """Of transformed features, with batch norms that only divide by sqrt(1 + 1e-3): statistics of a fresh
+    network in evaluation.
 
     Of either branch: features (A, D), features_bias, forms (N, 4, N), forms_bias (N, 4), out, out_bias.
     """
@@ -162,7 +172,9 @@ def gsop(x: Array, channel: dict[str, Array], spatial: dict[str, Array]) -> Arra
     y = projected(spatial)
     gram = np.array([[a @ b for b in y] for a in y]) / len(x) ** 2
     by_position = sigmoid(spatial["out"] @ relu(forms(spatial, gram)) + spatial["out_bias"])
-    return sum(np.maximum(by_channel * v, s * relu(v)) for s, v in zip(by_position, cells(x), strict=True)) / len(y)
+    return sum(
+        np.maximum(by_channel * v, s * relu(v)) for s, v in zip(by_position, cells(x), strict=True)
+    ) / len(y)
 
 
 def attribute_average(x: Array, prototypes: Array, scale: float) -> Array:

@@ -1,4 +1,5 @@
-"""Transport pooling written out: the convex problem itself, its limit, its scalar root, and the paper's iteration and gradient. All float64."""
+"""Transport pooling written out: the convex problem itself, its limit, its scalar root, and the paper's
+iteration and gradient. All float64."""
 
 import math
 
@@ -9,18 +10,24 @@ from torch import Tensor
 
 
 def costs(features: Tensor, prototypes: Tensor) -> Tensor:
-    """c (M, P): distances of clipped prototypes and clipped features (P, L) of one image, one pair at a time."""
+    """c (M, P): distances of clipped prototypes and clipped features (P, L) of one image, one pair at a
+    time."""
 
     def clipped(u: Tensor) -> Tensor:
         return u / u.norm() if u.norm() > 1 else u
 
-    return torch.stack([torch.stack([(clipped(w) - clipped(f)).norm() for f in features]) for w in prototypes])
+    return torch.stack(
+        [torch.stack([(clipped(w) - clipped(f)).norm() for f in features]) for w in prototypes]
+    )
 
 
 def root(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """(pi, rho) from the one unknown, found by Brent's method."""
     positions = cost.shape[1]
-    logs = [math.log(sum(math.exp(-epsilon * (c - column.min())) for c in column)) - epsilon * column.min() for column in cost.T]
+    logs = [
+        math.log(sum(math.exp(-epsilon * (c - column.min())) for c in column)) - epsilon * column.min()
+        for column in cost.T
+    ]
 
     def sigmoid(x: float) -> float:
         return 1 / (1 + math.exp(-x)) if x > 0 else math.exp(x) / (1 + math.exp(x))
@@ -47,7 +54,9 @@ def iteration(cost: Tensor, ratio: float, epsilon: float, steps: int) -> tuple[T
     return t * kernel * rho, rho
 
 
-def iteration_gradient(pi: Tensor, rho: Tensor, ratio: float, epsilon: float, by_pi: Tensor, by_rho: Tensor) -> Tensor:
+def iteration_gradient(
+    pi: Tensor, rho: Tensor, ratio: float, epsilon: float, by_pi: Tensor, by_rho: Tensor
+) -> Tensor:
     """Proposition 4.3 with its bracket set right: dL/dc from dL/dpi and dL/drho at the solution."""
     positions = len(rho)
     q = rho * by_rho + (pi * by_pi).sum(0)
@@ -71,7 +80,12 @@ def convex_program(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.n
 
     rows = np.concatenate([np.tile(np.eye(positions), prototypes), np.eye(positions)], axis=1)
     mass = np.concatenate([np.ones(prototypes * positions), np.zeros(positions)])[None]
-    start = np.concatenate([np.full(prototypes * positions, ratio / (prototypes * positions)), np.full(positions, (1 - ratio) / positions)])
+    start = np.concatenate(
+        [
+            np.full(prototypes * positions, ratio / (prototypes * positions)),
+            np.full(positions, (1 - ratio) / positions),
+        ]
+    )
     constraint = {
         "type": "eq",
         "fun": lambda x: np.concatenate([rows @ x - 1 / positions, mass @ x - ratio]),

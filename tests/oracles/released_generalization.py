@@ -1,6 +1,8 @@
-"""What the released code of Roth et al. (ICML 2020) computes for density and spectral decay, its quirks included, restated step by step.
+"""What the released code of Roth et al. (ICML 2020) computes for density and spectral decay, its quirks
+included, restated step by step.
 
-metrics/dists.py and metrics/rho_spectrum.py of Confusezius/Revisiting_Deep_Metric_Learning_PyTorch. Features come with unit norm.
+metrics/dists.py and metrics/rho_spectrum.py of Confusezius/Revisiting_Deep_Metric_Learning_PyTorch. Features
+come with unit norm.
 """
 
 import numpy as np
@@ -12,8 +14,9 @@ from sklearn.decomposition import TruncatedSVD
 def intra(features: np.ndarray, labels: np.ndarray) -> float:
     """Mean over classes of the mean off-diagonal cosine distance.
 
-    A class of one image divides 0 by 0. The value meant to replace it is the largest of the classes that have one, but `1 - isnan` is an array of
-    the integers 0 and 1, so that what is looked at are the classes at positions 0 (once per class without a value) and 1 (once per class with one).
+    A class of one image divides 0 by 0. The value meant to replace it is the largest of the classes that have
+    one, but `1 - isnan` is an array of the integers 0 and 1, so that what is looked at are the classes at
+    positions 0 (once per class without a value) and 1 (once per class with one).
     """
     values = []
     for label in np.unique(labels):
@@ -42,12 +45,18 @@ def full_singular_values(features: np.ndarray) -> np.ndarray:
 
 
 def truncated_singular_values(features: np.ndarray) -> np.ndarray:
-    """The path of features in numpy: a randomised decomposition with one component less than the dimension."""
-    return TruncatedSVD(n_components=features.shape[1] - 1, n_iter=7, random_state=42).fit(features).singular_values_
+    """The path of features in numpy: a randomised decomposition with one component less than the
+    dimension."""
+    return (
+        TruncatedSVD(n_components=features.shape[1] - 1, n_iter=7, random_state=42)
+        .fit(features)
+        .singular_values_
+    )
 
 
 def rho_spectrum(singular_values: np.ndarray, mode: int) -> float:
-    """Mode m leaves out the |m| - 1 largest; KL(uniform || s) for m > 0 and KL(s || uniform) for m < 0. The paper's number is mode 1."""
+    """Mode m leaves out the |m| - 1 largest; KL(uniform || s) for m > 0 and KL(s || uniform) for m < 0. The
+    paper's number is mode 1."""
     kept = singular_values[abs(mode) - 1 :]
     uniform = np.ones(len(kept)) / len(kept)
     return float(entropy(uniform, kept / kept.sum()) if mode > 0 else entropy(kept / kept.sum(), uniform))

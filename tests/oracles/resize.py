@@ -1,8 +1,10 @@
 """Antialiased resizing written from the definition in float64, one output pixel at a time.
 
-    out[i] = sum_j k((j + 1/2 - c) / f) in[j] / sum_j k(...)      c = (i + 1/2) s,  s = input / output length,  f = max(s, 1)
+    out[i] = sum_j k((j + 1/2 - c) / f) in[j] / sum_j k(...)      c = (i + 1/2) s,  s = input / output length,
+    f = max(s, 1)
 
-along rows, then along columns, rounded and clamped to 0 ... 255 after each. k: the triangle, or Keys' cubic with a = -1/2.
+along rows, then along columns, rounded and clamped to 0 ... 255 after each. k: the triangle, or Keys' cubic
+with a = -1/2.
 """
 
 import numpy as np

@@ -16,9 +16,15 @@ def similarity(a: Vector, b: Vector) -> float:
     return struct.unpack("<f", struct.pack("<f", total))[0]
 
 
-def ranking(query: Vector, query_id: int, gallery: list[Vector], gallery_ids: list[int]) -> list[tuple[float, int, int]]:
-    """(similarity, id, position in the gallery) of every row but the query itself: similarity descending, then id ascending."""
-    rows = [(similarity(query, row), identity, place) for place, (row, identity) in enumerate(zip(gallery, gallery_ids, strict=True))]
+def ranking(
+    query: Vector, query_id: int, gallery: list[Vector], gallery_ids: list[int]
+) -> list[tuple[float, int, int]]:
+    """(similarity, id, position in the gallery) of every row but the query itself: similarity descending,
+    then id ascending."""
+    rows = [
+        (similarity(query, row), identity, place)
+        for place, (row, identity) in enumerate(zip(gallery, gallery_ids, strict=True))
+    ]
     return sorted((row for row in rows if row[1] != query_id), key=lambda row: (-row[0], row[1]))
 
 
@@ -39,7 +45,8 @@ def ap_at_r(hits: list[bool], relevant: int) -> float:
 
 
 def average_precision(hits: list[bool]) -> float:
-    """Of the whole ranking, not interpolated: the mean over the relevant rows of the precision at their rank."""
+    """Of the whole ranking, not interpolated: the mean over the relevant rows of the precision at their
+    rank."""
     total = 0.0
     for j in range(1, len(hits) + 1):
         if hits[j - 1]:
@@ -48,7 +55,8 @@ def average_precision(hits: list[bool]) -> float:
 
 
 def trapezoid_ap(hits: list[bool]) -> float:
-    """The area under precision over recall with straight lines between hits, as the revisited Oxford and Paris benchmarks count it."""
+    """The area under precision over recall with straight lines between hits, as the revisited Oxford and
+    Paris benchmarks count it."""
     total, found = 0.0, 0
     for rank, hit in enumerate(hits):  # from 0
         if hit:
@@ -58,7 +66,9 @@ def trapezoid_ap(hits: list[bool]) -> float:
     return total / sum(hits)
 
 
-def metrics(embeddings: list[Vector], labels: list[int], ids: list[int], recall_at: tuple[int, ...]) -> dict[str, float]:
+def metrics(
+    embeddings: list[Vector], labels: list[int], ids: list[int], recall_at: tuple[int, ...]
+) -> dict[str, float]:
     """Means over the rows that have another of their class; each row is searched among all others."""
     values: dict[str, list[float]] = {}
     for vector, label, identity in zip(embeddings, labels, ids, strict=True):

@@ -1,9 +1,12 @@
-"""Revisited Oxford and Paris as the Oxford buildings evaluation has it: one walk down the ranked list, area added at each step. Pure Python."""
+"""Revisited Oxford and Paris as the Oxford buildings evaluation has it: one walk down the ranked list, area
+added at each step. Pure Python."""
 
 LEVELS = {"easy": ("easy", "junk hard"), "medium": ("easy hard", "junk"), "hard": ("hard", "junk easy")}
 
 
-def level(ranking: list[int], lists: dict[str, list[int]], name: str, precision_at: tuple[int, ...]) -> tuple[float, list[float]] | None:
+def level(
+    ranking: list[int], lists: dict[str, list[int]], name: str, precision_at: tuple[int, ...]
+) -> tuple[float, list[float]] | None:
     """AP and P@k of one query; None where nothing is sought."""
     sought, removed = (set().union(*(lists[part] for part in parts.split())) for parts in LEVELS[name])
     if not sought:

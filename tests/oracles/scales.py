@@ -1,4 +1,5 @@
-"""One descriptor of several scales of an image, from the formulas in float64: bilinear resizing point by point, generalized mean over scales."""
+"""One descriptor of several scales of an image, from the formulas in float64: bilinear resizing point by
+point, generalized mean over scales."""
 
 from collections.abc import Callable
 
@@ -6,7 +7,8 @@ import numpy as np
 
 
 def resized(image: np.ndarray, side: int) -> np.ndarray:
-    """Bilinear: pixel centres at half-integers, the new grid laid over the old one, what lies beyond the edge taken from the edge."""
+    """Bilinear: pixel centres at half-integers, the new grid laid over the old one, what lies beyond the edge
+    taken from the edge."""
     height, width = image.shape[-2:]
     result = np.zeros((*image.shape[:-2], side, side))
     for row in range(side):
@@ -21,7 +23,9 @@ def resized(image: np.ndarray, side: int) -> np.ndarray:
     return result
 
 
-def descriptor(image: np.ndarray, embed: Callable[[np.ndarray], np.ndarray], scales: list[float], p: float) -> np.ndarray:
+def descriptor(
+    image: np.ndarray, embed: Callable[[np.ndarray], np.ndarray], scales: list[float], p: float
+) -> np.ndarray:
     """v / |v|, v = (mean over scales of embed(image at that scale)^p)^(1/p)."""
     total = 0.0
     for scale in scales:

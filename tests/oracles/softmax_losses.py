@@ -13,7 +13,9 @@ def proxy_nca(embeddings: Tensor, labels: list[int], proxies: Tensor) -> Tensor:
     return torch.stack(losses).mean()
 
 
-def normalized_softmax(embeddings: Tensor, labels: list[int], proxies: Tensor, *, temperature: float) -> Tensor:
+def normalized_softmax(
+    embeddings: Tensor, labels: list[int], proxies: Tensor, *, temperature: float
+) -> Tensor:
     losses = []
     for x, y in zip(embeddings, labels, strict=True):
         logits = torch.stack([x @ p / p.norm() / temperature for p in proxies])
@@ -21,7 +23,14 @@ def normalized_softmax(embeddings: Tensor, labels: list[int], proxies: Tensor, *
     return torch.stack(losses).mean()
 
 
-def snca(embeddings: Tensor, labels: list[int], samples: list[int], memory: dict[int, tuple[Tensor, int]], *, temperature: float) -> Tensor:
+def snca(
+    embeddings: Tensor,
+    labels: list[int],
+    samples: list[int],
+    memory: dict[int, tuple[Tensor, int]],
+    *,
+    temperature: float,
+) -> Tensor:
     """memory: vector and label of each training image that has been seen."""
     total = embeddings.sum() * 0
     for x, y, sample in zip(embeddings, labels, samples, strict=True):
@@ -33,9 +42,15 @@ def snca(embeddings: Tensor, labels: list[int], samples: list[int], memory: dict
 
 
 def snca_update(
-    embeddings: list[Tensor], labels: list[int], samples: list[int], memory: dict[int, tuple[Tensor, int]], *, momentum: float
+    embeddings: list[Tensor],
+    labels: list[int],
+    samples: list[int],
+    memory: dict[int, tuple[Tensor, int]],
+    *,
+    momentum: float,
 ) -> dict[int, tuple[Tensor, int]]:
-    """The memory after a batch: an image that comes twice counts once, by its mean; an image that was not seen starts with its embedding."""
+    """The memory after a batch: an image that comes twice counts once, by its mean; an image that was not
+    seen starts with its embedding."""
     after = dict(memory)
     for sample in set(samples):
         mine = [i for i, s in enumerate(samples) if s == sample]

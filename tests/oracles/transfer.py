@@ -1,4 +1,5 @@
-"""Zero-shot attribute transfer by definition, in float64 loops: the ridge problem by least squares, every prediction, every rank."""
+"""Zero-shot attribute transfer by definition, in float64 loops: the ridge problem by least squares, every
+prediction, every rank."""
 
 import itertools
 import math
@@ -7,7 +8,8 @@ import numpy as np
 
 
 def predictor(z: list[list[float]], targets: list[list[float]], ridge: float) -> np.ndarray:
-    """A (D x M) of eq. P3 as ordinary least squares: M more equations sqrt(ridge) a_m = 0 stand below those of the images."""
+    """A (D x M) of eq. P3 as ordinary least squares: M more equations sqrt(ridge) a_m = 0 stand below those
+    of the images."""
     images, classes = np.array(z), np.array(targets)
     stacked = np.vstack((images, math.sqrt(ridge) * np.eye(images.shape[1])))
     padded = np.vstack((classes, np.zeros((images.shape[1], classes.shape[1]))))
@@ -15,7 +17,8 @@ def predictor(z: list[list[float]], targets: list[list[float]], ridge: float) ->
 
 
 def average_precision(scores: list[float], relevant: list[bool]) -> float:
-    """Mean over relevant items of the precision at their rank, higher scores first; the irrelevant one first where two are alike."""
+    """Mean over relevant items of the precision at their rank, higher scores first; the irrelevant one first
+    where two are alike."""
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], relevant[i]))
     hits, total = 0, 0.0
     for rank, item in enumerate(order, start=1):
@@ -26,15 +29,29 @@ def average_precision(scores: list[float], relevant: list[bool]) -> float:
 
 
 def class_mean(embeddings: np.ndarray, labels: list[int], label: int) -> list[float]:
-    rows = [row / math.sqrt(float(np.dot(row, row))) for row, of in zip(np.asarray(embeddings, dtype=np.float64), labels, strict=True) if of == label]
+    rows = [
+        row / math.sqrt(float(np.dot(row, row)))
+        for row, of in zip(np.asarray(embeddings, dtype=np.float64), labels, strict=True)
+        if of == label
+    ]
     return (sum(rows) / len(rows)).tolist()
 
 
-def transfer(attributes: np.ndarray, embeddings: np.ndarray, labels: list[int], fit: list[int], held: list[int], ridge: float) -> tuple[float, float]:
-    """MAP of one split by L2 distance and by cosine: each held-out class ranks the predictions of all held-out images."""
+def transfer(
+    attributes: np.ndarray,
+    embeddings: np.ndarray,
+    labels: list[int],
+    fit: list[int],
+    held: list[int],
+    ridge: float,
+) -> tuple[float, float]:
+    """MAP of one split by L2 distance and by cosine: each held-out class ranks the predictions of all
+    held-out images."""
     attributes = np.asarray(attributes, dtype=np.float64)
     fitted = [i for i, label in enumerate(labels) if label in fit]
-    a = predictor(attributes[fitted].tolist(), [class_mean(embeddings, labels, labels[i]) for i in fitted], ridge)
+    a = predictor(
+        attributes[fitted].tolist(), [class_mean(embeddings, labels, labels[i]) for i in fitted], ridge
+    )
     images = [i for i, label in enumerate(labels) if label in held]
     predictions = [a @ attributes[i] for i in images]
     by_l2, by_cosine = [], []
@@ -42,7 +59,12 @@ def transfer(attributes: np.ndarray, embeddings: np.ndarray, labels: list[int], 
         v = np.array(class_mean(embeddings, labels, label))
         relevant = [labels[i] == label for i in images]
         by_l2.append(average_precision([-math.dist(p, v) for p in predictions], relevant))
-        by_cosine.append(average_precision([float(np.dot(p, v)) / math.sqrt(float(np.dot(p, p) * np.dot(v, v))) for p in predictions], relevant))
+        by_cosine.append(
+            average_precision(
+                [float(np.dot(p, v)) / math.sqrt(float(np.dot(p, p) * np.dot(v, v))) for p in predictions],
+                relevant,
+            )
+        )
     return sum(by_l2) / len(by_l2), sum(by_cosine) / len(by_cosine)
 
 
@@ -50,5 +72,9 @@ def chance(relevant: int, images: int) -> float:
     """Mean average precision over every order of the images."""
     values = []
     for places in itertools.combinations(range(images), relevant):
-        values.append(average_precision([-float(rank) for rank in range(images)], [rank in places for rank in range(images)]))
+        values.append(
+            average_precision(
+                [-float(rank) for rank in range(images)], [rank in places for rank in range(images)]
+            )
+        )
     return sum(values) / len(values)

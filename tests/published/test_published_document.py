@@ -9,7 +9,9 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs/published.md"
 
 
 def test_the_document_is_that_of_the_tables() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), "run `python -m pipeline.published.document > docs/published.md`"
+    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), (
+        "run `python -m pipeline.published.document > docs/published.md`"
+    )
 
 
 def test_every_table_is_whole_and_every_mark_explained() -> None:

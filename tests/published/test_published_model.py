@@ -36,7 +36,9 @@ tables:
 
 
 def test_a_row_has_all_conditions_of_its_number() -> None:
-    row = next(row for row in published("cub", "ms") if row.source == "CRT table 5" and row.name == "ResNet-50, MS")
+    row = next(
+        row for row in published("cub", "ms") if row.source == "CRT table 5" and row.name == "ResNet-50, MS"
+    )
     conditions = (row.backbone, row.dim, row.size, row.protocol, row.quoted, row.reduced)
     assert conditions == ("resnet50.tv_in1k", 128, 227, "conventional", False, False)
     assert row.settings == {"backbone.name": "resnet50.tv_in1k", "dim": 128, "pooling.name": "average"}
@@ -45,7 +47,9 @@ def test_a_row_has_all_conditions_of_its_number() -> None:
         "recall_at_2": ("73.73", 73.73),
         "recall_at_4": ("83.20", 83.2),
     }
-    spread = next(row for row in published("sop", "gsp") if row.protocol == "mlrc-separated" and row.name == "MS + GSP")
+    spread = next(
+        row for row in published("sop", "gsp") if row.protocol == "mlrc-separated" and row.name == "MS + GSP"
+    )
     assert (spread.metrics["map_at_r"].text, spread.metrics["map_at_r"].deviation, spread.dim) == (
         "40.87",
         "0.19",
@@ -56,7 +60,9 @@ def test_a_row_has_all_conditions_of_its_number() -> None:
 def test_conditions_come_from_the_row_then_its_columns_then_the_table() -> None:
     stated = {"DeiT-S, MS": None, "MiT-B1, MS": 227}
     for name, size in stated.items():
-        assert {row.size for row in rows() if row.source == "CRT table 5" and row.name == name} == {size}, "null at a row is not stated"
+        assert {row.size for row in rows() if row.source == "CRT table 5" and row.name == name} == {size}, (
+            "null at a row is not stated"
+        )
     assert {row.dim for row in rows() if row.source == "GSP table 1"} == {128, 512}
 
 
@@ -97,7 +103,9 @@ def test_a_mistake_in_a_file_is_named(old: str, new: str, finding: str) -> None:
 
 
 def test_the_files_are_package_data() -> None:
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["pipeline"]
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "package-data"
+    ]["pipeline"]
     packed = {path for pattern in patterns for path in (ROOT / "pipeline").glob(pattern)}
     folder = Path(pipeline.published.__file__).parent
     assert packed >= {folder / f"{key}.yaml" for key in PAPERS} == set(folder.glob("*.yaml"))

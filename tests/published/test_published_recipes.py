@@ -39,7 +39,9 @@ def test_settings_resolve_to_the_conditions_of_the_row() -> None:
         if row.dim is None or row.reduced:
             continue
         dim = recipe.embedding.dim if isinstance(recipe, CrtRecipe) else recipe.dim
-        native = next((width for name, width in NATIVE.items() if recipe.backbone.name.startswith(name)), None)
+        native = next(
+            (width for name, width in NATIVE.items() if recipe.backbone.name.startswith(name)), None
+        )
         assert row.dim == (dim or native or 0) * (4 if row.protocol == "mlrc-concatenated" else 1), row
 
 
@@ -49,7 +51,11 @@ def test_rows_of_one_loss_in_gsp_differ_in_pooling_alone(dataset: str) -> None:
     memory are the same.
     """
     parts = ("loss", "batch", "optimizer", "schedule", "training", "memory", "backbone", "input", "dim")
-    named = {row.name: recipe_of(row) for row in NAMED if (row.paper, row.table, row.dataset) == ("gsp", "2", dataset)}
+    named = {
+        row.name: recipe_of(row)
+        for row in NAMED
+        if (row.paper, row.table, row.dataset) == ("gsp", "2", dataset)
+    }
     for loss in ("C2", "MS", "Triplet", "PNCA", "PAnchor", "C1 + XBM"):
         average, own = named[f"{loss} + GAP"], named[f"{loss} + GSP"]
         assert isinstance(own, GspRecipe)

@@ -30,7 +30,11 @@ def values(row: Row) -> list[float]:
 def test_recall_never_falls_with_k() -> None:
     checked = 0
     for row in ROWS:
-        recall = sorted((int(name.rpartition("_")[2]), number.value) for name, number in row.metrics.items() if name.startswith("recall_at_"))
+        recall = sorted(
+            (int(name.rpartition("_")[2]), number.value)
+            for name, number in row.metrics.items()
+            if name.startswith("recall_at_")
+        )
         assert all(low[1] <= high[1] for low, high in pairwise(recall)), row
         checked += len(recall) > 1
     assert checked > 150
@@ -55,7 +59,9 @@ def test_hard_landmarks_are_harder_than_medium_ones() -> None:
     for row in ROWS:
         for benchmark in ("roxford5k", "rparis6k"):
             if f"{benchmark}_hard_map" in row.metrics:
-                assert row.metrics[f"{benchmark}_hard_map"].value < row.metrics[f"{benchmark}_medium_map"].value, row
+                assert (
+                    row.metrics[f"{benchmark}_hard_map"].value < row.metrics[f"{benchmark}_medium_map"].value
+                ), row
 
 
 def test_concatenated_embeddings_are_better_than_separated_ones() -> None:
@@ -70,14 +76,24 @@ def test_precision_and_map_of_gsp_rise_together() -> None:
     """Within a column of GSP table 2, P@1 over MAP@R strays little, but in the cell that cannot be."""
     for dataset in ("sop", "inshop", "cub", "cars"):
         for protocol in ("mlrc-separated", "mlrc-concatenated"):
-            column = [row for row in ROWS if (row.paper, row.table, row.dataset, row.protocol) == ("gsp", "2", dataset, protocol)]
+            column = [
+                row
+                for row in ROWS
+                if (row.paper, row.table, row.dataset, row.protocol) == ("gsp", "2", dataset, protocol)
+            ]
             assert len(column) == 25
             both = [row for row in column if {"map_at_r", "recall_at_1"} <= row.metrics.keys()]
-            ratios = {row.name: row.metrics["recall_at_1"].value / row.metrics["map_at_r"].value for row in both}
+            ratios = {
+                row.name: row.metrics["recall_at_1"].value / row.metrics["map_at_r"].value for row in both
+            }
             middle = sorted(ratios.values())[len(ratios) // 2]
             odd = {name for name, ratio in ratios.items() if not 0.75 < ratio / middle < 1.25}
             doubted = {row.name for row in both if not row.metrics["recall_at_1"].reliable}
-            assert odd == doubted == ({"C2 + DeLF"} if (dataset, protocol) == ("sop", "mlrc-separated") else set())
+            assert (
+                odd
+                == doubted
+                == ({"C2 + DeLF"} if (dataset, protocol) == ("sop", "mlrc-separated") else set())
+            )
 
 
 def test_gains_that_crt_prints() -> None:
@@ -97,14 +113,20 @@ def test_gains_that_crt_prints() -> None:
             if (network, dataset) == ("ResNet-50", "cub"):
                 assert "1.89" in with_crt.note, "the only printed gain that differs from its two rows"
                 gain[1] = 1.81
-            assert [b - a for a, b in zip(values(without), values(with_crt), strict=True)] == pytest.approx(gain, abs=1e-9), (network, dataset)
+            assert [b - a for a, b in zip(values(without), values(with_crt), strict=True)] == pytest.approx(
+                gain, abs=1e-9
+            ), (network, dataset)
     best = {
         ("cub", "3"): ([4.28, 2.18, 1.51, 0.94], "Hyp-DeiT"),
         ("inshop", "4"): ([1.68, 0.87, 0.58, 0.45], "IBC"),
     }
     for (dataset, table), (gain, second) in best.items():
         own = row_of("crt", table, "Ours: CRT", dataset)
-        others = [row for row in ROWS if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted]
+        others = [
+            row
+            for row in ROWS
+            if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted
+        ]
         top = [max(row.metrics[name].value for row in others if name in row.metrics) for name in own.metrics]
         assert [a - b for a, b in zip(values(own), top, strict=True)] == pytest.approx(gain, abs=1e-9)
         assert row_of("crt", table, second, dataset).metrics["recall_at_1"].value <= top[0]
@@ -113,14 +135,23 @@ def test_gains_that_crt_prints() -> None:
         ("sop", "4", [-1.09, 0.26, 0.16, 0.11]),
     ):
         own = row_of("crt", table, "Ours: CRT", dataset)
-        others = [row for row in ROWS if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted]
+        others = [
+            row
+            for row in ROWS
+            if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted
+        ]
         top = [max(row.metrics[name].value for row in others if name in row.metrics) for name in own.metrics]
         assert [a - b for a, b in zip(values(own), top, strict=True)] == pytest.approx(gain, abs=1e-9)
 
 
 def test_rows_that_crt_repeats_are_equal() -> None:
-    proposed = [row_of("crt", table, name, "cub") for table, name in (("6", "The Proposed Method"), ("7", "w"), ("9", "K2 = 64"), ("10", "w"))]
-    assert all(row.metrics == proposed[0].metrics and row.settings == proposed[0].settings for row in proposed)
+    proposed = [
+        row_of("crt", table, name, "cub")
+        for table, name in (("6", "The Proposed Method"), ("7", "w"), ("9", "K2 = 64"), ("10", "w"))
+    ]
+    assert all(
+        row.metrics == proposed[0].metrics and row.settings == proposed[0].settings for row in proposed
+    )
     assert values(proposed[0])[:3] == values(row_of("crt", "5", "MiT-B1, +CRT", "cub"))
     assert row_of("crt", "8", "K1 = 64", "cub").metrics == row_of("crt", "10", "w/o", "cub").metrics
     baseline, without = row_of("crt", "6", "-CRT-Consistency", "cub"), row_of("crt", "6", "-CRT", "cub")
@@ -133,15 +164,25 @@ def test_rows_that_crt_repeats_are_equal() -> None:
 def test_what_multihead_says_of_its_tables() -> None:
     """Its leads in Recall@1 on Cars, 2.3, 5.3 and 2.4 points, and on In-Shop."""
     for dim, lead in ((64, 2.3), (128, 5.3), (512, 2.4)):
-        table = [row for row in ROWS if (row.paper, row.table, row.dataset, row.dim) == ("multihead", "1", "cars", dim)]
+        table = [
+            row
+            for row in ROWS
+            if (row.paper, row.table, row.dataset, row.dim) == ("multihead", "1", "cars", dim)
+        ]
         own = row_of("multihead", "1", "Ours", "cars", dim=dim)
         best = max(row.metrics["recall_at_1"].value for row in table if row.quoted)
         assert own.metrics["recall_at_1"].value - best == pytest.approx(lead)
     own = row_of("multihead", "3", "Ours", "inshop", dim=512).metrics["recall_at_1"].value
-    assert own - row_of("multihead", "3", "Proxy-Anchor", "inshop", dim=512).metrics["recall_at_1"].value == pytest.approx(1.6)
-    assert own - row_of("multihead", "3", "ProxyNCA++", "inshop").metrics["recall_at_1"].value == pytest.approx(2.7)
+    assert own - row_of("multihead", "3", "Proxy-Anchor", "inshop", dim=512).metrics[
+        "recall_at_1"
+    ].value == pytest.approx(1.6)
+    assert own - row_of("multihead", "3", "ProxyNCA++", "inshop").metrics[
+        "recall_at_1"
+    ].value == pytest.approx(2.7)
     for dataset, value in (("cars", 90.1), ("cub", 70.6)):
-        assert row_of("multihead", "1", "Ours", dataset, dim=512).metrics["recall_at_1"].value == value, "quoted in section 4.5"
+        assert row_of("multihead", "1", "Ours", dataset, dim=512).metrics["recall_at_1"].value == value, (
+            "quoted in section 4.5"
+        )
 
 
 def test_the_two_tables_of_gsp_agree() -> None:
@@ -154,31 +195,57 @@ def test_the_two_tables_of_gsp_agree() -> None:
 def test_gsp_gains_over_average_pooling() -> None:
     """In MAP@R, under every loss and everywhere; on SOP about two points with XBM, as the text says."""
     for loss in ("C2", "MS", "Triplet", "PNCA", "PAnchor", "C1 + XBM"):
-        for row in (row for row in ROWS if row.paper == "gsp" and row.name == f"{loss} + GSP" and "map_at_r" in row.metrics):
+        for row in (
+            row
+            for row in ROWS
+            if row.paper == "gsp" and row.name == f"{loss} + GSP" and "map_at_r" in row.metrics
+        ):
             other = row_of("gsp", "2", f"{loss} + GAP", row.dataset, protocol=row.protocol)
             assert row.metrics["map_at_r"].value > other.metrics["map_at_r"].value
             if loss == "C1 + XBM" and row.dataset == "sop":
-                assert row.metrics["map_at_r"].value - other.metrics["map_at_r"].value == pytest.approx(2.1, abs=0.05)
+                assert row.metrics["map_at_r"].value - other.metrics["map_at_r"].value == pytest.approx(
+                    2.1, abs=0.05
+                )
 
 
 def test_what_irt_says_of_table_2() -> None:
     """Its leads in Recall@1: 2.6 on SOP, 2.5 on CUB, 1.9 more with distillation, 0.2 and 0.6 on In-Shop."""
     for dataset, own_lead, distilled_lead in (("sop", 2.6, 2.8), ("cub", 2.5, 4.4), ("inshop", 0.2, 0.6)):
-        others = [row for row in ROWS if (row.paper, row.table, row.dataset) == ("irt", "2", dataset) and row.quoted]
+        others = [
+            row for row in ROWS if (row.paper, row.table, row.dataset) == ("irt", "2", dataset) and row.quoted
+        ]
         best = max(row.metrics["recall_at_1"].value for row in others)
         for name, lead in (("IRT_R", own_lead), ("IRT_R, distilled", distilled_lead)):
-            assert row_of("irt", "2", name, dataset).metrics["recall_at_1"].value - best == pytest.approx(lead), (dataset, name)
+            assert row_of("irt", "2", name, dataset).metrics["recall_at_1"].value - best == pytest.approx(
+                lead
+            ), (dataset, name)
 
 
 def test_rows_that_irt_repeats_are_equal() -> None:
     for dataset in ("sop", "cub", "inshop"):
-        assert values(row_of("irt", "3", "IRT_R", dataset)) == values(row_of("irt", "2", "IRT_R", dataset))[:1]
-    assert values(row_of("irt", "4", "R50, Contr.", "sop")) == values(row_of("irt", "5", "R50, beta 0.5, lambda 0.0", "sop")) == [79.8]
-    assert values(row_of("irt", "4", "DeiT-S, Contr.", "sop")) == values(row_of("irt", "5", "DeiT-S, beta 0.5, lambda 0.0", "sop")) == [83.0]
+        assert (
+            values(row_of("irt", "3", "IRT_R", dataset)) == values(row_of("irt", "2", "IRT_R", dataset))[:1]
+        )
+    assert (
+        values(row_of("irt", "4", "R50, Contr.", "sop"))
+        == values(row_of("irt", "5", "R50, beta 0.5, lambda 0.0", "sop"))
+        == [79.8]
+    )
+    assert (
+        values(row_of("irt", "4", "DeiT-S, Contr.", "sop"))
+        == values(row_of("irt", "5", "DeiT-S, beta 0.5, lambda 0.0", "sop"))
+        == [83.0]
+    )
     assert values(row_of("irt", "5", "DeiT-S, beta 0.5, lambda 0.7", "sop")) == [84.0]
     assert max(values(row)[0] for row in ROWS if (row.paper, row.table) == ("irt", "5")) == 84.4
-    assert row_of("irt", "3", "IRT_L", "landmarks").metrics == row_of("irt", "6", "lambda 0.0", "landmarks").metrics
-    assert row_of("irt", "3", "IRT_R", "landmarks").metrics == row_of("irt", "6", "lambda 4.0", "landmarks").metrics
+    assert (
+        row_of("irt", "3", "IRT_L", "landmarks").metrics
+        == row_of("irt", "6", "lambda 0.0", "landmarks").metrics
+    )
+    assert (
+        row_of("irt", "3", "IRT_R", "landmarks").metrics
+        == row_of("irt", "6", "lambda 4.0", "landmarks").metrics
+    )
     assert row_of("irt", "3", "IRT_L", "landmarks").metrics == row_of("irt", "9", "CLS", "landmarks").metrics
     for dim in (128, 768):
         last = row_of("irt", "7", "DeiT-B distilled, CLS", "landmarks", size=384, dim=dim)
@@ -221,8 +288,12 @@ def test_what_papers_quote_of_each_other_agrees_or_carries_a_note() -> None:
     ],
 )
 def test_misprints_are_marked(table: tuple[str, str], name: str, dataset: str, metric: str) -> None:
-    rows_of_name = [row for row in ROWS if (row.paper, row.table, row.name, row.dataset) == (*table, name, dataset)]
-    assert [row for row in rows_of_name if metric in row.metrics and not row.metrics[metric].reliable and row.note]
+    rows_of_name = [
+        row for row in ROWS if (row.paper, row.table, row.name, row.dataset) == (*table, name, dataset)
+    ]
+    assert [
+        row for row in rows_of_name if metric in row.metrics and not row.metrics[metric].reliable and row.note
+    ]
 
 
 def test_softtriple_on_sop_is_ms_on_cars() -> None:
@@ -257,4 +328,9 @@ def test_what_could_not_be_read_is_left_open() -> None:
     ],
 )
 def test_no_row_is_missing(paper: str, counts: dict[str, int]) -> None:
-    assert {table.table: len(table.rows) for one_paper in papers() if one_paper.key == paper for table in one_paper.tables} == counts
+    assert {
+        table.table: len(table.rows)
+        for one_paper in papers()
+        if one_paper.key == paper
+        for table in one_paper.tables
+    } == counts

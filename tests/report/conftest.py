@@ -54,10 +54,14 @@ def make_shards(directory: Path) -> None:
             for number in range(EACH):
                 height, width = (int(side) for side in generator.integers(50, 120, 2))
                 y, x = np.mgrid[:height, :width]
-                image = np.where(((x + y) // 9 % 2)[..., None] == 0, 205, 225).repeat(3, axis=2).astype(np.uint8)
+                image = (
+                    np.where(((x + y) // 9 % 2)[..., None] == 0, 205, 225).repeat(3, axis=2).astype(np.uint8)
+                )
                 image[(x - width / 2) ** 2 + (y - height / 2) ** 2 < (min(width, height) / 3) ** 2] = colour
                 jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=90)
-                writer.add(jpeg, label, "train" if label < TRAIN else "test", f"{label}/{number}.jpg", width, height)
+                writer.add(
+                    jpeg, label, "train" if label < TRAIN else "test", f"{label}/{number}.jpg", width, height
+                )
         writer.finish(
             {
                 "dataset": directory.name,
@@ -89,7 +93,11 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     for place, (file, rows) in enumerate(sides.items()):
         width = {"train": noise * 0.7, "test": noise, "test-last": noise * 1.1, "test-untrained": 2.5}[file]
         path = root / "embeddings" / name / f"{file}.arrow"
-        attributes = np.random.default_rng(seed).dirichlet(np.ones(5), len(rows)).astype(np.float32) if method == ATTRIBUTES else None
+        attributes = (
+            np.random.default_rng(seed).dirichlet(np.ones(5), len(rows)).astype(np.float32)
+            if method == ATTRIBUTES
+            else None
+        )
         write(
             path,
             rows,
@@ -100,7 +108,9 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         sides[file] = Rows(rows, label[rows], clustered(label[rows], width, 100 * seed + place))
     protocol = Protocol("test", (1, 2, 4), 200, 0.95, 0)
     both = {file: Sides(rows, rows) for file, rows in sides.items()}
-    metrics, results = evaluate(both["test"], {"last": both["test-last"], "untrained": both["test-untrained"]}, protocol)
+    metrics, results = evaluate(
+        both["test"], {"last": both["test-last"], "untrained": both["test-untrained"]}, protocol
+    )
     write_json(root / "metrics" / dataset / method / f"{seed}.json", metrics)
     (root / "evaluation" / name).mkdir(parents=True)
     for network, result in results.items():
@@ -131,7 +141,9 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         "batch": {"sampling": "classes"},
         "training": training,
     }
-    write_json(model / "recipe.json", {"recipe": recipe, "dataset": dataset, "seed": seed, "classes": TRAIN - 2})
+    write_json(
+        model / "recipe.json", {"recipe": recipe, "dataset": dataset, "seed": seed, "classes": TRAIN - 2}
+    )
     history = root / "history" / dataset / method / f"{seed}.csv"
     history.parent.mkdir(parents=True, exist_ok=True)
     with history.open("w", newline="") as file:
@@ -207,7 +219,9 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
 
 def make_sweep(directory: Path) -> None:
     directory.mkdir(parents=True)
-    trials = [Trial(number, {"pooling.transport_ratio": ratio}) for number, ratio in enumerate((0.6, 0.1, 0.3, 0.9))]
+    trials = [
+        Trial(number, {"pooling.transport_ratio": ratio}) for number, ratio in enumerate((0.6, 0.1, 0.3, 0.9))
+    ]
     for trial, scores in zip(trials, ((0.1, 0.21), (0.125,), (0.34, 0.3), ()), strict=True):
         for step, score in enumerate(scores, 1):
             trial.add(
@@ -237,7 +251,9 @@ def make_sweep(directory: Path) -> None:
 def make_ensembles(root: Path, dataset: str, method: str) -> None:
     values = {"recall_at_1": 0.5, "r_precision": 0.375, "map_at_r": 0.25}
     kinds = ("separated", "concatenated")
-    numbers = {f"{kind}_{name}{end}": values[name] for kind in kinds for name in values for end in ("", "_std")}
+    numbers = {
+        f"{kind}_{name}{end}": values[name] for kind in kinds for name in values for end in ("", "_std")
+    }
     sizes = {"members": 12, "ensembles": 81, "separated_dimensions": 128, "concatenated_dimensions": 512}
     write_json(root / "metrics" / dataset / method / "ensemble.json", numbers | sizes)
 
@@ -282,7 +298,9 @@ def two_seeds_project(make_project: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def two_seeds_inputs(two_seeds_project: Path) -> Inputs:
-    return read_inputs(two_seeds_project, ("birds", "my-birds"), METHODS, (0, 1), [("birds", "good"), ("my-birds", "good")])
+    return read_inputs(
+        two_seeds_project, ("birds", "my-birds"), METHODS, (0, 1), [("birds", "good"), ("my-birds", "good")]
+    )
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,11 @@ class Element:
         return [
             e
             for e in self.descendants()
-            if e.tag == tag and all(name in e.attributes and value in (None, e.attributes[name]) for name, value in attributes.items())
+            if e.tag == tag
+            and all(
+                name in e.attributes and value in (None, e.attributes[name])
+                for name, value in attributes.items()
+            )
         ]
 
     def first(self, tag: str, **attributes: str | None) -> "Element":

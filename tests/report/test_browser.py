@@ -19,7 +19,9 @@ FLAGS = [
 ]  # fmt: skip
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome is installed: the report is not tested in a browser"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium or Chrome is installed: the report is not tested in a browser"
+    ),
 ]
 
 TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(e => {
@@ -89,7 +91,9 @@ REST = """() => [...document.querySelectorAll('table.rest')].map(table => [
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_renders_without_errors_requests_or_overflow(browser: Any, file: Path, width: int, scheme: str) -> None:
+def test_it_renders_without_errors_requests_or_overflow(
+    browser: Any, file: Path, width: int, scheme: str
+) -> None:
     page = browser.new_page(viewport={"width": width, "height": 850}, color_scheme=scheme)
     messages: list[str] = []
     requests: list[str] = []
@@ -108,8 +112,12 @@ def test_it_renders_without_errors_requests_or_overflow(browser: Any, file: Path
     images = page.evaluate(DECODED)
     assert len(images) == 3 * 20 * (1 + 5)
     assert min(images) > 0
-    charts = page.evaluate("() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)")
-    assert len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2  # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
+    charts = page.evaluate(
+        "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
+    )
+    assert (
+        len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2
+    )  # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
     assert min(charts) > 60
     page.close()
 
@@ -127,9 +135,13 @@ def test_colours_follow_the_scheme_and_can_be_read(browser: Any, file: Path) -> 
     assert grounds[0] != grounds[1]
 
 
-def test_a_phone_shows_two_metrics_and_unfolds_the_others(browser: Any, two_seeds_inputs: Inputs, tmp_path: Path) -> None:
+def test_a_phone_shows_two_metrics_and_unfolds_the_others(
+    browser: Any, two_seeds_inputs: Inputs, tmp_path: Path
+) -> None:
     path = tmp_path / "index.html"
-    path.write_text(build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48), encoding="utf-8")
+    path.write_text(
+        build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48), encoding="utf-8"
+    )
     for width, columns in ((390, [3, 3, 3]), (1280, [7, 7, 7])):
         page = browser.new_page(viewport={"width": width, "height": 850})
         page.goto(path.as_uri())

@@ -43,10 +43,14 @@ def replayed(labels: list[int], resamples: int, seed: int) -> list[list[int]]:
     return draws
 
 
-def run_of(directory: Path, seed: int, metrics: dict[str, object], protocol: Protocol | LandmarkProtocol) -> RunResults:
+def run_of(
+    directory: Path, seed: int, metrics: dict[str, object], protocol: Protocol | LandmarkProtocol
+) -> RunResults:
     path = directory / "queries.parquet"
     declared = json.loads(json.dumps(protocol.declaration()))
-    return RunResults("birds", "good", seed, dict(metrics), [], {}, declared, pq.read_table(path), path, pa.table({}), {})
+    return RunResults(
+        "birds", "good", seed, dict(metrics), [], {}, declared, pq.read_table(path), path, pa.table({}), {}
+    )
 
 
 @pytest.fixture
@@ -70,7 +74,9 @@ def runs(tmp_path: Path) -> list[RunResults]:
             )
             for y in (x, x + generator.normal(size=x.shape))
         )
-        metrics, results = evaluate(Sides(rows, rows), {"last": Sides(last, last)}, protocol, Extent(class_means=True, nmi=True))
+        metrics, results = evaluate(
+            Sides(rows, rows), {"last": Sides(last, last)}, protocol, Extent(class_means=True, nmi=True)
+        )
         (tmp_path / str(seed)).mkdir()
         for network, file in (("selected", "queries.parquet"), ("last", "queries-last.parquet")):
             write_table(tmp_path / str(seed) / file, query_table(results[network]))
@@ -90,18 +96,26 @@ def test_is_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResul
         "last_class_mean_map",
     } < names
     scored = (runs[0].queries["relevant"].to_numpy() > 0).tolist()
-    labels = [label for label, is_scored in zip(runs[0].queries["label"].to_pylist(), scored, strict=True) if is_scored]
+    labels = [
+        label
+        for label, is_scored in zip(runs[0].queries["label"].to_pylist(), scored, strict=True)
+        if is_scored
+    ]
     draws = replayed(labels, 300, 4)
     for prefix, file in (("", "queries"), ("last_", "queries-last")):
         tables = [pq.read_table(run.query_file.with_name(f"{file}.parquet")) for run in runs]
         for metric, column in COLUMNS.items():
-            values = [[float(value) for value in table[column].to_pylist() if value is not None] for table in tables]
+            values = [
+                [float(value) for value in table[column].to_pylist() if value is not None] for table in tables
+            ]
             for name, oracle in (
                 (metric, joint_bootstrap.resampled_means),
                 (f"class_mean_{metric}", joint_bootstrap.resampled_class_means),
             ):
                 means = oracle(values, labels, draws)
-                assert intervals[prefix + name] == pytest.approx((percentile(means, 0.05), percentile(means, 0.95)), abs=1e-12), prefix + name
+                assert intervals[prefix + name] == pytest.approx(
+                    (percentile(means, 0.05), percentile(means, 0.95)), abs=1e-12
+                ), prefix + name
     assert intervals["last_map_at_r"] != intervals["map_at_r"]
     assert intervals["precision_at_1"] == intervals["recall_at_1"]
 
@@ -111,7 +125,9 @@ def test_one_seed_or_three_equal_seeds_have_the_interval_of_the_evaluation(
 ) -> None:
     for group in (runs[:1], [runs[1]] * 3):
         for name, ends in joint_intervals(group).items():
-            assert ends == pytest.approx(tuple(group[0].metrics[f"{name}_{end}"] for end in ("low", "high")), abs=1e-9)
+            assert ends == pytest.approx(
+                tuple(group[0].metrics[f"{name}_{end}"] for end in ("low", "high")), abs=1e-9
+            )
 
 
 def test_it_is_not_the_mean_of_the_intervals(runs: list[RunResults]) -> None:
@@ -128,27 +144,41 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
     truth = {"benchmark": [], "query": [], "easy": [], "hard": [], "junk": []}
     for benchmark, first in (("a", 0), ("b", 40)):
         for query in range(7):
-            lists = np.split(generator.permutation(np.arange(first + 7, first + 40))[:12], [4 * (query != 2), 9])
-            for column, value in zip(truth, (benchmark, first + query, *(part.tolist() for part in lists)), strict=True):
+            lists = np.split(
+                generator.permutation(np.arange(first + 7, first + 40))[:12], [4 * (query != 2), 9]
+            )
+            for column, value in zip(
+                truth, (benchmark, first + query, *(part.tolist() for part in lists)), strict=True
+            ):
                 truth[column].append(value)
     label, protocol, runs = np.repeat([0, 1], 40), LandmarkProtocol("test", 200, 0.8, 1), []
     for seed in range(2):
         x = np.random.default_rng(seed).normal(size=(80, 5))
         rows = Rows(np.arange(80), label, (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
-        judged = evaluate_landmarks(Sides(rows, rows), {"untrained": Sides(rows, rows)}, pa.table(truth), protocol)
+        judged = evaluate_landmarks(
+            Sides(rows, rows), {"untrained": Sides(rows, rows)}, pa.table(truth), protocol
+        )
         (tmp_path / str(seed)).mkdir()
         write_table(tmp_path / str(seed) / "queries.parquet", judged.queries)
         write_table(tmp_path / str(seed) / "queries-untrained.parquet", judged.others["untrained"])
         runs.append(run_of(tmp_path / str(seed), seed, judged.metrics, protocol))
     intervals = joint_intervals(runs)
     assert set(intervals) == {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
-    assert intervals["untrained_a_easy_map"] == intervals["a_easy_map"], "here the untrained network is the selected one"
+    assert intervals["untrained_a_easy_map"] == intervals["a_easy_map"], (
+        "here the untrained network is the selected one"
+    )
     for name, column, benchmark in (
         ("a_easy_map", "easy_ap", "a"),
         ("b_hard_mp_at_5", "hard_precision_at_5", "b"),
     ):
         values = [
-            [v for v, of in zip(run.queries[column].to_pylist(), run.queries["benchmark"].to_pylist(), strict=True) if of == benchmark]
+            [
+                v
+                for v, of in zip(
+                    run.queries[column].to_pylist(), run.queries["benchmark"].to_pylist(), strict=True
+                )
+                if of == benchmark
+            ]
             for run in runs
         ]
         scored = [[value for value in row if value is not None] for row in values]

@@ -28,7 +28,9 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
     for benchmark, first in (("oxford", 30), ("paris", 45)):
         for query in range(first, first + 15, 5):
             positives = list(range(query + 1, query + 5))
-            for name, value in zip(truth, (benchmark, query, positives[:1], positives[1:3], positives[3:]), strict=True):
+            for name, value in zip(
+                truth, (benchmark, query, positives[:1], positives[1:3], positives[3:]), strict=True
+            ):
                 truth[name].append(value)
     table = pa.table(truth)
     pq.write_table(table, root / "shards/birds/ground_truth.parquet")
@@ -39,9 +41,16 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
             used = rows.row_id < 60
             label = np.where(rows.row_id < 45, 0, 1)
             query = used & np.isin(rows.row_id, truth["query"])
-            sides[file] = Sides(*(Rows(rows.row_id[side], label[side], rows.embedding[side]) for side in (query, used & ~query)))
+            sides[file] = Sides(
+                *(
+                    Rows(rows.row_id[side], label[side], rows.embedding[side])
+                    for side in (query, used & ~query)
+                )
+            )
         protocol = LandmarkProtocol("test", 100, 0.95, 0)
-        judged = evaluate_landmarks(sides["test"], {"last": sides["test-last"], "untrained": sides["test-untrained"]}, table, protocol)
+        judged = evaluate_landmarks(
+            sides["test"], {"last": sides["test-last"], "untrained": sides["test-untrained"]}, table, protocol
+        )
         write_json(root / f"metrics/birds/{method}/0.json", judged.metrics)
         write_table(root / f"evaluation/birds/{method}/0/queries.parquet", judged.queries)
         write_table(root / f"evaluation/birds/{method}/0/neighbours.parquet", judged.neighbours)
@@ -54,8 +63,15 @@ def test_landmark_benchmarks_are_reported_by_their_own_ground_truth(landmarks: P
     page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24))
     metrics = json.loads((landmarks / "metrics/birds/good/0.json").read_text())
     row = page.first("tr", **{"data-method": "good", "data-network": "selected"})
-    assert row.first("td", **{"data-metric": "paris_hard_map"}).text().startswith(f"{100 * metrics['paris_hard_map']:.1f}")
-    assert f"oxford medium MAP: {100 * metrics['oxford_medium_map']:.1f}" in page.first("p", **{"class": "lede"}).text()
+    assert (
+        row.first("td", **{"data-metric": "paris_hard_map"})
+        .text()
+        .startswith(f"{100 * metrics['paris_hard_map']:.1f}")
+    )
+    assert (
+        f"oxford medium MAP: {100 * metrics['oxford_medium_map']:.1f}"
+        in page.first("p", **{"class": "lede"}).text()
+    )
     assert "95% interval over queries" in page.first("section", id="set-0-results").text()
     gallery = page.first("details", **{"data-method": "good"})
     queries = gallery.all("div", **{"class": "query"})

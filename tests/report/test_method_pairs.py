@@ -36,7 +36,9 @@ def pair(
 def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
     pairs = compare_methods(inputs, "birds")
     names = [(pair.first, pair.second) for pair in pairs[:3]]
-    assert names == [("good", "fair"), ("good", "poor"), ("fair", "poor")], "by MAP@R, not by the order of the run"
+    assert names == [("good", "fair"), ("good", "poor"), ("fair", "poor")], (
+        "by MAP@R, not by the order of the run"
+    )
     expected = []
     for column in ("ap_at_r", "recall_at_1"):
         runs = read_runs([run.query_file for run in inputs.of("birds")], column)
@@ -50,7 +52,9 @@ def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
     assert [pair.adjusted for pair in pairs] == pytest.approx(holm(p_values))
 
 
-def test_many_pairs_need_more_sign_flips_but_no_more_resamples(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_need_more_sign_flips_but_no_more_resamples(
+    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(comparison, "MAX_RESAMPLES", 250)
     runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
     values = dict(zip(METHODS, runs.values[:, None], strict=True))
@@ -98,7 +102,11 @@ def test_several_seeds_must_agree() -> None:
 def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: Inputs) -> None:
     pairs = compare_methods(two_seeds_inputs, "birds")
     good, fair = (
-        [np.mean(read_runs([run.query_file], "ap_at_r").values) for run in two_seeds_inputs.of("birds", method)] for method in ("good", "fair")
+        [
+            np.mean(read_runs([run.query_file], "ap_at_r").values)
+            for run in two_seeds_inputs.of("birds", method)
+        ]
+        for method in ("good", "fair")
     )
     assert (pairs[0].first, pairs[0].second) == ("good", "fair")
     assert pairs[0].seeds == over_seeds(np.subtract(good, fair), 0.95)

@@ -20,7 +20,10 @@ def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs:
 def test_few_validation_classes_are_reported(inputs: Inputs) -> None:
     def held_out(*counts: int) -> str:
         classes = inputs.shards["birds"].manifest["counts"]["train"]["classes"]
-        runs = [replace(run, recipe=run.recipe | {"classes": classes - count}) for run, count in zip(inputs.runs, counts, strict=True)]
+        runs = [
+            replace(run, recipe=run.recipe | {"classes": classes - count})
+            for run, count in zip(inputs.runs, counts, strict=True)
+        ]
         return few_validation_classes(replace(inputs, runs=runs), "birds")
 
     assert held_out(10, 10, 12) == ""
@@ -32,5 +35,10 @@ def test_few_validation_classes_are_reported(inputs: Inputs) -> None:
 def test_seeds_differ_if_they_draw_their_validation_classes(two_seeds_inputs: Inputs, inputs: Inputs) -> None:
     assert seeds_differ(two_seeds_inputs, "birds")
     assert not seeds_differ(inputs, "birds"), "one seed"
-    tuples = [replace(run, recipe=run.recipe | {"recipe": run.recipe["recipe"] | {"batch": {"sampling": "tuples"}}}) for run in two_seeds_inputs.runs]
-    assert not seeds_differ(replace(two_seeds_inputs, runs=tuples), "birds"), "the data set defines the classes"
+    tuples = [
+        replace(run, recipe=run.recipe | {"recipe": run.recipe["recipe"] | {"batch": {"sampling": "tuples"}}})
+        for run in two_seeds_inputs.runs
+    ]
+    assert not seeds_differ(replace(two_seeds_inputs, runs=tuples), "birds"), (
+        "the data set defines the classes"
+    )

@@ -31,13 +31,19 @@ def test_every_section_has_module_template_entry_and_test() -> None:
 def test_templates_and_style_are_package_data() -> None:
     root = Path(pipeline.report.sections.__file__).parents[3]
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    packed = {path for pattern in settings["package-data"]["pipeline"] for path in (root / "pipeline").glob(pattern)}
-    assert {path for path in (root / "pipeline/report").rglob("*") if path.suffix in (".html", ".css")} <= packed
+    packed = {
+        path for pattern in settings["package-data"]["pipeline"] for path in (root / "pipeline").glob(pattern)
+    }
+    assert {
+        path for path in (root / "pipeline/report").rglob("*") if path.suffix in (".html", ".css")
+    } <= packed
 
 
 def test_cards_are_in_order_and_in_the_navigation(page: Element) -> None:
     cards = [section["id"] for section in page.all("section", id=None)]
-    expected = [f"set-0-{card.id}" for card in CARDS if card.id != "published"]  # the data set has no published rows
+    expected = [
+        f"set-0-{card.id}" for card in CARDS if card.id != "published"
+    ]  # the data set has no published rows
     assert cards == [*expected, "guide"]
     assert [link["href"] for link in page.first("nav").all("a")] == [f"#{card}" for card in cards]
 
@@ -72,7 +78,9 @@ def test_nothing_is_loaded_from_anywhere(html: str, page: Element) -> None:
     assert "https:" not in html
 
 
-def test_ids_are_unique_and_references_lead_somewhere(html: str, page: Element, two_seeds_page: Element) -> None:
+def test_ids_are_unique_and_references_lead_somewhere(
+    html: str, page: Element, two_seeds_page: Element
+) -> None:
     for tree in (page, two_seeds_page):
         ids = [element["id"] for element in tree.descendants() if "id" in element.attributes]
         assert len(ids) == len(set(ids))
@@ -96,7 +104,9 @@ def test_the_charts_of_every_method_and_term(html: str) -> None:
     }  # fmt: skip
 
 
-def test_the_stage_writes_one_file(make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_writes_one_file(
+    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from stages.report import run
 
     root = make_project(noise={"good": 0.25}).parent
@@ -116,7 +126,9 @@ def test_the_stage_writes_one_file(make_project: Callable[..., Path], monkeypatc
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
     assert len(page.all("div", **{"class": "query"})) == 4
-    assert "good reaches MAP@R: " in page.first("p", **{"class": "lede"}).text(), "one method is not best of anything"
+    assert "good reaches MAP@R: " in page.first("p", **{"class": "lede"}).text(), (
+        "one method is not best of anything"
+    )
     assert page.first("table").all("b") == []
     assert "like ms" in page.first("tr", **{"data-method": "good"}).text()
     headings = [heading.text() for heading in page.all("h3")]

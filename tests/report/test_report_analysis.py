@@ -27,4 +27,6 @@ def test_deviations_over_splits_of_several_seeds_are_those_of_all_splits_togethe
 
 def test_methods_keep_the_order_of_the_run(birds: DataSet) -> None:
     assert list(birds.analysis.rows) == list(birds.analysis.first_curves) == list(METHODS)
-    assert list(birds.analysis.means) == [(method, n) for method in METHODS for n in ("selected", "untrained")]
+    assert list(birds.analysis.means) == [
+        (method, n) for method in METHODS for n in ("selected", "untrained")
+    ]

@@ -23,7 +23,9 @@ def test_a_tie_or_a_missing_interval_is_never_clear() -> None:
     tie = best_method(summarize([("a", metrics(0.5, 0.0)), ("b", metrics(0.5, 0.0))], ("a", "b")), "map_at_r")
     assert tie is not None
     assert not tie.clear
-    bare = best_method(summarize([("a", {"map_at_r": 0.9}), ("b", {"map_at_r": 0.1})], ("a", "b")), "map_at_r")
+    bare = best_method(
+        summarize([("a", {"map_at_r": 0.9}), ("b", {"map_at_r": 0.1})], ("a", "b")), "map_at_r"
+    )
     assert bare is not None
     assert not bare.clear
     assert best_method(summarize([("a", {"map_at_r": 0.9})], ("a",)), "recall_at_1") is None

@@ -13,10 +13,21 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = ("runtime", "torch")
-OF_EXTRA = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster", "docs": "docs"}
+OF_EXTRA = {
+    "cpu": "faiss-cpu",
+    "gpu": "faiss-gpu",
+    "dev": "development",
+    "cluster": "cluster",
+    "docs": "docs",
+}
 FILES = ("build", "runtime", "torch", "cuda", *OF_EXTRA.values())
 MACHINES = [
-    {"python_version": version, "python_full_version": f"{version}.0", "platform_machine": machine, "sys_platform": "linux"}
+    {
+        "python_version": version,
+        "python_full_version": f"{version}.0",
+        "platform_machine": machine,
+        "sys_platform": "linux",
+    }
     for version, machine in product(("3.11", "3.12", "3.13", "3.14"), ("x86_64", "aarch64"))
 ]
 
@@ -33,7 +44,9 @@ def read_lock(file: str) -> dict[str, tuple[Requirement, list[str]]]:
         else:
             requirement = Requirement(line.removesuffix(" \\"))
             hashes = []
-            assert canonicalize_name(requirement.name) not in pins, f"{file}: {requirement.name} is pinned twice"
+            assert canonicalize_name(requirement.name) not in pins, (
+                f"{file}: {requirement.name} is pinned twice"
+            )
             pins[canonicalize_name(requirement.name)] = requirement, hashes
     return pins
 
@@ -70,14 +83,18 @@ def test_the_pins_are_in_the_ranges_of_the_project(extra: str | None) -> None:
 
 
 def test_a_machine_without_a_gpu_gets_no_cuda_library() -> None:
-    names = {name for file in ("build", *BASE, "faiss-cpu", "development", "cluster") for name in read_lock(file)}
+    names = {
+        name for file in ("build", *BASE, "faiss-cpu", "development", "cluster") for name in read_lock(file)
+    }
     assert [name for name in names if re.match(r"nvidia-|cuda-|triton|faiss-gpu", name)] == []
     assert {"nvidia-cublas", "cuda-toolkit", "triton"} <= read_lock("cuda").keys()
 
 
 @pytest.mark.parametrize(("stamp", "files"), [(".runtime", ()), (".development", ("development",))])
 @pytest.mark.parametrize("build", ["cpu", "gpu"])
-def test_make_installs_from_the_locks_alone(tmp_path: Path, stamp: str, files: tuple[str, ...], build: str) -> None:
+def test_make_installs_from_the_locks_alone(
+    tmp_path: Path, stamp: str, files: tuple[str, ...], build: str
+) -> None:
     command = ["make", "--dry-run", f"VENV={tmp_path}", f"FAISS={build}", f"{tmp_path}/{stamp}-{build}"]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     installs = re.findall(r"pip install (.*?)(?:; fi)?$", printed, re.MULTILINE)

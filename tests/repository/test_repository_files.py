@@ -24,8 +24,12 @@ def test_citation_and_changelog_name_the_version_and_the_licence_of_the_project(
 
 
 def test_the_hooks_are_the_commands_of_make_lint() -> None:
-    hooks = [hook for repository in read_yaml(".pre-commit-config.yaml")["repos"] for hook in repository["hooks"]]
-    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    hooks = [
+        hook for repository in read_yaml(".pre-commit-config.yaml")["repos"] for hook in repository["hooks"]
+    ]
+    recipe = re.search(
+        r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert recipe is not None
     commands = [line.strip().removesuffix(" .") for line in recipe[1].splitlines()]
     assert [hook["entry"].removesuffix(" --force-exclude") for hook in hooks] == commands

@@ -1,4 +1,5 @@
-"""What stage `resolve` finds before anything long starts: missing files, recipes that fit no network, too few classes."""
+"""What stage `resolve` finds before anything long starts: missing files, recipes that fit no network, too few
+classes."""
 
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,11 @@ from tests.params import project
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in get_args(get_args(Source)[0]) if "path" in kind.model_fields], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in get_args(get_args(Source)[0]) if "path" in kind.model_fields],
+    ids=lambda kind: kind.__name__,
+)
 def test_a_set_that_is_not_there_says_what_to_do(tmp_path: Path, kind: type[CubSource]) -> None:
     with pytest.raises(UserError) as caught:
         require_files(kind(path=str(tmp_path / "raw")), "mine")
@@ -33,7 +38,13 @@ def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: P
     (tmp_path / ".CUB_200_2011.tgz.partial").write_bytes(b"half")
     with pytest.raises(UserError, match="is empty") as caught:
         require_files(CubSource(path=str(tmp_path)), "cub")
-    for part in ("CUB_200_2011.tgz", "1,150,585,339 bytes", "97eceeb196236b17998738112f37df78", "unseen data cub", "vision.caltech.edu"):
+    for part in (
+        "CUB_200_2011.tgz",
+        "1,150,585,339 bytes",
+        "97eceeb196236b17998738112f37df78",
+        "unseen data cub",
+        "vision.caltech.edu",
+    ):
         assert part in caught.value.remedy
     (tmp_path / "CUB_200_2011.tgz").write_bytes(b"whole")
     require_files(CubSource(path=str(tmp_path)), "cub")
@@ -57,7 +68,10 @@ def test_every_part_of_landmarks_is_asked_for_unless_it_is_left_out(tmp_path: Pa
         (tmp_path / part).mkdir()
         (tmp_path / part / "list.pkl").touch()
     places = {part: str(tmp_path / part) for part in ("sfm120k", "roxford5k", "rparis6k")}
-    with pytest.raises(UserError, match=r"rparis6k does not exist[^\n]*\n.*unseen data rparis6k.*datasets\.landmarks\.source\.rparis6k"):
+    with pytest.raises(
+        UserError,
+        match=r"rparis6k does not exist[^\n]*\n.*unseen data rparis6k.*datasets\.landmarks\.source\.rparis6k",
+    ):
         require_files(LandmarksSource(**places), "landmarks")
     require_files(LandmarksSource(**places | {"rparis6k": None}), "landmarks")
 
@@ -85,28 +99,41 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         (
             "datasets.parts.recipe.backbone.name",
             "test_resnat",
-            r"ms on parts: timm has no network 'test_resnat'\. Did you mean test_resnet[^$]*-S '\+\+datasets\.parts\.methods\.ms\.backbone\.name=",
+            r"ms on parts: timm has no network 'test_resnat'\. Did you mean test_resnet[^$]*-S "
+            r"'\+\+datasets\.parts\.methods\.ms\.backbone\.name=",
         ),
         (
             "datasets.parts.recipe.backbone.checkpoint",
             "none.safetensors",
-            r"The checkpoint none\.safetensors of test_resnet is missing\.[^$]*-S '\+\+datasets\.parts\.methods\.ms\.backbone\.checkpoint=\.\.\.'",
+            r"The checkpoint none\.safetensors of test_resnet is missing\.[^$]*-S "
+            r"'\+\+datasets\.parts\.methods\.ms\.backbone\.checkpoint=\.\.\.'",
         ),
         (
             "train.workers",
             5,
-            r"5 workers cannot share a batch of 48 images[^$]*\(pipeline/recipes/datasets/parts\.yaml:\d+\)\. "
+            r"5 workers cannot share a batch of 48 "
+            r"images[^$]*\(pipeline/recipes/datasets/parts\.yaml:\d+\)\. "
             r"Change it with -S '\+\+datasets\.parts\.methods\.ms\.batch\.classes=",
         ),
-        ("methods.ms.backbone.arguments", {"output_strid": 8}, r"ms on parts: .*timm cannot build test_resnet .*output_strid"),
+        (
+            "methods.ms.backbone.arguments",
+            {"output_strid": 8},
+            r"ms on parts: .*timm cannot build test_resnet .*output_strid",
+        ),
         ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
-        ("methods.gsp_x", {"like": "gsp", "pooling": {"epsilom": 1.0}}, r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?"),
+        (
+            "methods.gsp_x",
+            {"like": "gsp", "pooling": {"epsilom": 1.0}},
+            r"methods\.gsp_x\.pooling\.epsilom is not a setting[^$]*epsilon\?",
+        ),
         ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
         ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("runs", {}, r"runs is not a setting"),
     ],
 )
-def test_what_would_stop_a_stage_later_stops_the_run(folder: Path, key: str, value: Any, message: str) -> None:
+def test_what_would_stop_a_stage_later_stops_the_run(
+    folder: Path, key: str, value: Any, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, {key: value})))
 
@@ -114,12 +141,22 @@ def test_what_would_stop_a_stage_later_stops_the_run(folder: Path, key: str, val
 def test_two_cells_of_one_stage_name_are_refused(folder: Path) -> None:
     require_distinct_cells(("a", "a-b"), ("x", "b-x"[2:]))
     with pytest.raises(
-        UserError, match=r"Method b-c on data set a and method c on data set a-b|Method c on data set a-b and method b-c on data set a"
+        UserError,
+        match=(
+            r"Method b-c on data set a and method c on data set a-b|Method c on data set a-b and method b-c "
+            r"on data set a"
+        ),
     ):
         require_distinct_cells(("a", "a-b"), ("b-c", "c"))
     sets = {name: {"source": {"kind": "parts"}} for name in ("a", "a-b")}
     variants = {name: {"like": "ms"} for name in ("b-c", "c")}
-    changes = {"datasets": sets, "methods": variants, "run.datasets": ["a", "a-b"], "run.methods": ["b-c", "c"], "run.sweeps": []}
+    changes = {
+        "datasets": sets,
+        "methods": variants,
+        "run.datasets": ["a", "a-b"],
+        "run.methods": ["b-c", "c"],
+        "run.sweeps": [],
+    }
     with pytest.raises(UserError, match="get the same stage name, train@a-b-c"):
         plan(project(folder, changes))
 
@@ -135,7 +172,10 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
         "run.sweeps": [],
         "datasets.my-birds": {"source": {"kind": "folder"}, "recipe": {"backbone": {"name": "test_resnet"}}},
     }
-    message = r"A batch needs 16 classes, but only 8 can be trained on\.[^$]*-S '\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
+    message = (
+        r"A batch needs 16 classes, but only 8 can be trained on\.[^$]*-S "
+        r"'\+\+datasets\.my-birds\.methods\.ms\.batch\.classes=8'"
+    )
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, changes)))
 
@@ -144,13 +184,20 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
     ("dataset", "method", "changed", "message"),
     [
         ("cub", "irt_r", {"input.size": 232}, "takes images of 224 x 224, input.size is 232"),
-        ("cub", "gsp", {}, r"No library downloads the pretrained weights of bn_inception[^$]*backbone\.checkpoint"),
+        (
+            "cub",
+            "gsp",
+            {},
+            r"No library downloads the pretrained weights of bn_inception[^$]*backbone\.checkpoint",
+        ),
         ("tokens", "ms", {"backbone.pretrained": True}, "token_embedding has no published weights"),
         ("parts", "multihead", {"backbone.stages": [-9, -1]}, "feature maps"),
         ("parts", "ms", {"pooling.name": "cls"}, "class token"),
     ],
 )
-def test_a_recipe_that_makes_no_method_is_known_without_its_weights(dataset: str, method: str, changed: dict[str, object], message: str) -> None:
+def test_a_recipe_that_makes_no_method_is_known_without_its_weights(
+    dataset: str, method: str, changed: dict[str, object], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         require_fit(resolve(Params(ROOT / "params.yaml"), dataset, method, changed))
 

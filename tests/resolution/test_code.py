@@ -65,16 +65,23 @@ def test_code_changes_the_digest(old: str, new: str) -> None:
 
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
 def test_versions_of_python_agree(python: str) -> None:
-    """Runs the digest of this project under each version that is installed; the others are skipped by name."""
+    """Runs the digest of this project under each version that is installed; the others are skipped by
+    name."""
     program = shutil.which(python)
     command = (
         "import json, runpy; from pathlib import Path; "
         f"Code = runpy.run_path({str(ROOT / 'pipeline/resolution/code.py')!r})['Code']; "
         f"print(json.dumps(Code(Path({str(ROOT)!r})).closure(['stages.train', 'stages.report'])))"
     )
-    if program is None or subprocess.run([program, "-c", "pass"], capture_output=True, check=False).returncode:
+    if (
+        program is None
+        or subprocess.run([program, "-c", "pass"], capture_output=True, check=False).returncode
+    ):
         pytest.skip(f"{python} is not installed")
-    other, ours = (subprocess.run([name, "-c", command], capture_output=True, text=True, check=True).stdout for name in (program, sys.executable))
+    other, ours = (
+        subprocess.run([name, "-c", command], capture_output=True, text=True, check=True).stdout
+        for name in (program, sys.executable)
+    )
     assert other == ours
 
 
@@ -119,8 +126,12 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS])
-def test_a_change_reaches_the_stages_that_it_can_affect(copy: Path, path: str, stages: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS]
+)
+def test_a_change_reaches_the_stages_that_it_can_affect(
+    copy: Path, path: str, stages: str, method: str
+) -> None:
     before = digests(copy, "parts", method)
     file = copy / path
     text = file.read_text(encoding="utf-8")
@@ -138,7 +149,9 @@ def test_a_change_reaches_the_stages_that_it_can_affect(copy: Path, path: str, s
 def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
     names = Code(copy).closure(["stages.report"])
     assert [name for name in names if name.endswith(".html")]
-    assert not any(name.startswith(("pipeline.config", "pipeline.runtime", "pipeline.cluster")) for name in names)
+    assert not any(
+        name.startswith(("pipeline.config", "pipeline.runtime", "pipeline.cluster")) for name in names
+    )
 
 
 def test_every_recipe_names_modules_that_exist() -> None:

@@ -18,7 +18,10 @@ CODE = Code(ROOT)
 
 def resolved(folder: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
     """Path below data/resolved -> content."""
-    return {path.relative_to("data/resolved").as_posix(): content for path, content in files(plan(project(folder, changes)), CODE)}
+    return {
+        path.relative_to("data/resolved").as_posix(): content
+        for path, content in files(plan(project(folder, changes)), CODE)
+    }
 
 
 def changed(folder: Path, changes: dict[str, Any], base: dict[str, Any] | None = None) -> set[str]:
@@ -31,7 +34,11 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
     content = resolved(tmp_path, {"run.ensembles": ["ms"], "run.methods": ["ms", "gsp"]})
     assert set(content) == {
         "ingest/parts.json",
-        *(f"{stage}/parts/{method}.json" for stage in ("train", "export", "evaluate") for method in ("ms", "gsp")),
+        *(
+            f"{stage}/parts/{method}.json"
+            for stage in ("train", "export", "evaluate")
+            for method in ("ms", "gsp")
+        ),
         "sweep/parts/gsp.json",
         "ensemble/parts/ms.json",
         "analyze.json",
@@ -50,14 +57,32 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"train.workers": 2, "train.loader_threads": 7, "train.checkpoint_every": 9, "train.cpus_per_worker": 1}, set()),
+        (
+            {
+                "train.workers": 2,
+                "train.loader_threads": 7,
+                "train.checkpoint_every": 9,
+                "train.cpus_per_worker": 1,
+            },
+            set(),
+        ),
         ({"export.workers": 3, "sweep.gsp.concurrent": 2, "ensemble.concurrent": 2}, set()),
         ({"methods.gsp.pooling.epsilon": 1.0}, {"train/parts/gsp.json", "sweep/parts/gsp.json"}),
-        ({"methods.contrastive.dim": 7, "datasets.cub.recipe.dim": 7, "sweep.ms": {"space": {"dim": {"grid": [8]}}}}, set()),
+        (
+            {
+                "methods.contrastive.dim": 7,
+                "datasets.cub.recipe.dim": 7,
+                "sweep.ms": {"space": {"dim": {"grid": [8]}}},
+            },
+            set(),
+        ),
         ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json"}),
         ({"ingest.quality": 90}, {"ingest/parts.json"}),
         ({"datasets.parts.source.seed": 1}, {"ingest/parts.json"}),
-        ({"evaluate.bootstrap": 7}, {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")}),
+        (
+            {"evaluate.bootstrap": 7},
+            {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},
+        ),
         ({"report.queries": 3}, {"report.json"}),
         ({"analyze.pairs": 3}, {"analyze.json"}),
         ({"run.seeds": [0, 1]}, {"analyze.json", "report.json"}),
@@ -65,12 +90,16 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(sorted(value)) if isinstance(value, dict) else "",
 )
-def test_a_change_changes_the_files_of_the_stages_that_depend_on_it(tmp_path: Path, changes: dict[str, Any], expected: set[str]) -> None:
+def test_a_change_changes_the_files_of_the_stages_that_depend_on_it(
+    tmp_path: Path, changes: dict[str, Any], expected: set[str]
+) -> None:
     """The last line: adopting the best value of a swept field does not repeat the search."""
     assert changed(tmp_path, changes) == expected
 
 
-def test_a_sweep_runs_on_the_data_sets_that_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_runs_on_the_data_sets_that_it_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = {"run.datasets": ["cifar100"], "run.methods": ["ms"]}
     content = resolved(tmp_path, other)
     assert content["sweep/cifar100/gsp.json"]["settings"]["trials"] == []
@@ -82,13 +111,18 @@ def test_a_sweep_runs_on_the_data_sets_that_it_names(tmp_path: Path, capsys: pyt
 
 
 def test_a_variant_is_a_method_of_its_own(tmp_path: Path) -> None:
-    variant = {"methods.gsp-soft": {"like": "gsp", "pooling": {"epsilon": 1.0}}, "run.methods": ["gsp", "gsp-soft"]}
+    variant = {
+        "methods.gsp-soft": {"like": "gsp", "pooling": {"epsilon": 1.0}},
+        "run.methods": ["gsp", "gsp-soft"],
+    }
     content = resolved(tmp_path, variant)
     gsp, soft = (content[f"train/parts/{name}.json"]["settings"]["recipe"] for name in ("gsp", "gsp-soft"))
     assert (gsp["pooling"].pop("epsilon"), soft["pooling"].pop("epsilon")) == (5.0, 1.0)
     assert gsp == soft
     assert content["report.json"]["settings"]["like"] == {"gsp": "gsp", "gsp-soft": "gsp"}
-    assert changed(tmp_path, {"methods.gsp-soft.pooling.epsilon": 2.0}, variant) == {"train/parts/gsp-soft.json"}
+    assert changed(tmp_path, {"methods.gsp-soft.pooling.epsilon": 2.0}, variant) == {
+        "train/parts/gsp-soft.json"
+    }
 
 
 def test_a_new_loss_in_a_recipe_changes_its_code(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         (tmp_path / name / "half").write_text("1")
     with atomic_directory(tmp_path / "out") as aside:
         (aside / "whole").write_text("2")
-    assert {p.name for p in tmp_path.iterdir()} == {"out", ".out.v2.x1.partial"}, "the second one is of out.v2"
+    assert {p.name for p in tmp_path.iterdir()} == {"out", ".out.v2.x1.partial"}, (
+        "the second one is of out.v2"
+    )
 
 
 # Replaces the directory and is killed at the n-th rename or deletion: before it, or after it.
@@ -143,7 +145,9 @@ def test_the_directory_that_a_link_names_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
 
 
-def test_the_umask_decides_who_may_read_and_does_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_umask_decides_who_may_read_and_does_not_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     previous = os.umask(0o027)
     try:
         monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask of all threads changed"))
@@ -159,7 +163,10 @@ def test_the_umask_decides_who_may_read_and_does_not_change(tmp_path: Path, monk
 
 def test_a_full_disk_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "out"
-    with pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught, atomic_directory(target):
+    with (
+        pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught,
+        atomic_directory(target),
+    ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "same command again" in str(caught.value)
     assert "gc --all-commits --all-experiments" in str(caught.value)

@@ -44,7 +44,14 @@ def test_a_last_line_comes_whatever_the_interval(units: int, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("seconds", "rate"),
-    [(0.0005, "2,000 models/s"), (0.5, "2.0 models/s"), (1, "1.0 models/s"), (2.5, "24 models/min"), (40, "1.5 models/min"), (1200, "3.0 models/h")],
+    [
+        (0.0005, "2,000 models/s"),
+        (0.5, "2.0 models/s"),
+        (1, "1.0 models/s"),
+        (2.5, "24 models/min"),
+        (40, "1.5 models/min"),
+        (1200, "3.0 models/h"),
+    ],
 )
 def test_a_slow_rate_is_one_per_minute_or_hour(
     seconds: float, rate: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -50,12 +50,20 @@ def stage(tmp_path: Path) -> Path:
 
 
 def test_axes_are_parsed_and_the_stage_runs_from_the_root(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, stage(tmp_path), "fine", "3"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, stage(tmp_path), "fine", "3"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.split() == ["fine", "4", str(Path(__file__).resolve().parents[2])]
 
 
 def test_a_user_error_is_a_message_without_a_traceback(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, stage(tmp_path), "bad", "3"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, stage(tmp_path), "bad", "3"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert done.stderr == "error: data/raw/bad is empty.\n  Put images there.\n"
 
@@ -64,7 +72,12 @@ def test_a_stage_dies_with_its_parent(tmp_path: Path) -> None:
     if not sys.platform.startswith("linux"):
         return
     parent = subprocess.Popen(
-        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, {str(stage(tmp_path))!r}, 'wait', '0'])"],
+        [
+            sys.executable,
+            "-c",
+            f"import subprocess, sys; subprocess.run([sys.executable, {str(stage(tmp_path))!r}, 'wait', "
+            "'0'])",
+        ],
         stdout=subprocess.PIPE,
     )
     assert parent.stdout is not None
@@ -83,26 +96,38 @@ def test_a_stage_whose_parent_ended_before_it_began_does_nothing(tmp_path: Path)
     gone.wait()
     for parent, status in ((gone.pid, 128 + signal.SIGTERM), (os.getpid(), 0)):
         environment = os.environ | {"UNSEEN_PARENT": str(parent)}
-        done = subprocess.run([sys.executable, stage(tmp_path), "fine", "3"], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, stage(tmp_path), "fine", "3"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == status
         assert bool(done.stdout) == (status == 0)
 
 
 @pytest.mark.slow
 def test_a_stage_ends_even_where_the_signal_struck_a_destructor(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, stage(tmp_path), "deaf", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, stage(tmp_path), "deaf", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"waiting\n"
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=25)
     assert process.returncode == 128 + signal.SIGTERM
-    assert 4 < time.monotonic() - began < 20, "the exception of the signal was not lost: this test shows nothing"
+    assert 4 < time.monotonic() - began < 20, (
+        "the exception of the signal was not lost: this test shows nothing"
+    )
     assert error == b""
 
 
 def test_a_second_signal_does_not_break_off_what_the_first_one_closes(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, stage(tmp_path), "closing", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, stage(tmp_path), "closing", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     for line in (b"waiting\n", b"closing\n"):
         assert process.stdout.readline() == line
@@ -116,7 +141,9 @@ def test_a_second_signal_does_not_break_off_what_the_first_one_closes(tmp_path: 
 
 
 def test_a_signal_after_the_work_is_done_ends_the_stage_quietly(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, stage(tmp_path), "late", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, stage(tmp_path), "late", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"waiting\n"
     process.send_signal(signal.SIGTERM)

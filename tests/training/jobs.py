@@ -38,12 +38,15 @@ def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
 
 
 def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> None:
-    """Shards of `classes` train and 2 test classes: stripes whose colour and direction say the class, with noise."""
+    """Shards of `classes` train and 2 test classes: stripes whose colour and direction say the class, with
+    noise."""
     directory = root / "data/shards/tiny"
     directory.mkdir(parents=True)
     generator = np.random.default_rng(0)
     colours = generator.integers(0, 256, (classes + 2, 3))
-    with ShardWriter(directory, [f"class {label}" for label in range(classes + 2)], shard_bytes=2**20) as writer:
+    with ShardWriter(
+        directory, [f"class {label}" for label in range(classes + 2)], shard_bytes=2**20
+    ) as writer:
         for label in range(classes + 2):
             for index in range(images):
                 across, down = np.meshgrid(np.arange(40), np.arange(44))
@@ -52,5 +55,7 @@ def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> 
                 encoded = io.BytesIO()
                 Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(encoded, "PNG")
                 split = "train" if label < classes else "test"
-                writer.add(encoded.getvalue(), label, split, f"class {label}/{index}.png", width=40, height=44)
+                writer.add(
+                    encoded.getvalue(), label, split, f"class {label}/{index}.png", width=40, height=44
+                )
         writer.finish({"dataset": "tiny"})

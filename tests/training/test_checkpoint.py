@@ -13,7 +13,12 @@ from pipeline.training import checkpoint
 
 
 def _state(value: float) -> dict[str, Any]:
-    return {"weights": torch.full((1000,), value), "rows": [{"iteration": 1, "loss": value}], "best": None, "seconds": {"step": 0.5}}
+    return {
+        "weights": torch.full((1000,), value),
+        "rows": [{"iteration": 1, "loss": value}],
+        "best": None,
+        "seconds": {"step": 0.5},
+    }
 
 
 def test_two_newest_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
@@ -25,7 +30,9 @@ def test_two_newest_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
     iteration, state = found
     assert iteration == 100
     assert torch.equal(state["weights"], _state(100.0)["weights"])
-    assert {name: state[name] for name in ("rows", "best", "seconds")} == {name: _state(100.0)[name] for name in ("rows", "best", "seconds")}
+    assert {name: state[name] for name in ("rows", "best", "seconds")} == {
+        name: _state(100.0)[name] for name in ("rows", "best", "seconds")
+    }
     assert checkpoint.at(tmp_path / "run", 10, "me")["rows"][0]["loss"] == 10.0
 
 
@@ -34,7 +41,9 @@ def test_no_directory_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "one bit"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
     for iteration in (1, 2):
         checkpoint.save(tmp_path, iteration, "me", _state(float(iteration)))
     path = tmp_path / "00000002.pt"
@@ -65,7 +74,9 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         checkpoint.newest(tmp_path, "me")
 
 
-def test_a_full_disk_is_one_message_and_leaves_the_older_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_message_and_leaves_the_older_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint.save(tmp_path, 1, "me", _state(1.0))
     opened = builtins.open
 

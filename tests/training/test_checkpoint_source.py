@@ -14,20 +14,29 @@ from pipeline.training.job import say_unwatched
 from tests.training.jobs import CLASSES, IMAGES, job, recipe
 
 
-def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     donor = initial_method(recipe("baseline"), CLASSES, CLASSES * IMAGES, 1).backbone.network
-    save_file({name: value.contiguous() for name, value in donor.state_dict().items()}, root / "start.safetensors")
+    save_file(
+        {name: value.contiguous() for name, value in donor.state_dict().items()}, root / "start.safetensors"
+    )
     settings = recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2})
     outputs = job(root, settings).outputs
     assert outputs is not None
     loop.train(job(root, settings), 0, 1, torch.device("cpu"))
     content = json.loads((outputs.model / "recipe.json").read_text(encoding="utf-8"))
-    assert content["checkpoint_sha256"] == hashlib.sha256((root / "start.safetensors").read_bytes()).hexdigest()
+    assert (
+        content["checkpoint_sha256"] == hashlib.sha256((root / "start.safetensors").read_bytes()).hexdigest()
+    )
     assert content["recipe"]["backbone"]["checkpoint"] == "start.safetensors"
 
     capsys.readouterr()
     say_unwatched(settings, "train@tiny-baseline-0")
-    expected = "note: DVC does not watch start.safetensors. After a change there: dvc repro -f -s train@tiny-baseline-0 && dvc repro\n"
+    expected = (
+        "note: DVC does not watch start.safetensors. After a change there: dvc repro -f -s "
+        "train@tiny-baseline-0 && dvc repro\n"
+    )
     assert capsys.readouterr().err == expected
 
 

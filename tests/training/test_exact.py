@@ -1,7 +1,8 @@
-"""Two workers against one process on the same global batches, in float64: every gradient, the loss, and three steps of training, for each method.
+"""Two workers against one process on the same global batches, in float64: every gradient, the loss, and three
+steps of training, for each method.
 
-The images are random and the two slices unlike (one dark, one bright; a class lies in both), so a gradient that stays on its own worker, or
-counts twice, cannot come out right by symmetry.
+The images are random and the two slices unlike (one dark, one bright; a class lies in both), so a gradient
+that stays on its own worker, or counts twice, cannot come out right by symmetry.
 """
 
 from typing import Any
@@ -25,36 +26,63 @@ pytestmark = pytest.mark.slow
 WORLD, STEPS, CLASSES = 2, 3, 5
 CPU = torch.device("cpu")
 
-_MOMENTUM = {"name": "sgd", "learning_rate": 0.05, "weight_decay": 1e-3, "momentum": 0.9}  # Adam would blow rounding up where a gradient is zero
+_MOMENTUM = {
+    "name": "sgd",
+    "learning_rate": 0.05,
+    "weight_decay": 1e-3,
+    "momentum": 0.9,
+}  # Adam would blow rounding up where a gradient is zero
 _VARIANTS: dict[str, dict[str, Any]] = {
-    "multihead": {"input": {"size": 64, "resize": 64}},  # at 32 pixels the global map is one position, and attention over it has no gradient
-    # The initialisation of GSP starts at once and ends within the steps: 24 pooled features are there after the second.
+    "multihead": {
+        "input": {"size": 64, "resize": 64}
+    },  # at 32 pixels the global map is one position, and attention over it has no gradient
+    # The initialisation of GSP starts at once and ends within the steps: 24 pooled features are there after
+    # the second.
     "gsp": {"pooling": {"warmup": 0, "initialization_memory": 24}},
     "gsp, memory": {"pooling": {"warmup": 0, "initialization_memory": 24}, "memory": {"size": 24}},
-    "gsp, contrastive": {"pooling": {"warmup": 0, "initialization_memory": 24}, "loss": {"name": "contrastive"}},
+    "gsp, contrastive": {
+        "pooling": {"warmup": 0, "initialization_memory": 24},
+        "loss": {"name": "contrastive"},
+    },
     "irt": {"memory": {"size": 20, "with_batch": False}},  # turns over within a batch
     "baseline, average_max, memory": {"pooling": {"name": "average_max"}, "memory": {"size": 20}},
 }
 _TRANSPORT = {"prototypes": 4, "warmup": 0, "initialization_memory": 24}
 _MORE: dict[str, dict[str, Any]] = {  # under the batch norm that talks across workers
-    **{f"baseline, {name}": {"loss": {"name": name}} for name in [*parts_of(AnyPairLoss), *parts_of(AnyProxyLoss), "snca", "hybrid"]},
+    **{
+        f"baseline, {name}": {"loss": {"name": name}}
+        for name in [*parts_of(AnyPairLoss), *parts_of(AnyProxyLoss), "snca", "hybrid"]
+    },
     "baseline, semihard": {"loss": {"name": "triplet", "margin": 0.2, "mining": "semihard"}},
-    **{f"baseline, {name}, memory": {"loss": {"name": name}, "memory": {"size": 20}} for name in ("euclidean_contrastive", "triplet")},
+    **{
+        f"baseline, {name}, memory": {"loss": {"name": name}, "memory": {"size": 20}}
+        for name in ("euclidean_contrastive", "triplet")
+    },
     "baseline, momentum encoder": {"loss": {"name": "contrastive"}, "memory": {"size": 20, "momentum": 0.9}},
     "baseline, gsp": {"pooling": {"name": "gsp", **_TRANSPORT}},
     **{f"gsp, {name}": {"pooling": {"name": name, **_TRANSPORT}} for name in ("max_gsp", "gem_gsp")},
-    **{f"baseline, {name}": {"pooling": {"name": name}} for name in ("gem", "gsop", "second_order", "smoothing")},
+    **{
+        f"baseline, {name}": {"pooling": {"name": name}}
+        for name in ("gem", "gsop", "second_order", "smoothing")
+    },
     "gsp, attributes": {"pooling": {"name": "attribute_average", "prototypes": 4}},
     "gsp, momentum encoder": {"pooling": _TRANSPORT, "memory": {"size": 20, "momentum": 0.9}},
-    "baseline, new layers first": {"optimizer": {"new_layers_only": 2, "clip_norm": None, "clip_value": 0.01}},
-    "baseline, layer norm": {"projection": {"layer_norm": True, "bias": False, "initialization": "orthogonal"}},
+    "baseline, new layers first": {
+        "optimizer": {"new_layers_only": 2, "clip_norm": None, "clip_value": 0.01}
+    },
+    "baseline, layer norm": {
+        "projection": {"layer_norm": True, "bias": False, "initialization": "orthogonal"}
+    },
     "irt, tuples": {
         "batch": {"classes": 3, "images_per_class": 4, "sampling": "tuples"},
         "loss": {"name": "tuple_contrastive", "negatives": 2},
         "memory": None,
     },
     "crt, shared": {"branches": "shared", "networks": "shared", "auxiliary": {"prototypes": 4}},
-    **{f"multihead, {name}": {"input": {"size": 64, "resize": 64}, "heads": name} for name in ("local", "global", "single")},
+    **{
+        f"multihead, {name}": {"input": {"size": 64, "resize": 64}, "heads": name}
+        for name in ("local", "global", "single")
+    },
 }
 
 
@@ -65,8 +93,13 @@ def _recipes() -> dict[str, Recipe]:
         for norm in ("batch",) if name in _MORE else ("frozen", "batch"):
             blocks = {**_VARIANTS.get(name, {}), **_MORE.get(name, {})}
             blocks["optimizer"] = {**_MOMENTUM, **blocks.get("optimizer", {})}
-            pooled = any(part in name for part in ("gsp", "gem", "gsop", "second_order", "smoothing"))  # at stride 32 the map is one position
-            blocks["backbone"] = {"batch_norm": norm, **({"arguments": {"output_stride": 8}} if pooled else {})}
+            pooled = any(
+                part in name for part in ("gsp", "gem", "gsop", "second_order", "smoothing")
+            )  # at stride 32 the map is one position
+            blocks["backbone"] = {
+                "batch_norm": norm,
+                **({"arguments": {"output_stride": 8}} if pooled else {}),
+            }
             found[f"{name}, {norm} norm"] = recipe(method, **blocks)
     return found
 
@@ -80,7 +113,11 @@ def _batch(step: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
     bright = torch.linspace(0.2, 1.0, 12)[:, None, None, None]
     classes = torch.randperm(CLASSES, generator=generator)[:3]
     labels = classes.repeat_interleave(4)  # 3 classes of 4: the middle one is cut in two
-    return (images * bright).to(torch.uint8), labels, 12 * labels + 4 * step % 12 + torch.arange(12) % 4  # 12 training images in each class
+    return (
+        (images * bright).to(torch.uint8),
+        labels,
+        12 * labels + 4 * step % 12 + torch.arange(12) % 4,
+    )  # 12 training images in each class
 
 
 def _train(settings: Recipe, rank: int, world: int) -> dict[str, Any]:
@@ -94,8 +131,12 @@ def _train(settings: Recipe, rank: int, world: int) -> dict[str, Any]:
     for step in range(STEPS):
         images, labels, samples = _batch(step, settings.input.size)
         done = train_step(learner, TrainBatch(step, images[own], labels[own], samples[own]))
-        gradients = {name: None if p.grad is None else p.grad.clone() for name, p in method.named_parameters()}
-        steps.append({"loss": done.loss, "terms": done.terms, "norm": done.gradient_norm, "gradients": gradients})
+        gradients = {
+            name: None if p.grad is None else p.grad.clone() for name, p in method.named_parameters()
+        }
+        steps.append(
+            {"loss": done.loss, "terms": done.terms, "norm": done.gradient_norm, "gradients": gradients}
+        )
     return {"steps": steps, "state": {name: value.clone() for name, value in method.state_dict().items()}}
 
 
@@ -109,7 +150,8 @@ def workers() -> list[dict[str, Any]]:
 
 
 def _assert_equal(found: Tensor, expected: Tensor, what: str, floor: float) -> None:
-    """Relative to the largest element of the tensor; `floor` is what rounding leaves where the exact value is zero."""
+    """Relative to the largest element of the tensor; `floor` is what rounding leaves where the exact value is
+    zero."""
     if not expected.is_floating_point():
         assert torch.equal(found, expected), what
         return
@@ -126,25 +168,37 @@ def test_two_workers_are_one_process(name: str, workers: list[dict[str, Any]]) -
             assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9), where
             assert found["terms"] == pytest.approx(expected["terms"], rel=1e-9, abs=1e-12), where
             assert found["norm"] == pytest.approx(expected["norm"], rel=1e-9), where
-            assert found["norm"] > 1e-4 or ("snca" in name and step == 0), where  # whose memory is empty at first
+            assert found["norm"] > 1e-4 or ("snca" in name and step == 0), (
+                where
+            )  # whose memory is empty at first
             for parameter, gradient in expected["gradients"].items():
                 other = found["gradients"][parameter]
                 assert (other is None) == (gradient is None), f"{where}: {parameter}"
                 if gradient is not None:
-                    _assert_equal(other, gradient, f"{where}: gradient of {parameter}", floor=1e-12 * expected["norm"])
+                    _assert_equal(
+                        other, gradient, f"{where}: gradient of {parameter}", floor=1e-12 * expected["norm"]
+                    )
         for entry, value in alone["state"].items():
-            _assert_equal(worker["state"][entry], value, f"{name}, rank {rank}, after {STEPS} steps: {entry}", floor=1e-12)
+            _assert_equal(
+                worker["state"][entry],
+                value,
+                f"{name}, rank {rank}, after {STEPS} steps: {entry}",
+                floor=1e-12,
+            )
 
 
 def test_every_parameter_learns() -> None:
     """What never has a gradient would be compared in vain."""
     for name, settings in RECIPES.items():
-        if settings.optimizer.new_layers_only:  # one step is too few for a residual branch that starts at zero
+        if (
+            settings.optimizer.new_layers_only
+        ):  # one step is too few for a residual branch that starts at zero
             continue
         steps = _train(settings, rank=0, world=1)["steps"]
         idle = [
             p
             for p in steps[0]["gradients"]
-            if not p.startswith("momentum.") and all(s["gradients"][p] is None or not s["gradients"][p].any() for s in steps)
+            if not p.startswith("momentum.")
+            and all(s["gradients"][p] is None or not s["gradients"][p].any() for s in steps)
         ]
         assert not idle, f"{name}: no gradient for {idle}"

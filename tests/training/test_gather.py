@@ -1,4 +1,5 @@
-"""The gather rule against one process on the whole batch: parameters before the gather, after it, and on both sides."""
+"""The gather rule against one process on the whole batch: parameters before the gather, after it, and on both
+sides."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +25,16 @@ class Rows:
 def _model() -> dict[str, Parameter]:
     generator = torch.Generator().manual_seed(1)
     return {
-        name: Parameter(torch.randn(4, 4, generator=generator, dtype=torch.float64)) for name in ("before", "after", "both", "unused", "sometimes")
+        name: Parameter(torch.randn(4, 4, generator=generator, dtype=torch.float64))
+        for name in ("before", "after", "both", "unused", "sometimes")
     }
 
 
 def _inputs() -> Tensor:
     generator = torch.Generator().manual_seed(2)
-    return torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]  # no two slices alike
+    return (
+        torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]
+    )  # no two slices alike
 
 
 def _embed(p: dict[str, Parameter], x: Tensor) -> Tensor:
@@ -38,7 +42,8 @@ def _embed(p: dict[str, Parameter], x: Tensor) -> Tensor:
 
 
 def _loss(p: dict[str, Parameter], z: Tensor) -> Tensor:
-    """Not a sum over rows: every pair counts, so a gradient that stays on its own worker is wrong in direction, not only in size."""
+    """Not a sum over rows: every pair counts, so a gradient that stays on its own worker is wrong in
+    direction, not only in size."""
     pairs = (z @ p["both"].T) @ p["after"] @ z.T / len(z)
     return torch.logsumexp(pairs, dim=1).sum() + (pairs**2).mean()
 
@@ -95,7 +100,9 @@ def truth() -> dict[str, Any]:
     return {"loss": loss.detach(), **{name: p.grad for name, p in parameters.items()}}
 
 
-def test_rows_come_in_rank_order_and_the_loss_is_that_of_the_batch(workers: list[dict[str, Any]], truth: dict[str, Any]) -> None:
+def test_rows_come_in_rank_order_and_the_loss_is_that_of_the_batch(
+    workers: list[dict[str, Any]], truth: dict[str, Any]
+) -> None:
     for rank, worker in enumerate(workers):
         assert worker["rows"].tolist() == list(range(B))
         assert worker["same"]
@@ -104,15 +111,23 @@ def test_rows_come_in_rank_order_and_the_loss_is_that_of_the_batch(workers: list
 
 
 @pytest.mark.parametrize("name", ["before", "after", "both"])
-def test_the_averaged_gradient_is_that_of_one_process(workers: list[dict[str, Any]], truth: dict[str, Any], name: str) -> None:
+def test_the_averaged_gradient_is_that_of_one_process(
+    workers: list[dict[str, Any]], truth: dict[str, Any], name: str
+) -> None:
     for worker in workers:
         for bucket in worker["buckets"]:
-            torch.testing.assert_close(bucket[name], truth[name], rtol=1e-12, atol=1e-12 * float(truth[name].abs().max()))
+            torch.testing.assert_close(
+                bucket[name], truth[name], rtol=1e-12, atol=1e-12 * float(truth[name].abs().max())
+            )
     if name != "after":  # the test has power: no worker holds the answer by itself
-        assert all((worker["own"][name] - truth[name]).norm() > 0.1 * truth[name].norm() for worker in workers)
+        assert all(
+            (worker["own"][name] - truth[name]).norm() > 0.1 * truth[name].norm() for worker in workers
+        )
 
 
-def test_a_gradient_missing_somewhere_counts_as_zeros_and_one_missing_everywhere_stays_missing(workers: list[dict[str, Any]]) -> None:
+def test_a_gradient_missing_somewhere_counts_as_zeros_and_one_missing_everywhere_stays_missing(
+    workers: list[dict[str, Any]],
+) -> None:
     for worker in workers:
         for bucket in worker["buckets"]:
             assert bucket["unused"] is None

@@ -1,4 +1,5 @@
-"""Gradient noise against the covariance matrix written out, of a real loss against differences, and where there is little to measure."""
+"""Gradient noise against the covariance matrix written out, of a real loss against differences, and where
+there is little to measure."""
 
 import numpy as np
 import pytest
@@ -30,7 +31,9 @@ def test_trace_is_the_nuclear_norm_of_the_covariance(count: int, dim: int) -> No
     matrix = oracle.covariance(rows.tolist())
     assert covariance_norm(rows).item() == pytest.approx(oracle.nuclear_norm(matrix), rel=1e-11)
     assert np.trace(matrix) == pytest.approx(oracle.nuclear_norm(matrix), rel=1e-11)
-    assert covariance_norm(rows).item() == pytest.approx(float(np.cov(rows.numpy().T, ddof=1).trace()) if dim > 1 else matrix.item(), rel=1e-11)
+    assert covariance_norm(rows).item() == pytest.approx(
+        float(np.cov(rows.numpy().T, ddof=1).trace()) if dim > 1 else matrix.item(), rel=1e-11
+    )
 
 
 def test_directions_leave_rows_without_gradient_out() -> None:
@@ -38,7 +41,9 @@ def test_directions_leave_rows_without_gradient_out() -> None:
     rows[[2, 5]] = 0
     expected = oracle.nuclear_norm(oracle.covariance(oracle.directions(rows.tolist())))
     assert direction_covariance_norm(rows).item() == pytest.approx(expected, rel=1e-12)
-    assert direction_covariance_norm(1e5 * rows).item() == pytest.approx(expected, rel=1e-12), "the scale of the loss plays no part"
+    assert direction_covariance_norm(1e5 * rows).item() == pytest.approx(expected, rel=1e-12), (
+        "the scale of the loss plays no part"
+    )
 
 
 def test_known_values() -> None:
@@ -61,10 +66,18 @@ def test_of_a_contrastive_term(margin: float) -> None:
     found = gradient_noise(terms, z, "contrastive")
     expected = oracle.gradient(lambda at: oracle.contrastive(at, LABELS, margin), z.detach().numpy()).tolist()
     assert tuple(found) == NAMES
-    assert found["gradient_covariance"].item() == pytest.approx(oracle.nuclear_norm(oracle.covariance(expected)), rel=1e-6)
-    assert found["direction_covariance"].item() == pytest.approx(oracle.nuclear_norm(oracle.covariance(oracle.directions(expected))), rel=1e-6)
-    whole = oracle.gradient(lambda at: oracle.contrastive(at, LABELS, margin) + 3 * at[0, 0], z.detach().numpy()).tolist()
-    assert gradient_noise(terms, z, "loss")["gradient_covariance"].item() == pytest.approx(oracle.nuclear_norm(oracle.covariance(whole)), rel=1e-6)
+    assert found["gradient_covariance"].item() == pytest.approx(
+        oracle.nuclear_norm(oracle.covariance(expected)), rel=1e-6
+    )
+    assert found["direction_covariance"].item() == pytest.approx(
+        oracle.nuclear_norm(oracle.covariance(oracle.directions(expected))), rel=1e-6
+    )
+    whole = oracle.gradient(
+        lambda at: oracle.contrastive(at, LABELS, margin) + 3 * at[0, 0], z.detach().numpy()
+    ).tolist()
+    assert gradient_noise(terms, z, "loss")["gradient_covariance"].item() == pytest.approx(
+        oracle.nuclear_norm(oracle.covariance(whole)), rel=1e-6
+    )
 
 
 def test_training_is_the_same_to_the_last_bit() -> None:
@@ -87,7 +100,9 @@ def test_training_is_the_same_to_the_last_bit() -> None:
 def test_a_term_that_does_not_touch_the_embedding_has_no_gradient() -> None:
     z, prototypes = torch.randn(4, 3, requires_grad=True), torch.ones(2, requires_grad=True)
     for term in (prototypes.sum(), torch.zeros(())):
-        assert gradient_noise({"diversity": term}, z, "diversity") == dict.fromkeys(NAMES, torch.zeros((), dtype=torch.float64))
+        assert gradient_noise({"diversity": term}, z, "diversity") == dict.fromkeys(
+            NAMES, torch.zeros((), dtype=torch.float64)
+        )
 
 
 def test_refusals_name_what_there_is() -> None:

@@ -102,12 +102,16 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert row["lr"] == pytest.approx(1e-3)
         assert row["grad_norm"] > 0
 
-    assert [set(entry) for entry in told] == [{"iteration", "epoch", "loss", "recall_at_1", "map_at_r", "r_precision", "best"}] * 3
+    assert [set(entry) for entry in told] == [
+        {"iteration", "epoch", "loss", "recall_at_1", "map_at_r", "r_precision", "best"}
+    ] * 3
     assert [entry["map_at_r"] for entry in told] == pytest.approx([row["map_at_r"] for row in rows])
     best = max(row["map_at_r"] for row in rows)
     assert told[-1]["best"] == pytest.approx(best)
     assert result["best"] == pytest.approx(best)
-    assert result["best_iteration"] == next(entry["iteration"] for entry in told if entry["map_at_r"] == result["best"])
+    assert result["best_iteration"] == next(
+        entry["iteration"] for entry in told if entry["map_at_r"] == result["best"]
+    )
 
     assert [path.name for path in sorted(todo.outputs.model.iterdir())] == [
         "last.safetensors",
@@ -123,9 +127,13 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "144/144 images" in capsys.readouterr().err
 
 
-def test_weights_are_those_of_the_best_validation_and_last_those_of_the_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_those_of_the_best_validation_and_last_those_of_the_end(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scripted = iter([0.2, 0.7, 0.7])  # of equals the earlier wins
-    monkeypatch.setattr(loop, "validate", lambda *_: {"recall_at_1": 1.0, "map_at_r": next(scripted), "r_precision": 0.0})
+    monkeypatch.setattr(
+        loop, "validate", lambda *_: {"recall_at_1": 1.0, "map_at_r": next(scripted), "r_precision": 0.0}
+    )
     kept: dict[int, dict[str, torch.Tensor]] = {}
     real = loop.assert_same_on_all_workers
 
@@ -144,7 +152,9 @@ def test_weights_are_those_of_the_best_validation_and_last_those_of_the_end(root
         assert any(not torch.equal(value, kept[3 - which][key]) for key, value in saved.items())
 
 
-def test_patience_ends_a_run_early_and_a_resumed_run_does_not_train_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends_a_run_early_and_a_resumed_run_does_not_train_on(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = {2: 0.1, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
     asked: list[int] = []
 
@@ -173,10 +183,13 @@ def _raise_killed(*_: Any) -> None:
     ("method", "steps"),
     [
         ("irt", (1, 4, 7, 11)),  # the memory of 36 fills at step 3 and then turns over
-        ("gsp", (2, 4, 6, 9)),  # one step of average pooling, then the memory of 48 fills in four, then prototypes are chosen and learn
+        # One step of average pooling; the memory of 48 fills in four; then prototypes are chosen and learn.
+        ("gsp", (2, 4, 6, 9)),
     ],
 )
-def test_a_run_killed_again_and_again_ends_with_the_same_bytes(fresh_root: Callable[[], Path], method: str, steps: tuple[int, ...]) -> None:
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
+    fresh_root: Callable[[], Path], method: str, steps: tuple[int, ...]
+) -> None:
     straight, broken = job(fresh_root(), recipe(method)), job(fresh_root(), recipe(method))
     loop.train(straight, 0, 1, CPU)
     _interrupted(broken, steps)
@@ -208,11 +221,19 @@ loop.train(job(Path({root!r}), recipe("irt")), 0, 1, torch.device("cpu"))
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_it_writes_a_checkpoint_resumes_from_the_one_before(fresh_root: Callable[[], Path]) -> None:
+def test_a_process_killed_while_it_writes_a_checkpoint_resumes_from_the_one_before(
+    fresh_root: Callable[[], Path],
+) -> None:
     straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
     loop.train(straight, 0, 1, CPU)
     script = _CHILD.format(tests=str(Path(__file__).parent), root=str(broken.root), iteration=8)
-    died = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert died.returncode == -signal.SIGKILL, died.stderr
     (state,) = _state(broken)
     names = sorted(path.name for path in state.iterdir())
@@ -223,7 +244,9 @@ def test_a_process_killed_while_it_writes_a_checkpoint_resumes_from_the_one_befo
     assert _log(broken)["resumed_at"] == [6]
 
 
-def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
     loop.train(straight, 0, 1, CPU)
     with pytest.MonkeyPatch.context() as patch:
@@ -253,14 +276,19 @@ def test_a_changed_recipe_never_resumes_and_the_old_state_goes_at_the_end(
     other = job(root, changed)
     assert len(_state(other)) == 1
     loop.train(other, 0, 1, CPU)
-    message = "did not end and that differs in recipe.optimizer.weight_decay (0.01, now 0.5): starting from the first step."
+    message = (
+        "did not end and that differs in recipe.optimizer.weight_decay (0.01, now 0.5): starting from the "
+        "first step."
+    )
     assert message in capsys.readouterr().err
     assert _log(other)["resumed_at"] == []
     assert _outs(other) == _outs(straight)
     assert _state(other) == []
 
 
-def test_a_checkpoint_put_into_the_state_of_another_recipe_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_put_into_the_state_of_another_recipe_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
     for todo in (first, second):
         with monkeypatch.context() as patch:
@@ -304,18 +332,30 @@ def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch:
         return method
 
     monkeypatch.setattr(run, "initial_method", broken)
-    with pytest.raises(UserError, match=r"Step 0: .* = nan.*12 of its images are not finite: row \d+ \(class \d/\d\.png\), .* and 4 more"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"Step 0: .* = nan.*12 of its images are not finite: row \d+ \(class \d/\d\.png\), .* and 4 more"
+        ),
+    ):
         loop.train(job(root, recipe("baseline")), 0, 1, CPU)
 
 
-def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def raise_not_finite(learner: Learner, batch: TrainBatch, *_: Any) -> None:
         if batch.step == 2:
             raise NotFinite({"gradient norm": float("nan")}, [])
 
     real = loop.train_step
-    monkeypatch.setattr(loop, "train_step", lambda *arguments: raise_not_finite(*arguments) or real(*arguments))
-    message = r"^Step 2: gradient norm = nan\. Its images: row \d+ \(class \d/\d\.png\), .* and 4 more\.\n  Look at these"
+    monkeypatch.setattr(
+        loop, "train_step", lambda *arguments: raise_not_finite(*arguments) or real(*arguments)
+    )
+    message = (
+        r"^Step 2: gradient norm = nan\. Its images: row \d+ \(class \d/\d\.png\), .* and 4 more\.\n  Look "
+        r"at these"
+    )
     with pytest.raises(UserError, match=message):
         loop.train(job(root, recipe("baseline")), 0, 1, CPU)
 
@@ -332,7 +372,9 @@ def test_a_shard_that_was_altered_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_without_state_and_outs_writes_nothing(root: Path) -> None:
     before = sorted(root.rglob("*"))
-    result = loop.train(dataclasses.replace(job(root, recipe("baseline")), state=None, outputs=None), 0, 1, CPU)
+    result = loop.train(
+        dataclasses.replace(job(root, recipe("baseline")), state=None, outputs=None), 0, 1, CPU
+    )
     assert result["iteration"] == 12
     assert sorted(root.rglob("*")) == before
 
@@ -361,16 +403,21 @@ def compile_eagerly(self):
     calls.append(self)
     torch.nn.Module.compile(self, backend="eager")
 Backbone.compile = compile_eagerly
-loop.train(job(Path({work!r}), recipe("baseline", training={{"iterations": 3, "validate_every": 3, "compile": True}})), 0, 1, torch.device("cpu"))
+compiled = recipe("baseline", training={{"iterations": 3, "validate_every": 3, "compile": True}})
+loop.train(job(Path({work!r}), compiled), 0, 1, torch.device("cpu"))
 assert len(calls) == 1
 """
 
 
 @pytest.mark.slow
 def test_a_compiled_backbone_trains_to_the_same_weights(fresh_root: Callable[[], Path]) -> None:
-    """Traced and run by torch's eager backend, which needs no compiler. In a process of its own: checks of shapes cannot be traced."""
+    """Traced and run by torch's eager backend, which needs no compiler. In a process of its own: checks of
+    shapes cannot be traced."""
     plain, traced = (
-        job(fresh_root(), recipe("baseline", training={"iterations": 3, "validate_every": 3, "compile": flag})) for flag in (False, True)
+        job(
+            fresh_root(), recipe("baseline", training={"iterations": 3, "validate_every": 3, "compile": flag})
+        )
+        for flag in (False, True)
     )
     loop.train(plain, 0, 1, CPU)
     root = Path(__file__).resolve().parents[2]
@@ -384,12 +431,20 @@ def test_a_compiled_backbone_trains_to_the_same_weights(fresh_root: Callable[[],
         torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_watching_the_test_classes_changes_nothing_and_keeps_their_best_iterate(fresh_root: Callable[[], Path]) -> None:
-    plain, watching = (job(fresh_root(), recipe("baseline", training={"watch_test": flag})) for flag in (False, True))
+def test_watching_the_test_classes_changes_nothing_and_keeps_their_best_iterate(
+    fresh_root: Callable[[], Path],
+) -> None:
+    plain, watching = (
+        job(fresh_root(), recipe("baseline", training={"watch_test": flag})) for flag in (False, True)
+    )
     judged: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         real = loop.watch_test
-        patch.setattr(loop, "watch_test", lambda *arguments: judged.append(real(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]})
+        patch.setattr(
+            loop,
+            "watch_test",
+            lambda *arguments: judged.append(real(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]},
+        )
         for each in (plain, watching):
             loop.train(each, 0, 1, CPU)
     assert len(judged) == 3  # validations after 5, 10 and 12 steps

@@ -15,11 +15,17 @@ CPU = torch.device("cpu")
 
 def _groups() -> dict[str, list[Parameter]]:
     torch.manual_seed(0)
-    weight, bias, frozen = Parameter(torch.randn(3, 2)), Parameter(torch.randn(3)), Parameter(torch.randn(2, 2), requires_grad=False)
+    weight, bias, frozen = (
+        Parameter(torch.randn(3, 2)),
+        Parameter(torch.randn(3)),
+        Parameter(torch.randn(2, 2), requires_grad=False),
+    )
     return {"backbone": [weight, bias, frozen], "head": [], "proxies": [Parameter(torch.randn(4, 2))]}
 
 
-def _step(settings: Optimizer, gradient: float) -> tuple[dict[str, list[Parameter]], dict[str, list[torch.Tensor]]]:
+def _step(
+    settings: Optimizer, gradient: float
+) -> tuple[dict[str, list[Parameter]], dict[str, list[torch.Tensor]]]:
     groups = _groups()
     before = {name: [p.detach().clone() for p in members] for name, members in groups.items()}
     optimizer = build_optimizer(settings, groups, CPU)
@@ -44,13 +50,18 @@ def test_adam_couples_the_decay_to_the_gradient_of_every_parameter() -> None:
     groups, before = _step(Optimizer(name="adam", learning_rate=0.1, weight_decay=0.5), 0.0)
     for index in (0, 1):
         torch.testing.assert_close(
-            groups["backbone"][index].data, before["backbone"][index] - 0.1 * before["backbone"][index].sign(), rtol=1e-5, atol=1e-6
+            groups["backbone"][index].data,
+            before["backbone"][index] - 0.1 * before["backbone"][index].sign(),
+            rtol=1e-5,
+            atol=1e-6,
         )
 
 
 def test_sgd_takes_gradient_decay_and_momentum() -> None:
     groups = _groups()
-    optimizer = build_optimizer(Optimizer(name="sgd", learning_rate=0.1, weight_decay=0.5, momentum=0.9), groups, CPU)
+    optimizer = build_optimizer(
+        Optimizer(name="sgd", learning_rate=0.1, weight_decay=0.5, momentum=0.9), groups, CPU
+    )
     weight = groups["backbone"][0]
     expected, speed = weight.detach().clone(), torch.zeros_like(weight)
     for _ in range(3):
@@ -73,9 +84,18 @@ def test_an_unknown_parameter_group_is_refused() -> None:
     [
         (Schedule(), [1.0] * 10),
         (Schedule(warmup=4), [0.25, 0.5, 0.75, 1.0, 1, 1, 1, 1, 1, 1]),
-        (Schedule(name="step", milestones=(3, 6), factor=0.1), [1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01]),
-        (Schedule(name="step", every=4, milestones=(5,), factor=0.5), [1, 1, 1, 1, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125]),
-        (Schedule(name="cosine", warmup=2), [0.5, 1.0] + [0.5 * (1 + math.cos(math.pi * t / 8)) for t in range(8)]),
+        (
+            Schedule(name="step", milestones=(3, 6), factor=0.1),
+            [1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01],
+        ),
+        (
+            Schedule(name="step", every=4, milestones=(5,), factor=0.5),
+            [1, 1, 1, 1, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125],
+        ),
+        (
+            Schedule(name="cosine", warmup=2),
+            [0.5, 1.0] + [0.5 * (1 + math.cos(math.pi * t / 8)) for t in range(8)],
+        ),
         (Schedule(name="cosine", warmup=20), [(t + 1) / 20 for t in range(10)]),
     ],
 )
@@ -84,7 +104,9 @@ def test_the_factor_is_a_function_of_the_step(schedule: Schedule, expected: list
 
 
 def test_the_learning_rate_of_a_group_is_its_peak_times_the_factor() -> None:
-    optimizer = build_optimizer(Optimizer(name="sgd", learning_rate=0.1, multipliers={"proxies": 10.0}), _groups(), CPU)
+    optimizer = build_optimizer(
+        Optimizer(name="sgd", learning_rate=0.1, multipliers={"proxies": 10.0}), _groups(), CPU
+    )
     set_learning_rate(optimizer, 0.5)
     set_learning_rate(optimizer, 0.25)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.025, 0.25])
@@ -124,20 +146,33 @@ def test_a_plateau_is_that_of_torch(threshold: float, cooldown: int) -> None:
 
 
 def test_rates_fall_from_layer_to_layer_towards_the_stem() -> None:
-    layers = [[Parameter(torch.zeros(2, 2))], [Parameter(torch.zeros(2, 2)), Parameter(torch.zeros(2))], [Parameter(torch.zeros(1))]]
+    layers = [
+        [Parameter(torch.zeros(2, 2))],
+        [Parameter(torch.zeros(2, 2)), Parameter(torch.zeros(2))],
+        [Parameter(torch.zeros(1))],
+    ]
     head = Parameter(torch.zeros(3, 3))
     groups = {"backbone": [p for layer in layers for p in layer], "head": [head]}
-    optimizer = build_optimizer(Optimizer(learning_rate=1.0, layer_decay=0.5, multipliers={"head": 10.0}), groups, CPU, layers)
+    optimizer = build_optimizer(
+        Optimizer(learning_rate=1.0, layer_decay=0.5, multipliers={"head": 10.0}), groups, CPU, layers
+    )
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert [[rates[id(p)] for p in layer] for layer in layers] == [[0.25], [0.5, 0.5], [1.0]]
     assert rates[id(head)] == 10.0
 
 
 @pytest.mark.parametrize(
-    ("name", "decay_vectors", "moved"), [("adamw", True, True), ("adamw", None, False), ("sgd", None, True), ("sgd", False, False)]
+    ("name", "decay_vectors", "moved"),
+    [("adamw", True, True), ("adamw", None, False), ("sgd", None, True), ("sgd", False, False)],
 )
 def test_whether_vectors_decay(name: str, decay_vectors: bool | None, moved: bool) -> None:
-    given = {"name": name, "learning_rate": 0.1, "weight_decay": 0.5, "momentum": 0.0, "decay_vectors": decay_vectors}
+    given = {
+        "name": name,
+        "learning_rate": 0.1,
+        "weight_decay": 0.5,
+        "momentum": 0.0,
+        "decay_vectors": decay_vectors,
+    }
     settings = Optimizer.model_validate(given)
     groups, before = _step(settings, 0.0)
     weight, bias, _ = groups["backbone"]
@@ -152,9 +187,13 @@ def test_epsilon_reaches_adam() -> None:
 
 def test_rmsprop_against_its_formula() -> None:
     groups, before = _step(Optimizer(name="rmsprop", learning_rate=0.1, weight_decay=0.0, momentum=0.0), 2.0)
-    torch.testing.assert_close(groups["backbone"][0].data, before["backbone"][0] - 0.1 * 2.0 / (math.sqrt(0.01 * 4.0) + 1e-8))
+    torch.testing.assert_close(
+        groups["backbone"][0].data, before["backbone"][0] - 0.1 * 2.0 / (math.sqrt(0.01 * 4.0) + 1e-8)
+    )
 
 
 def test_nesterov_reaches_sgd() -> None:
-    groups, before = _step(Optimizer(name="sgd", learning_rate=0.1, weight_decay=0.0, momentum=0.5, nesterov=True), 2.0)
+    groups, before = _step(
+        Optimizer(name="sgd", learning_rate=0.1, weight_decay=0.0, momentum=0.5, nesterov=True), 2.0
+    )
     torch.testing.assert_close(groups["backbone"][0].data, before["backbone"][0] - 0.1 * (2.0 + 0.5 * 2.0))

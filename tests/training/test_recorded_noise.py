@@ -1,4 +1,5 @@
-"""Gradient noise recorded in a training: in the history, over a kill, on two workers, and without a trace in the weights."""
+"""Gradient noise recorded in a training: in the history, over a kill, on two workers, and without a trace in
+the weights."""
 
 import csv
 from pathlib import Path
@@ -23,7 +24,12 @@ def history(root: Path) -> list[dict[str, float]]:
 
 
 def train(root: Path, term: str | None, rank: int = 0, world: int = 1) -> None:
-    loop.train(job(root, recipe("irt", training={"gradient_noise": term, "iterations": 10, "validate_every": 5})), rank, world, CPU)
+    loop.train(
+        job(root, recipe("irt", training={"gradient_noise": term, "iterations": 10, "validate_every": 5})),
+        rank,
+        world,
+        CPU,
+    )
 
 
 def _work(rank: int, world: int, root: Path) -> Any:
@@ -44,7 +50,10 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_recording_leaves_no_trace_in_the_weights(roots: dict[str, Path]) -> None:
     for name in ("weights", "last"):
-        off, on = ((roots[side] / f"data/models/tiny/irt/0/{name}.safetensors").read_bytes() for side in ("off", "on"))
+        off, on = (
+            (roots[side] / f"data/models/tiny/irt/0/{name}.safetensors").read_bytes()
+            for side in ("off", "on")
+        )
         assert off == on
     assert not set(NAMES) & set(history(roots["off"])[0])
     columns = list(history(roots["on"])[0])

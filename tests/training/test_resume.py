@@ -1,4 +1,5 @@
-"""The state directory: initial weights that survive a kill, and what is said about the states of other inputs."""
+"""The state directory: initial weights that survive a kill, and what is said about the states of other
+inputs."""
 
 import dataclasses
 import shutil
@@ -63,14 +64,20 @@ def test_untrained_weights_embed_as_the_network_before_its_first_step(root: Path
 def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_network(
     root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    donors = [initial_method(recipe("baseline"), TRAINED_CLASSES, 48, seed).backbone.network for seed in (1, 2)]
+    donors = [
+        initial_method(recipe("baseline"), TRAINED_CLASSES, 48, seed).backbone.network for seed in (1, 2)
+    ]
     states = [{name: value.contiguous() for name, value in donor.state_dict().items()} for donor in donors]
     save_file(states[0], root / "start.safetensors")
-    todo = job(root, recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2}))
+    todo = job(
+        root, recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2})
+    )
     loop.train(todo, 0, 1, CPU)
     save_file(states[1], root / "start.safetensors")
     assert todo.outputs is not None
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))  # a relative path in the recipe has no meaning here
+    monkeypatch.chdir(
+        tmp_path_factory.mktemp("elsewhere")
+    )  # a relative path in the recipe has no meaning here
     loaded = load_method(todo.outputs.model, "untrained").method.backbone.network.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
@@ -96,7 +103,9 @@ def test_initial_weights_that_are_lost_stop_a_run_before_it_goes_on(root: Path, 
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.unlink() if damage == "missing" else path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"untrained\.safetensors is {damage}.*\n  Remove .*/0-\w+ and run again"):
+    with pytest.raises(
+        UserError, match=rf"untrained\.safetensors is {damage}.*\n  Remove .*/0-\w+ and run again"
+    ):
         loop.train(todo, 0, 1, CPU)
     shutil.rmtree(path.parent)
     loop.train(todo, 0, 1, CPU)
@@ -108,7 +117,9 @@ def test_checkpoints_do_not_contain_the_initial_weights(root: Path) -> None:
     content = torch.load(newest, weights_only=True)["state"]
     assert set(content["record"]) >= {"untrained", "best_weights"}
     assert len(content["record"]["untrained"]) == 64
-    assert not content["record"]["best_weights"]  # no validation yet: the only weights are those of the method
+    assert not content["record"][
+        "best_weights"
+    ]  # no validation yet: the only weights are those of the method
 
 
 def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
@@ -122,13 +133,18 @@ def test_other_threads_are_named_as_what_differs(root: Path, capsys: pytest.Capt
     other = dataclasses.replace(todo, threads=2)
     capsys.readouterr()
     _kill_at(other, 0)
-    message = f"{state} is of a run that did not end and that differs in threads (1, now 2): starting from the first step."
+    message = (
+        f"{state} is of a run that did not end and that differs in threads (1, now 2): starting from the "
+        f"first step."
+    )
     assert message in capsys.readouterr().err
     loop.train(todo, 0, 1, CPU)
     assert "resuming at step 2" in capsys.readouterr().err
 
 
-def test_a_state_without_a_checkpoint_is_not_worth_a_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_without_a_checkpoint_is_not_worth_a_message(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _kill_at(job(root, recipe("baseline")), 1)
     loop.train(job(root, recipe("baseline", training={"iterations": 3})), 0, 1, CPU)
     assert "starting from the first step" not in capsys.readouterr().err

@@ -15,7 +15,15 @@ from pipeline.training.job import Job, check_world, job_of
 
 
 def _job(root: Path, **backbone: Any) -> Job:
-    return job_of("set", "name", 3, BaselineRecipe.model_validate({"backbone": backbone}), root, threads=2, loader_threads=2)
+    return job_of(
+        "set",
+        "name",
+        3,
+        BaselineRecipe.model_validate({"backbone": backbone}),
+        root,
+        threads=2,
+        loader_threads=2,
+    )
 
 
 def _name(job: Job, fingerprint: str = "shards", world: int = 1, device: str = "cpu") -> str:
@@ -25,7 +33,9 @@ def _name(job: Job, fingerprint: str = "shards", world: int = 1, device: str = "
 def test_same_inputs_same_directory(tmp_path: Path) -> None:
     job = _job(tmp_path)
     facts = state.identity(job, "shards", 1, "cpu")
-    assert state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
+    assert (
+        state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
+    )
     assert state.state_directory(dataclasses.replace(job, state=None, outputs=None), facts) is None
     for machine in ({"loader_threads": 7}, {"checkpoint_every": 7}):  # neither changes a result
         assert _name(dataclasses.replace(job, **machine)) == _name(job)
@@ -66,8 +76,18 @@ def test_the_bytes_of_a_backbone_file_count_and_its_path_starts_at_the_root(tmp_
 
 
 def test_differences_name_nested_values_and_only_the_name_of_a_hash() -> None:
-    before = {"recipe": {"dim": 8, "batch": {"classes": 3}}, "code": "ab", "threads": 1, "libraries": {"torch": "2.0"}}
-    now = {"recipe": {"dim": 16, "batch": {"classes": 3}}, "code": "cd", "threads": 1, "libraries": {"numpy": "2.1"}}
+    before = {
+        "recipe": {"dim": 8, "batch": {"classes": 3}},
+        "code": "ab",
+        "threads": 1,
+        "libraries": {"torch": "2.0"},
+    }
+    now = {
+        "recipe": {"dim": 16, "batch": {"classes": 3}},
+        "code": "cd",
+        "threads": 1,
+        "libraries": {"numpy": "2.1"},
+    }
     assert state.differences(before, before) == []
     assert state.differences(before, now) == [
         "code",
@@ -90,5 +110,8 @@ def test_a_batch_that_the_workers_cannot_share_is_refused() -> None:
     recipe = BaselineRecipe.model_validate({"batch": {"classes": 3, "images_per_class": 4}})
     for world in (1, 2, 3, 4, 6, 12):
         check_world(recipe, world)
-    with pytest.raises(UserError, match=r"5 workers cannot share a batch of 12 images \(3 classes x 4\)[^\n]*\n[^\n]*1, 2, 3, 4, 6, 12"):
+    with pytest.raises(
+        UserError,
+        match=r"5 workers cannot share a batch of 12 images \(3 classes x 4\)[^\n]*\n[^\n]*1, 2, 3, 4, 6, 12",
+    ):
         check_world(recipe, 5)

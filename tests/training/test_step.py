@@ -1,4 +1,5 @@
-"""The step on one worker, with a method small enough to compute by hand. What several workers do together: test_exact.py."""
+"""The step on one worker, with a method small enough to compute by hand. What several workers do together:
+test_exact.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,13 @@ class Linear(Method):
         return Outputs(mean * self.scale, torch.rand(len(images)))
 
     def objective(self, outputs: Any, labels: Tensor, samples: Tensor) -> dict[str, Tensor]:
-        self.seen = {"type": outputs.mean.dtype, "noise": outputs.noise, "drawn": torch.rand(()), "labels": labels, "samples": samples}
+        self.seen = {
+            "type": outputs.mean.dtype,
+            "noise": outputs.noise,
+            "drawn": torch.rand(()),
+            "labels": labels,
+            "samples": samples,
+        }
         return {"linear": outputs.mean.mean(), "constant": 0.0 * outputs.mean.sum() + 3.0}
 
     def embed(self, images: Tensor) -> Tensor:
@@ -58,11 +65,22 @@ class Linear(Method):
 
 
 def _images() -> Tensor:
-    return torch.randint(0, 256, (12, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return torch.randint(
+        0, 256, (12, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
 
 
-def _advance(method: Method, step: int = 0, seed: int = 0, rank: int = 0, validations: Sequence[float] = (), **blocks: Any) -> Step:
-    settings = RECIPE.model_copy(update={name: getattr(RECIPE, name).model_copy(update=values) for name, values in blocks.items()})
+def _advance(
+    method: Method,
+    step: int = 0,
+    seed: int = 0,
+    rank: int = 0,
+    validations: Sequence[float] = (),
+    **blocks: Any,
+) -> Step:
+    settings = RECIPE.model_copy(
+        update={name: getattr(RECIPE, name).model_copy(update=values) for name, values in blocks.items()}
+    )
     optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
     batch = TrainBatch(step, _images(), torch.arange(12) // 4, torch.arange(12))
     return train_step(Learner(method, optimizer, settings, seed, rank), batch, validations)
@@ -90,9 +108,15 @@ def test_the_gradient_is_clipped_to_its_global_norm_and_logged_before() -> None:
 def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> None:
     flat = [0.9, 0.9, 0.1, 0.1, 0.1]  # two of the warm-up; then a gain and two without
     blocks = {"schedule": {"name": "plateau", "patience": 1}, "training": {"validate_every": 2}}
-    assert _advance(Linear(), 10, validations=flat, optimizer={"new_layers_only": 4}, **blocks).learning_rate == pytest.approx(0.05)
-    assert _advance(Linear(), 8, validations=flat[:4], optimizer={"new_layers_only": 4}, **blocks).learning_rate == pytest.approx(0.5)
-    assert _advance(Linear(), 8, validations=flat[:4], **blocks).learning_rate == pytest.approx(0.05), "without a warm-up all count"
+    assert _advance(
+        Linear(), 10, validations=flat, optimizer={"new_layers_only": 4}, **blocks
+    ).learning_rate == pytest.approx(0.05)
+    assert _advance(
+        Linear(), 8, validations=flat[:4], optimizer={"new_layers_only": 4}, **blocks
+    ).learning_rate == pytest.approx(0.5)
+    assert _advance(Linear(), 8, validations=flat[:4], **blocks).learning_rate == pytest.approx(0.05), (
+        "without a warm-up all count"
+    )
 
 
 def test_random_numbers_are_a_function_of_seed_step_and_rank_and_of_the_step_alone_in_the_objective() -> None:
@@ -117,7 +141,9 @@ def test_the_objective_sees_float32_under_bfloat16() -> None:
     assert method.seen["type"] == torch.float32
     assert method.weight.dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16  # the forward pass really ran in it
+        assert (
+            method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16
+        )  # the forward pass really ran in it
 
 
 def test_a_loss_that_is_not_finite_names_terms_and_positions_and_leaves_the_weights() -> None:
@@ -147,4 +173,7 @@ def test_a_slice_that_is_not_the_batch_is_refused() -> None:
     method = Linear()
     optimizer = build_optimizer(RECIPE.optimizer, method.parameter_groups(), torch.device("cpu"))
     with pytest.raises(AssertionError, match="1 slices of 6 images are no batch of 12"):
-        train_step(Learner(method, optimizer, RECIPE, 0), TrainBatch(0, _images()[:6], torch.zeros(6, dtype=torch.int64), torch.arange(6)))
+        train_step(
+            Learner(method, optimizer, RECIPE, 0),
+            TrainBatch(0, _images()[:6], torch.zeros(6, dtype=torch.int64), torch.arange(6)),
+        )

@@ -23,13 +23,20 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for method in ("gsp", "ms"):
         target = path_of("train", "parts", method)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_json(target, content_of(TrainInputs(recipe=resolve(params, "parts", method)), {"pipeline.training.loop": "0123"}))
+        write_json(
+            target,
+            content_of(
+                TrainInputs(recipe=resolve(params, "parts", method)), {"pipeline.training.loop": "0123"}
+            ),
+        )
     found: dict[str, Any] = {}
     monkeypatch.setattr(train, "run_training", lambda job, settings: found.update(job=job, settings=settings))
     return found
 
 
-def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(given: dict[str, Any], tmp_path: Path) -> None:
+def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
     train.run("parts", "gsp", 3)
     job, settings = given["job"], given["settings"]
     assert isinstance(job, Job)
@@ -54,7 +61,9 @@ def test_the_threads_of_a_worker_can_be_set(given: dict[str, Any], tmp_path: Pat
     assert (given["job"].threads, given["job"].checkpoint_every) == (3, 7)
 
 
-def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(given: dict[str, Any], tmp_path: Path) -> None:
+def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
     project(tmp_path, {"train.workers": 7})
     with pytest.raises(UserError, match="7 workers cannot share a batch of"):
         train.run("parts", "ms", 0)
@@ -62,9 +71,14 @@ def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(given: 
 
 
 def test_a_missing_or_older_resolved_file_says_how_to_write_it(given: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data/resolved/train/parts/crt\.json is missing\.\n  Run `dvc repro`"):
+    with pytest.raises(
+        UserError, match=r"data/resolved/train/parts/crt\.json is missing\.\n  Run `dvc repro`"
+    ):
         train.run("parts", "crt", 0)
     path = path_of("train", "parts", "ms")
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))
-    with pytest.raises(UserError, match=r"ms\.json is not a file that this version of stage `resolve` wrote: schema 0, expected 1"):
+    with pytest.raises(
+        UserError,
+        match=r"ms\.json is not a file that this version of stage `resolve` wrote: schema 0, expected 1",
+    ):
         train.run("parts", "ms", 0)

@@ -1,4 +1,5 @@
-"""Training on tuples: from archives of landmarks to numbers, killed and resumed to the byte, on one worker and on two."""
+"""Training on tuples: from archives of landmarks to numbers, killed and resumed to the byte, on one worker
+and on two."""
 
 import csv
 import dataclasses
@@ -37,7 +38,14 @@ NAME = Path("landmarks/irt_r/0")
 VALUE: dict[str, Any] = {
     "method": "irt",
     "backbone": {"name": "test_vit", "pretrained": False, "arguments": {"img_size": 32, "patch_size": 8}},
-    "input": {"size": 32, "resize": None, "fit": "square", "crop_scale": [1.0, 1.0], "crop_ratio": [1.0, 1.0], "flip": 0.0},
+    "input": {
+        "size": 32,
+        "resize": None,
+        "fit": "square",
+        "crop_scale": [1.0, 1.0],
+        "crop_ratio": [1.0, 1.0],
+        "flip": 0.0,
+    },
     "batch": {"classes": 2, "images_per_class": 5, "sampling": "tuples", "pairs": 8, "pool": 20},
     "optimizer": {"name": "adam", "learning_rate": 1e-3, "weight_decay": 1e-6, "clip_norm": None},
     "schedule": {"name": "step", "every": 4, "factor": 0.990049833749168},
@@ -126,7 +134,11 @@ def test_the_history_holds_both_terms_and_the_published_decay(trained: Path) -> 
 
 def test_the_loss_falls_although_negatives_are_mined_anew(trained: Path) -> None:
     told: list[Any] = []
-    changes = {"koleo_weight": 0.0, "training": VALUE["training"] | {"iterations": 20}, "optimizer": {"name": "adam", "learning_rate": 3e-4}}
+    changes = {
+        "koleo_weight": 0.0,
+        "training": VALUE["training"] | {"iterations": 20},
+        "optimizer": {"name": "adam", "learning_rate": 3e-4},
+    }
     longer = job(trained, parse_recipe(VALUE | changes))
     loop.train(dataclasses.replace(longer, state=None, outputs=None), 0, 1, CPU, report=told.append)
     assert [entry["epoch"] for entry in told] == [1, 2, 3, 4, 5]
@@ -159,7 +171,9 @@ def test_killed_and_resumed_ends_with_the_same_bytes(
         patch.setattr(loop, "train_step", step)
         loop.train(job(root), 0, 1, CPU)
     assert results(root) == results(trained)
-    assert epochs == {2: [0, 1], 4: [0, 1, 1], 5: [0, 1], "second mining": [0, 1, 1]}[death], "an epoch that is under way is not mined anew"
+    assert epochs == {2: [0, 1], 4: [0, 1, 1], 5: [0, 1], "second mining": [0, 1, 1]}[death], (
+        "an epoch that is under way is not mined anew"
+    )
 
 
 def test_the_tuples_of_an_epoch_are_those_of_the_walk(shards: Path) -> None:
@@ -179,7 +193,13 @@ def test_the_tuples_of_an_epoch_are_those_of_the_walk(shards: Path) -> None:
     embeddings = embedder.embed(split.rows).numpy()
     plan = sampler.plan(1)
     for (query, positive), row in zip(plan.pairs.tolist(), found.tolist(), strict=True):
-        places = walk(embeddings[query], int(split.labels[query]), embeddings[plan.pool], split.labels[plan.pool].tolist(), 3)
+        places = walk(
+            embeddings[query],
+            int(split.labels[query]),
+            embeddings[plan.pool],
+            split.labels[plan.pool].tolist(),
+            3,
+        )
         assert row == [query, positive, *plan.pool[places].tolist()]
 
 
@@ -209,7 +229,9 @@ def test_two_workers_find_the_tuples_of_one(shards: Path, trained: Path, tmp_pat
     alone, workers = _first_epoch(0, 1, root), run_workers(_work, 2, root)
     for worker in workers:
         assert torch.equal(worker["tuples"], alone["tuples"])
-        assert torch.equal(worker["embeddings"], alone["embeddings"]), "embedded in the same batches, to the last bit"
+        assert torch.equal(worker["embeddings"], alone["embeddings"]), (
+            "embedded in the same batches, to the last bit"
+        )
     assert workers[0]["told"] == workers[1]["told"]
     one: list[Any] = []
     loop.train(dataclasses.replace(job(trained), state=None, outputs=None), 0, 1, CPU, report=one.append)
@@ -223,7 +245,9 @@ def test_a_data_set_without_pairs_is_refused(tmp_path: Path) -> None:
     picture = miniature.encode(miniature.photograph(1, 1))
     with ShardWriter(directory, ["a", "b", "c"], 2**20) as writer:
         for row in range(6):
-            writer.add(picture, row // 2, "train", f"{row}.jpg", 48, 36, group="validation" if row < 2 else "train")
+            writer.add(
+                picture, row // 2, "train", f"{row}.jpg", 48, 36, group="validation" if row < 2 else "train"
+            )
         writer.finish({"dataset": "landmarks"})
     with pytest.raises(UserError, match="has no table of matching pairs"):
         loop.train(job(tmp_path), 0, 1, CPU)
@@ -253,14 +277,30 @@ def test_recipes_that_do_not_fit(change: dict[str, Any], message: str) -> None:
 def test_the_published_recipe(method: str) -> None:
     """IRT section 4.2 and cnnimageretrieval-pytorch: facts of the paper, spelled out."""
     recipe = resolve(Params(Path(__file__).resolve().parents[2] / "params.yaml"), "landmarks", method)
-    assert (recipe.batch.classes, recipe.batch.images_per_class, recipe.batch.pairs, recipe.batch.pool) == (5, 7, 2000, 22000)
+    assert (recipe.batch.classes, recipe.batch.images_per_class, recipe.batch.pairs, recipe.batch.pool) == (
+        5,
+        7,
+        2000,
+        22000,
+    )
     steps = recipe.batch.pairs // recipe.batch.classes
-    assert (recipe.training.iterations, recipe.training.validate_every, recipe.schedule.every) == (100 * steps, steps, steps)
+    assert (recipe.training.iterations, recipe.training.validate_every, recipe.schedule.every) == (
+        100 * steps,
+        steps,
+        steps,
+    )
     assert recipe.schedule.factor == pytest.approx(np.exp(-0.01), rel=1e-15)
     optimizer, view = recipe.optimizer, recipe.input
     assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay) == ("adam", 5e-7, 1e-6)
     assert optimizer.clip_norm is optimizer.clip_value is None
-    assert (view.size, view.fit, view.resize, view.crop_scale, view.crop_ratio, view.flip) == (224, "square", None, (1, 1), (1, 1), 0)
+    assert (view.size, view.fit, view.resize, view.crop_scale, view.crop_ratio, view.flip) == (
+        224,
+        "square",
+        None,
+        (1, 1),
+        (1, 1),
+        0,
+    )
     assert recipe.backbone.batch_norm == "frozen"
     assert recipe.loss.margin == 0.85
     assert getattr(recipe, "koleo_weight", 0.0) == (4.0 if method == "irt_r" else 0.0)

@@ -1,4 +1,5 @@
-"""A whole training on two workers: rank 0 writes, both decide alike, a killed run resumes to the byte, and validation is that of one worker."""
+"""A whole training on two workers: rank 0 writes, both decide alike, a killed run resumes to the byte, and
+validation is that of one worker."""
 
 import dataclasses
 import json
@@ -24,7 +25,9 @@ from tests.training.workers import run_workers
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
-SETTINGS = recipe("irt", training={"validation_share": 0.3})  # 3 classes of 7 images: 21 rows are no two equal shares
+SETTINGS = recipe(
+    "irt", training={"validation_share": 0.3}
+)  # 3 classes of 7 images: 21 rows are no two equal shares
 
 
 class Killed(Exception):
@@ -76,7 +79,9 @@ def test_both_workers_come_to_the_same_numbers(finished: tuple[Path, Path, list[
     assert [entry["iteration"] for entry in first["told"]] == [5, 10, 12]
 
 
-def test_two_workers_killed_and_resumed_end_with_the_same_bytes(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
+def test_two_workers_killed_and_resumed_end_with_the_same_bytes(
+    finished: tuple[Path, Path, list[dict[str, Any]]],
+) -> None:
     straight, broken, _ = finished
     files = ("weights.safetensors", "last.safetensors", "untrained.safetensors", "recipe.json")
     names = [*(f"models/tiny/irt/0/{name}" for name in files), "history/tiny/irt/0.csv"]
@@ -95,12 +100,17 @@ def test_validation_on_two_workers_is_that_of_one(finished: tuple[Path, Path, li
     assert len(embeddings) == 21
 
 
-def test_the_loss_that_is_logged_is_that_of_one_worker(finished: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path) -> None:
-    """In float32 and under Adam runs drift apart by rounding; the first window is before that shows. test_exact.py holds the exact claim."""
+def test_the_loss_that_is_logged_is_that_of_one_worker(
+    finished: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """In float32 and under Adam runs drift apart by rounding; the first window is before that shows.
+    test_exact.py holds the exact claim."""
     (tmp_path / "data").symlink_to(finished[0] / "data")
     alone = loop.train(dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None), 0, 1, CPU)
     told: list[Any] = []
-    loop.train(dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None), 0, 1, CPU, report=told.append)
+    loop.train(
+        dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None), 0, 1, CPU, report=told.append
+    )
     assert told[-1]["loss"] == alone["loss"]  # one worker repeats to the last bit
     assert finished[2][0]["told"][0]["loss"] == pytest.approx(told[0]["loss"], rel=1e-3)
     assert np.isfinite(alone["loss"])

@@ -10,18 +10,24 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# Processes are forked from one that has imported everything and run nothing, so that a session pays for the imports once.
+# Processes are forked from one that has imported everything and run nothing, so that a session pays for the
+# imports once.
 multiprocessing.set_forkserver_preload(["pipeline.training.loop"])
 
 
 def run_workers(function: Callable[..., Any], world: int, *arguments: Any) -> list[Any]:
-    """Calls `function(rank, world, *arguments)` in `world` fresh processes and returns what each returned. An error in one is raised here."""
+    """Calls `function(rank, world, *arguments)` in `world` fresh processes and returns what each returned. An
+    error in one is raised here."""
     with tempfile.TemporaryDirectory() as directory:
-        mp.start_processes(_work, (function, world, directory, arguments), nprocs=world, start_method="forkserver")
+        mp.start_processes(
+            _work, (function, world, directory, arguments), nprocs=world, start_method="forkserver"
+        )
         return [torch.load(Path(directory) / f"{rank}.pt", weights_only=False) for rank in range(world)]
 
 
-def _work(rank: int, function: Callable[..., Any], world: int, directory: str, arguments: tuple[Any, ...]) -> None:
+def _work(
+    rank: int, function: Callable[..., Any], world: int, directory: str, arguments: tuple[Any, ...]
+) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=world)
     try:

@@ -32,7 +32,9 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     ],
 )
 def test_a_mistake_ends_with_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "unseen", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "unseen", *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == status
     assert message in done.stderr
     assert "Traceback" not in done.stderr

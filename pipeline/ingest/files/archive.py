@@ -1,10 +1,12 @@
-"""Zip archives, read in place: no member is ever written to disk, and a dangerous archive is refused as a whole.
+"""Zip archives, read in place: no member is ever written to disk, and a dangerous archive is refused as a
+whole.
 
-Refused: members that leave the folder (absolute, `..`, a drive), links, encrypted members, a name that occurs twice, members that overlap in the
-file, and members that expand absurdly (a few kilobytes of zip can hold gigabytes of zeros).
+Refused: members that leave the folder (absolute, `..`, a drive), links, encrypted members, a name that occurs
+twice, members that overlap in the file, and members that expand absurdly (a few kilobytes of zip can hold
+gigabytes of zeros).
 
-The list of members is kept as one dictionary of row numbers and one table of integers: 20 MiB in each process for 120,000 members, where the
-objects of `zipfile` take 80 (and half a second to build).
+The list of members is kept as one dictionary of row numbers and one table of integers: 20 MiB in each process
+for 120,000 members, where the objects of `zipfile` take 80 (and half a second to build).
 """
 
 import os
@@ -23,10 +25,17 @@ from pipeline.runtime.errors import UserError
 
 MAX_MEMBER = 2**29  # bytes; no image file is that large
 MAX_NESTED = 2**35  # bytes of an archive in an archive, which goes through the disk
-MAX_RATIO = 200  # of a member above a mebibyte; photographs reach 1.1, blank bitmaps are the only images above
+MAX_RATIO = (
+    200  # of a member above a mebibyte; photographs reach 1.1, blank bitmaps are the only images above
+)
 PIECE = 2**20  # bytes read at once
-REMEDY = "Pack the images anew, as plain files below one folder, or unpack the archive yourself and name the folder."
-_HEADER = struct.Struct("<4s22x2H")  # before each member of a zip: signature, lengths of name and extra field (APPNOTE 4.3.7)
+REMEDY = (
+    "Pack the images anew, as plain files below one folder, or unpack the archive yourself and name the "
+    "folder."
+)
+_HEADER = struct.Struct(
+    "<4s22x2H"
+)  # before each member of a zip: signature, lengths of name and extra field (APPNOTE 4.3.7)
 
 
 class Slices:
@@ -50,7 +59,8 @@ class Slices:
 
 
 class Zip:
-    """The files of a zip archive by their names in it. Listed on the first use; what was listed travels to other processes.
+    """The files of a zip archive by their names in it. Listed on the first use; what was listed travels to
+    other processes.
 
     Raises UserError when the file is missing, no zip archive, or holds a member of the kinds above.
     """
@@ -59,7 +69,9 @@ class Zip:
         self.path = Path(path)
         self._slices = Slices(self.path)
         self._rows: dict[str, int] | None = None
-        self._table: Int64[np.ndarray, "members 5"] = np.empty((0, 5), np.int64)  # begin of header, stored bytes, bytes, CRC-32, deflated
+        self._table: Int64[np.ndarray, "members 5"] = np.empty(
+            (0, 5), np.int64
+        )  # begin of header, stored bytes, bytes, CRC-32, deflated
 
     def names(self) -> list[str]:
         """Sorted."""
@@ -69,7 +81,8 @@ class Zip:
         return name in self._listed()
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file. Raises ValueError when the archive is damaged there, KeyError when there is no such file."""
+        """The bytes of a file. Raises ValueError when the archive is damaged there, KeyError when there is no
+        such file."""
         return b"".join(self._pieces(name))
 
     def copy(self, name: str, sink: BinaryIO) -> None:
@@ -106,13 +119,28 @@ class Zip:
                 with zipfile.ZipFile(self.path) as archive:
                     members = archive.infolist()
             except FileNotFoundError:
-                raise UserError(f"{self.path} does not exist.", "Put the archive there, or correct the path of the source.") from None
+                raise UserError(
+                    f"{self.path} does not exist.",
+                    "Put the archive there, or correct the path of the source.",
+                ) from None
             except zipfile.BadZipFile as error:
-                raise UserError(f"{self.path} is not a readable zip archive: {error}.", "Fetch or pack it again.") from None
+                raise UserError(
+                    f"{self.path} is not a readable zip archive: {error}.", "Fetch or pack it again."
+                ) from None
             self._refuse_dangerous(members)
             members = [member for member in members if not member.is_dir()]
             self._table = np.array(
-                [(m.header_offset, m.compress_size, m.file_size, m.CRC, m.compress_type == zipfile.ZIP_DEFLATED) for m in members], np.int64
+                [
+                    (
+                        m.header_offset,
+                        m.compress_size,
+                        m.file_size,
+                        m.CRC,
+                        m.compress_type == zipfile.ZIP_DEFLATED,
+                    )
+                    for m in members
+                ],
+                np.int64,
             ).reshape(-1, 5)
             self._rows = {member.filename: row for row, member in enumerate(members)}
         return self._rows
@@ -125,7 +153,10 @@ class Zip:
             seen.add(member.filename)
         stored, size = sum(member.compress_size for member in members), self.path.stat().st_size
         if stored > size:
-            raise UserError(f"{self.path}: its members take {stored:,} bytes, the file has {size:,}: they overlap.", REMEDY)
+            raise UserError(
+                f"{self.path}: its members take {stored:,} bytes, the file has {size:,}: they overlap.",
+                REMEDY,
+            )
 
 
 class Archive(Zip):
@@ -164,7 +195,8 @@ def too_large(name: str, size: int) -> str | None:
 
 
 def _inflated(inflater: "zlib._Decompress", raw: bytes, left: int) -> Iterator[bytes]:
-    """What `raw` expands to in pieces, at most one byte more than `left`: a member that lies about its size ends there."""
+    """What `raw` expands to in pieces, at most one byte more than `left`: a member that lies about its size
+    ends there."""
     while raw and left >= 0:
         piece = inflater.decompress(raw, min(left + 1, PIECE))
         raw = inflater.unconsumed_tail

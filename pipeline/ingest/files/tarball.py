@@ -1,8 +1,10 @@
-"""Tar archives, compressed by gzip or not. A member of a compressed one cannot be reached without inflating all that lies before it, and rows are
-written in another order than that of the archive: so it is inflated once, from beginning to end, into a scratch file, and members are read as
-slices of that. A plain tar is read in place. No member is written under its own name, so none can leave a folder or be a link.
+"""Tar archives, compressed by gzip or not. A member of a compressed one cannot be reached without inflating
+all that lies before it, and rows are written in another order than that of the archive: so it is inflated
+once, from beginning to end, into a scratch file, and members are read as slices of that. A plain tar is read
+in place. No member is written under its own name, so none can leave a folder or be a link.
 
-Refused as a whole: members that leave the folder, links, devices, sparse files, a name that occurs twice, absurd expansion, a file cut short.
+Refused as a whole: members that leave the folder, links, devices, sparse files, a name that occurs twice,
+absurd expansion, a file cut short.
 """
 
 import shutil
@@ -19,14 +21,17 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import full_disk_is_an_error
 from pipeline.runtime.progress import Progress
 
-ALWAYS = 2**26  # bytes that any archive may expand to: a small one may well be mostly the zeros that tar fills up with
+ALWAYS = (
+    2**26
+)  # bytes that any archive may expand to: a small one may well be mostly the zeros that tar fills up with
 _GZIP = b"\x1f\x8b"
 _BLOCK = 512  # bytes; an archive ends with blocks of zeros
 
 
 @contextmanager
 def scratch_directory(output: Path) -> Iterator[Path]:
-    """An empty directory beside `output`, on the disk that has to have room anyway, gone afterwards; what a killed process left goes first."""
+    """An empty directory beside `output`, on the disk that has to have room anyway, gone afterwards; what a
+    killed process left goes first."""
     output.parent.mkdir(parents=True, exist_ok=True)
     for leftover in output.parent.glob(f".{output.name}.*.scratch"):
         shutil.rmtree(leftover)
@@ -35,7 +40,8 @@ def scratch_directory(output: Path) -> Iterator[Path]:
 
 
 class Tarball:
-    """The files of a tar archive by their names in it. `scratch` is an existing directory, which has to stay as long as files are read.
+    """The files of a tar archive by their names in it. `scratch` is an existing directory, which has to stay
+    as long as files are read.
 
     Raises UserError when the file is no tar archive, is cut short, or holds a member of the kinds above.
     """
@@ -79,9 +85,15 @@ class Tarball:
                     if member.isfile():
                         members[name] = (member.offset_data, member.size)
         except tarfile.TarError as error:
-            raise UserError(f"{self.path} is not a readable tar archive: {error}.", "Fetch or pack it again.") from None
+            raise UserError(
+                f"{self.path} is not a readable tar archive: {error}.", "Fetch or pack it again."
+            ) from None
         if self._slices(end, _BLOCK) != bytes(_BLOCK):  # `tarfile` takes a broken header for the end
-            raise UserError(f"{self.path} is cut short or damaged: the archive does not end after its member at byte {end:,}.", "Fetch it again.")
+            raise UserError(
+                f"{self.path} is cut short or damaged: the archive does not end after its member at byte "
+                f"{end:,}.",
+                "Fetch it again.",
+            )
         return members
 
 
@@ -99,21 +111,31 @@ def inflate(path: Path, target: Path) -> Path:
             progress.advance()
             while raw:
                 if inflater.eof:
-                    if not raw.startswith(_GZIP):  # some writers fill the last block up; what follows a whole archive is not part of it
+                    if not raw.startswith(
+                        _GZIP
+                    ):  # some writers fill the last block up; what follows a whole archive is not part of it
                         return target
                     inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
                 try:
                     piece = inflater.decompress(raw, 4 * PIECE)
                 except zlib.error as error:
-                    raise UserError(f"{path} is damaged at byte {source.tell() - len(raw):,} or after: {error}.", "Fetch it again.") from None
+                    raise UserError(
+                        f"{path} is damaged at byte {source.tell() - len(raw):,} or after: {error}.",
+                        "Fetch it again.",
+                    ) from None
                 raw = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
                 written += len(piece)
                 if written > allowed:
-                    raise UserError(f"{path} expands from {compressed:,} bytes to more than {allowed:,}.", REMEDY)
+                    raise UserError(
+                        f"{path} expands from {compressed:,} bytes to more than {allowed:,}.", REMEDY
+                    )
                 sink.write(piece)
         sink.write(inflater.flush())  # a match that the bound on a piece cut in two
     if not inflater.eof:
-        raise UserError(f"{path} is cut short: it ends after {compressed:,} bytes in the middle of its data.", "Fetch it again.")
+        raise UserError(
+            f"{path} is cut short: it ends after {compressed:,} bytes in the middle of its data.",
+            "Fetch it again.",
+        )
     return target
 
 

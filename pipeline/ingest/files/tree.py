@@ -1,8 +1,9 @@
-"""A published data set by the names of its files, packed or unpacked: what an archive holds is named as if it had been unpacked where it lies.
+"""A published data set by the names of its files, packed or unpacked: what an archive holds is named as if it
+had been unpacked where it lies.
 
-data/raw/cub/CUB_200_2011.tgz            -> CUB_200_2011/images.txt, CUB_200_2011/images/001.Black_footed_Albatross/...
-data/raw/inshop/Img/img.zip              -> Img/img/WOMEN/...
-inshop.zip, which holds Img/img.zip      -> the same
+data/raw/cub/CUB_200_2011.tgz            -> CUB_200_2011/images.txt,
+CUB_200_2011/images/001.Black_footed_Albatross/... data/raw/inshop/Img/img.zip              ->
+Img/img/WOMEN/... inshop.zip, which holds Img/img.zip      -> the same
 """
 
 from collections.abc import Iterable
@@ -21,10 +22,12 @@ Packed = Zip | Tarball
 
 
 class Tree:
-    """The files of a published set. `path` is a folder or an archive; `scratch` an existing directory, which has to stay as long as files are read.
+    """The files of a published set. `path` is a folder or an archive; `scratch` an existing directory, which
+    has to stay as long as files are read.
 
-    An archive of the set is opened unless what it holds lies beside it already. Other archives are left alone. Raises UserError when `path`
-    does not exist or an archive is unreadable or dangerous. Pickles, without its list of names.
+    An archive of the set is opened unless what it holds lies beside it already. Other archives are left
+    alone. Raises UserError when `path` does not exist or an archive is unreadable or dangerous. Pickles,
+    without its list of names.
     """
 
     def __init__(self, path: Path, published: Published, scratch: Path) -> None:
@@ -43,7 +46,8 @@ class Tree:
         return self.__dict__ | {"_names": set()}
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file. Raises ValueError or OSError when it cannot be read, KeyError when an archive should hold it and does not."""
+        """The bytes of a file. Raises ValueError or OSError when it cannot be read, KeyError when an archive
+        should hold it and does not."""
         for prefix, packed in self._packed:
             if name.startswith(prefix) and name[len(prefix) :] in packed:
                 return packed.read(name[len(prefix) :])
@@ -52,12 +56,19 @@ class Tree:
         return self._folder.read(name)
 
     def below(self, marker: str) -> "Branch | None":
-        """The part of the set below the folder that holds the file (or, with a final slash, the folder) `marker`; None when there is none."""
+        """The part of the set below the folder that holds the file (or, with a final slash, the folder)
+        `marker`; None when there is none."""
         if marker.endswith("/"):
-            found = {n[: n.index(f"/{marker}") + 1] if not n.startswith(marker) else "" for n in self._names if f"/{marker}" in f"/{n}"}
+            found = {
+                n[: n.index(f"/{marker}") + 1] if not n.startswith(marker) else ""
+                for n in self._names
+                if f"/{marker}" in f"/{n}"
+            }
         else:
             found = {n.removesuffix(marker) for n in self._names if f"/{n}".endswith(f"/{marker}")}
-        shallow = sorted((root for root in found if not is_hidden(root)), key=lambda root: (root.count("/"), root))
+        shallow = sorted(
+            (root for root in found if not is_hidden(root)), key=lambda root: (root.count("/"), root)
+        )
         return Branch(self, shallow[0]) if shallow else None
 
     def names(self) -> set[str]:
@@ -80,7 +91,12 @@ class Tree:
             folder = name[: name.rfind("/") + 1]
             if any(other.startswith(f"{folder}{file.unpacked}") for other in added):
                 continue
-            self._add(folder, open_archive(self._on_disk(prefix, name[len(prefix) :], files), self._scratch, self._published.files))
+            self._add(
+                folder,
+                open_archive(
+                    self._on_disk(prefix, name[len(prefix) :], files), self._scratch, self._published.files
+                ),
+            )
 
     def _on_disk(self, prefix: str, name: str, files: Directory | Packed) -> Path:
         """The archive as a file: itself, or a copy when it lies in an archive."""
@@ -91,7 +107,9 @@ class Tree:
             with full_disk_is_an_error(copy), open(copy, "wb", buffering=PIECE) as sink:
                 files.copy(name, sink)
         except ValueError as error:
-            raise UserError(f"{self.path}: {prefix}{name} cannot be read: {error}.", "Fetch the archive again.") from error
+            raise UserError(
+                f"{self.path}: {prefix}{name} cannot be read: {error}.", "Fetch the archive again."
+            ) from error
         return copy
 
 
@@ -109,7 +127,9 @@ class Branch:
         try:
             return self.read(name).decode("utf-8-sig")
         except (ValueError, OSError) as error:
-            raise UserError(f"{self.tree.path}: {self.root}{name} is no text: {error}.", "Fetch the archive again.") from None
+            raise UserError(
+                f"{self.tree.path}: {self.root}{name} is no text: {error}.", "Fetch the archive again."
+            ) from None
 
     def __contains__(self, name: str) -> bool:
         return self.root + name in self.tree
@@ -120,13 +140,16 @@ class Branch:
         if missing:
             shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             raise UserError(
-                f"{self.tree.path}: {len(missing):,} of the files that stand in {listed_in} are not there: {shown}.",
-                "The archive was unpacked or fetched in part: unpack or fetch it again, or name the archive itself.",
+                f"{self.tree.path}: {len(missing):,} of the files that stand in {listed_in} are not there: "
+                f"{shown}.",
+                "The archive was unpacked or fetched in part: unpack or fetch it again, or name the archive "
+                "itself.",
             )
 
 
 def open_archive(path: Path, scratch: Path, files: Iterable[PublishedFile] = ()) -> Packed:
-    """The archive by what it begins with, whatever its name. Raises UserError, with what is known of the published file of this name."""
+    """The archive by what it begins with, whatever its name. Raises UserError, with what is known of the
+    published file of this name."""
     try:
         with open(path, "rb") as file:
             begin = file.read(262)
@@ -137,9 +160,16 @@ def open_archive(path: Path, scratch: Path, files: Iterable[PublishedFile] = ())
         if begin.startswith(b"\x1f\x8b") or begin[257:262] == b"ustar":
             return Tarball(path, scratch)
         page = " A web page was saved in its place." if begin.lstrip()[:1] == b"<" else ""
-        raise UserError(f"{path} is neither a zip nor a tar archive: it begins with {begin[:16]!r}.{page}", "Fetch it again.")
+        raise UserError(
+            f"{path} is neither a zip nor a tar archive: it begins with {begin[:16]!r}.{page}",
+            "Fetch it again.",
+        )
     except UserError as error:
-        found = f" This one has {path.stat().st_size:,} bytes." if (facts := expectation(files, path.name)) else ""
+        found = (
+            f" This one has {path.stat().st_size:,} bytes."
+            if (facts := expectation(files, path.name))
+            else ""
+        )
         raise UserError(error.what, error.remedy + facts + found) from error
 
 

@@ -1,8 +1,10 @@
 """Ground truth that is published as a pickle, read without trusting it.
 
-A pickle is a program: it names functions and calls them. Three benchmarks come as nothing else (retrieval-SfM-120k, revisited Oxford and Paris),
-and what they hold is lists, dicts, strings, numbers and arrays of numbers. So:
-  1. every opcode is looked at before anything runs: only those that build these values pass, and no index may make the memo grow;
+A pickle is a program: it names functions and calls them. Three benchmarks come as nothing else
+(retrieval-SfM-120k, revisited Oxford and Paris), and what they hold is lists, dicts, strings, numbers and
+arrays of numbers. So:
+  1. every opcode is looked at before anything runs: only those that build these values pass, and no index may
+    make the memo grow;
   2. the six names that such files contain stand for functions of this file; any other name ends the reading;
   3. arrays and dtypes are rebuilt here from their published bytes, numpy's own unpickling is never called.
 """
@@ -29,8 +31,10 @@ _OPCODES = frozenset(
         r"\w+",
         "PROTO FRAME MARK STOP POP POP_MARK MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET "
         "NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT "
-        "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 "
-        "EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM SETITEMS GLOBAL STACK_GLOBAL REDUCE BUILD",
+        "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES "
+        "SHORT_BINBYTES BINBYTES8 "
+        "EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM "
+        "SETITEMS GLOBAL STACK_GLOBAL REDUCE BUILD",
     )
 )
 _PLAIN = re.compile(r"[iu][1248]|f[248]|b1|[US][1-9]\d{0,3}")  # numbers, and strings of one length
@@ -38,7 +42,8 @@ _PLAIN = re.compile(r"[iu][1248]|f[248]|b1|[US][1-9]\d{0,3}")  # numbers, and st
 
 @dataclass(frozen=True)
 class Node:
-    """A value of a ground truth, and where it stands. Every reading of it raises UserError, ending in `remedy`, where it is something else."""
+    """A value of a ground truth, and where it stands. Every reading of it raises UserError, ending in
+    `remedy`, where it is something else."""
 
     value: Any
     where: str
@@ -47,7 +52,11 @@ class Node:
     def __getitem__(self, key: str) -> "Node":
         """The value of a key."""
         if not isinstance(self.value, dict) or key not in self.value:
-            found = f"keys {', '.join(map(str, self.value))}" if isinstance(self.value, dict) else type(self.value).__name__
+            found = (
+                f"keys {', '.join(map(str, self.value))}"
+                if isinstance(self.value, dict)
+                else type(self.value).__name__
+            )
             raise UserError(f"{self.where} has no {key!r}; found: {found}.", self.remedy)
         return Node(self.value[key], f"{self.where}[{key!r}]", self.remedy)
 
@@ -72,29 +81,39 @@ class Node:
     def integers(self, below: int) -> Int[np.ndarray, " n"]:
         """A list or 1-D array of integers from 0 to `below` - 1."""
         value = self.value
-        if isinstance(value, np.ndarray) and value.size == 0 and value.dtype.kind in "iuf":  # an empty list, saved as an array, is one of floats
+        if (
+            isinstance(value, np.ndarray) and value.size == 0 and value.dtype.kind in "iuf"
+        ):  # an empty list, saved as an array, is one of floats
             value = []
         if isinstance(value, list | tuple) and all(type(item) is int and abs(item) < 2**62 for item in value):
             value = np.array(value, np.int64)
         if not (isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"):
             raise UserError(f"{self.where} is no list of integers.", self.remedy)
         if value.size and not (value.min() >= 0 and value.max() < below):
-            raise UserError(f"{self.where} runs from {value.min()} to {value.max()}, expected 0 to {below - 1}.", self.remedy)
+            raise UserError(
+                f"{self.where} runs from {value.min()} to {value.max()}, expected 0 to {below - 1}.",
+                self.remedy,
+            )
         return value.astype(np.int64)
 
     def floats(self, count: int) -> list[float]:
         """A list or array of `count` numbers."""
         value = self.value.ravel().tolist() if isinstance(self.value, np.ndarray) else self.value
-        if not (isinstance(value, list | tuple) and len(value) == count and all(type(item) in (int, float) for item in value)):
+        if not (
+            isinstance(value, list | tuple)
+            and len(value) == count
+            and all(type(item) in (int, float) for item in value)
+        ):
             raise UserError(f"{self.where} is no list of {count} numbers.", self.remedy)
         return [float(item) for item in value]
 
 
 def load(path: Path, remedy: str) -> Node:
-    """The value in a pickle file: dict, list, tuple, str, bytes, int, float, bool, None and numpy arrays of numbers or strings.
+    """The value in a pickle file: dict, list, tuple, str, bytes, int, float, bool, None and numpy arrays of
+    numbers or strings.
 
-    Array scalars become numbers, strings that Python 2 wrote are read as Latin-1. Raises UserError, ending in `remedy`, for a missing or larger
-    file, for one that asks for anything else, and for one that is damaged.
+    Array scalars become numbers, strings that Python 2 wrote are read as Latin-1. Raises UserError, ending in
+    `remedy`, for a missing or larger file, for one that asks for anything else, and for one that is damaged.
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist.", remedy)
@@ -108,7 +127,16 @@ def load(path: Path, remedy: str) -> Node:
         raise UserError(f"{path} {refusal}, which no ground truth needs: it was not read.", remedy) from None
     except RecursionError:
         raise UserError(f"{path} is nested deeper than any ground truth: it was not read.", remedy) from None
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+    ) as error:
         raise UserError(f"{path} is not a readable pickle: {error}.", remedy) from None
 
 
@@ -125,12 +153,15 @@ def _look_through(content: bytes) -> None:
             raise _Refused(f"has more than {MAX_OPCODES:,} opcodes")
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT"):
             kept += 1
-            if int(argument or 0) > kept:  # Python numbers them from 0 or 1; memory for an index far ahead would be taken at once
+            if (
+                int(argument or 0) > kept
+            ):  # Python numbers them from 0 or 1; memory for an index far ahead would be taken at once
                 raise _Refused(f"stores item {argument} after {kept - 1}")
 
 
 class _Name:
-    """What a name in the file stands for: it can be called, where there is something to call, and in no way changed."""
+    """What a name in the file stands for: it can be called, where there is something to call, and in no way
+    changed."""
 
     __slots__ = ("call",)
     call: Callable[..., Any]
@@ -174,11 +205,14 @@ class _Array:
         _, shape, dtype, by_column, raw = state
         if not isinstance(dtype, _Dtype):
             raise ValueError("an array without a dtype")
-        self.value = np.frombuffer(self._octets(raw), dtype.numpy()).reshape(shape, order="F" if by_column else "C")
+        self.value = np.frombuffer(self._octets(raw), dtype.numpy()).reshape(
+            shape, order="F" if by_column else "C"
+        )
 
 
 class _Reader(pickle.Unpickler):
-    """Python's unpickler with the names above. One per file: bytes that calls make may together not exceed the file."""
+    """Python's unpickler with the names above. One per file: bytes that calls make may together not exceed
+    the file."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content), encoding="latin1")
@@ -219,7 +253,8 @@ class _Reader(pickle.Unpickler):
 
 
 def _settled(value: Any, seen: dict[int, tuple[Any, Any]]) -> Any:
-    """`value` with real arrays in it. Each container is visited once: a few bytes can refer to one list a billion times."""
+    """`value` with real arrays in it. Each container is visited once: a few bytes can refer to one list a
+    billion times."""
     if type(value) in (str, bytes, int, float, bool, type(None)):
         return value
     if isinstance(value, _Array) and value.value is not None:

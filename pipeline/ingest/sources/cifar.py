@@ -1,14 +1,18 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009) from their binary archives: 60,000 images of 32 x 32 pixels.
 
-    cifar-10-batches-bin/   data_batch_1.bin ... data_batch_5.bin, test_batch.bin    per image: label, then 3 x 32 x 32 bytes
-                            batches.meta.txt                                         names of the labels, one per line
-    cifar-100-binary/       train.bin, test.bin                                      per image: coarse label, fine label, 3 x 32 x 32 bytes
+    cifar-10-batches-bin/   data_batch_1.bin ... data_batch_5.bin, test_batch.bin    per image: label, then 3
+    x 32 x 32 bytes
+                            batches.meta.txt                                         names of the labels, one
+                            per line
+    cifar-100-binary/       train.bin, test.bin                                      per image: coarse label,
+    fine label, 3 x 32 x 32 bytes
                             coarse_label_names.txt, fine_label_names.txt
 
-Their official parts hold the same classes, so they are no split for retrieval of unseen ones. No paper of this project splits these sets by class
-(GSP trains on all of CIFAR-10 for figure 5, and makes the Collage of CIFAR-100), so the split here is this project's: the first half of the labels
-is train, the other test, in label order, which is that of names. `images` keeps the official parts; class names then begin with the split, because
-a class of a set of shards is in one split only.
+Their official parts hold the same classes, so they are no split for retrieval of unseen ones. No paper of
+this project splits these sets by class (GSP trains on all of CIFAR-10 for figure 5, and makes the Collage of
+CIFAR-100), so the split here is this project's: the first half of the labels is train, the other test, in
+label order, which is that of names. `images` keeps the official parts; class names then begin with the split,
+because a class of a set of shards is in one split only.
 
 The python archives are pickles of the same pixels: never read.
 """
@@ -32,7 +36,8 @@ _PIXEL_FILE = "pixels.npy"
 
 
 class Layout(NamedTuple):
-    """Files of an archive. Every class has the same number of images in the test file, and over all train files."""
+    """Files of an archive. Every class has the same number of images in the test file, and over all train
+    files."""
 
     files: tuple[str, ...]  # the last one is the official test part
     names: tuple[str, ...]  # of the labels, in the order of the bytes of a record
@@ -41,8 +46,18 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = {
-    "cifar10": Layout((*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"), ("batches.meta.txt",), (10,), (10_000,) * 6),
-    "cifar100": Layout(("train.bin", "test.bin"), ("coarse_label_names.txt", "fine_label_names.txt"), (20, 100), (50_000, 10_000)),
+    "cifar10": Layout(
+        (*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"),
+        ("batches.meta.txt",),
+        (10,),
+        (10_000,) * 6,
+    ),
+    "cifar100": Layout(
+        ("train.bin", "test.bin"),
+        ("coarse_label_names.txt", "fine_label_names.txt"),
+        (20, 100),
+        (50_000, 10_000),
+    ),
 }
 
 
@@ -58,7 +73,8 @@ class Cifar(NamedTuple):
 
 
 def collection(source: Cifar10Source | Cifar100Source, scratch: Path) -> Collection:
-    """The pictures of the set by class; super-classes, where it has them, are groups. Raises UserError where the files are not the published ones."""
+    """The pictures of the set by class; super-classes, where it has them, are groups. Raises UserError where
+    the files are not the published ones."""
     cifar = read(source, source.kind, scratch)
     half = len(cifar.names[-1]) // 2
     pictures = []
@@ -67,7 +83,9 @@ def collection(source: Cifar10Source | Cifar100Source, scratch: Path) -> Collect
         split = "test" if (labels[-1] >= half if by_class else official_test) else "train"
         class_name = cifar.names[-1][labels[-1]]
         group = cifar.names[0][labels[0]] if len(labels) > 1 else None
-        pictures.append(Picture(name, class_name if by_class else f"{split}/{class_name}", split, group=group))
+        pictures.append(
+            Picture(name, class_name if by_class else f"{split}/{class_name}", split, group=group)
+        )
     facts = {"published": PUBLISHED[source.kind].title, "unseen_classes": source.split == "classes"}
     return Collection(cifar.where, pictures, Pixels(cifar.pixels, cifar.sources), facts)
 
@@ -101,24 +119,34 @@ class Pixels:
 def read(source: Cifar10Source | Cifar100Source | CollageSource, kind: str, scratch: Path) -> Cifar:
     """Reads an archive; `scratch` holds the pixels as long as they are needed.
 
-    Raises UserError for a missing file, a size that is not that of the records, a label beyond the named ones, classes that are not of equal size,
-    and classes that are in two super-classes.
+    Raises UserError for a missing file, a size that is not that of the records, a label beyond the named
+    ones, classes that are not of equal size, and classes that are in two super-classes.
     """
     layout, published = LAYOUTS[kind], PUBLISHED[kind]
     tree = Tree(Path(source.path), published, scratch)
     branch = tree.below(layout.files[0])
     for name in (*layout.files, *layout.names):
         if branch is None or name not in branch:
-            pickled = " (its files are those of the python version, which are pickles: fetch the binary version)" if _is_python(tree) else ""
+            pickled = (
+                " (its files are those of the python version, which are pickles: fetch the binary version)"
+                if _is_python(tree)
+                else ""
+            )
             raise not_there(kind, tree.path, f"holds no {name}{pickled}")
     assert branch is not None
-    names = tuple(_names(branch, name, count) for name, count in zip(layout.names, layout.labels, strict=True))
-    pixels = np.lib.format.open_memmap(scratch / _PIXEL_FILE, "w+", np.uint8, (sum(layout.per_file), SIDE, SIDE, 3))
+    names = tuple(
+        _names(branch, name, count) for name, count in zip(layout.names, layout.labels, strict=True)
+    )
+    pixels = np.lib.format.open_memmap(
+        scratch / _PIXEL_FILE, "w+", np.uint8, (sum(layout.per_file), SIDE, SIDE, 3)
+    )
     labels: list[np.ndarray] = []
     sources: list[str] = []
     for file, images in zip(layout.files, layout.per_file, strict=True):
         records = _records(branch, file, images, layout, names)
-        pixels[len(sources) : len(sources) + images] = records[:, -_PIXELS:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+        pixels[len(sources) : len(sources) + images] = (
+            records[:, -_PIXELS:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+        )
         labels.append(records[:, :-_PIXELS].astype(np.int64))
         sources += [f"{file}/{number:05d}" for number in range(images)]
     pixels.flush()
@@ -128,25 +156,40 @@ def read(source: Cifar10Source | Cifar100Source | CollageSource, kind: str, scra
     return cifar
 
 
-def _records(branch: Branch, file: str, images: int, layout: Layout, names: tuple[list[str], ...]) -> UInt8[np.ndarray, "images record"]:
+def _records(
+    branch: Branch, file: str, images: int, layout: Layout, names: tuple[list[str], ...]
+) -> UInt8[np.ndarray, "images record"]:
     where = f"{branch.tree.path}: {branch.root}{file}"
     content = branch.read(file)
     record = len(layout.labels) + _PIXELS
     if len(content) != images * record:
-        whole = f"{len(content) // record:,} records of {record:,} bytes and {len(content) % record:,} bytes more"
-        raise UserError(f"{where} has {len(content):,} bytes, {whole}; expected {images:,} records, {images * record:,} bytes.", _ANEW)
+        whole = (
+            f"{len(content) // record:,} records of {record:,} bytes and {len(content) % record:,} bytes more"
+        )
+        raise UserError(
+            f"{where} has {len(content):,} bytes, {whole}; expected {images:,} records, {images * record:,} "
+            "bytes.",
+            _ANEW,
+        )
     records = np.frombuffer(content, np.uint8).reshape(images, record)
     for kind, known in enumerate(names):
         if (largest := int(records[:, kind].max())) >= len(known):
             number = int(records[:, kind].argmax())
-            raise UserError(f"{where}: image {number:,} has label {largest}; {layout.names[kind]} names {len(known)}.", _ANEW)
+            raise UserError(
+                f"{where}: image {number:,} has label {largest}; {layout.names[kind]} names {len(known)}.",
+                _ANEW,
+            )
     return records
 
 
 def _names(branch: Branch, file: str, count: int) -> list[str]:
     names = branch.text(file).split()
     if len(names) != count or len(set(names)) != count:
-        raise UserError(f"{branch.tree.path}: {branch.root}{file} names {len(set(names))} different labels, expected {count}.", _ANEW)
+        raise UserError(
+            f"{branch.tree.path}: {branch.root}{file} names {len(set(names))} different labels, expected "
+            f"{count}.",
+            _ANEW,
+        )
     return names
 
 
@@ -158,18 +201,27 @@ def _require_balance(cifar: Cifar, layout: Layout) -> None:
             if (found != images // count).any():
                 odd = int((found != images // count).argmax())
                 name = cifar.names[kind][odd]
-                raise UserError(f"{cifar.where}: {name} has {found[odd]:,} of {images:,} images, expected {images // count:,}.", _ANEW)
+                raise UserError(
+                    f"{cifar.where}: {name} has {found[odd]:,} of {images:,} images, expected "
+                    f"{images // count:,}.",
+                    _ANEW,
+                )
     above: dict[int, set[int]] = defaultdict(set)
     for labels in cifar.labels.tolist():
         above[labels[-1]].add(labels[0])
     for label, parents in above.items():
         if len(parents) > 1 and len(layout.labels) > 1:
             found_in = ", ".join(cifar.names[0][parent] for parent in sorted(parents))
-            raise UserError(f"{cifar.where}: {cifar.names[-1][label]} is in more than one super-class: {found_in}.", _ANEW)
+            raise UserError(
+                f"{cifar.where}: {cifar.names[-1][label]} is in more than one super-class: {found_in}.", _ANEW
+            )
 
 
 def _is_python(tree: Tree) -> bool:
-    return any(name.endswith(("/data_batch_1", "cifar-100-python/train")) or name == "data_batch_1" for name in tree.names())
+    return any(
+        name.endswith(("/data_batch_1", "cifar-100-python/train")) or name == "data_batch_1"
+        for name in tree.names()
+    )
 
 
 _ANEW = "It is not the published file: fetch the archive again."

@@ -1,7 +1,8 @@
 """Drawing of the built-in set: a creature made of parts, as a picture that lies over another.
 
-A creature lives in its own plane: head at x = +1, tail at x = -1, body between y = -h(x) and y = +h(x). A pose bends that plane
-(y -> y + bend x^2) and swings the limbs; rotation, mirroring and scale come when the sprite is laid into a scene.
+A creature lives in its own plane: head at x = +1, tail at x = -1, body between y = -h(x) and y = +h(x). A
+pose bends that plane (y -> y + bend x^2) and swings the limbs; rotation, mirroring and scale come when the
+sprite is laid into a scene.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,9 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 HALF = 1.8  # the sprite shows x and y from -HALF to +HALF
-PIXELS = 216  # side of a sprite: about twice the resolution of the finest scene, so that laying it down averages
+PIXELS = (
+    216  # side of a sprite: about twice the resolution of the finest scene, so that laying it down averages
+)
 UNIT = PIXELS / (2 * HALF)
 _FRACTION = 4  # binary digits below the pixel that cv2 draws with
 
@@ -68,7 +71,9 @@ def half_width(outline: str, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " 
     }[outline]()
 
 
-def markings(kind: str, u: Float[np.ndarray, "S S"], v: Float[np.ndarray, "S S"], phase: float) -> Float[np.ndarray, "S S"]:
+def markings(
+    kind: str, u: Float[np.ndarray, "S S"], v: Float[np.ndarray, "S S"], phase: float
+) -> Float[np.ndarray, "S S"]:
     """Share of the marking colour at (u, v) of the body's plane, 0 to 1, with soft edges."""
     if kind == "bands":
         wave = np.cos(9.5 * u + phase)
@@ -112,7 +117,11 @@ def creature(look: Look, pose: Pose) -> Sprite:
     v = (_Y - pose.bend * _X * _X) / pose.girth
     share = markings(look.markings, _X, v, pose.phase)[..., None]
     lit = 1 + 0.28 * (np.cos(pose.light) * _X + np.sin(pose.light) * 1.6 * v)[..., None]
-    skin = np.clip((np.array(pose.body, np.float32) * (1 - share) + np.array(pose.marks, np.float32) * share) * lit, 0, 255)
+    skin = np.clip(
+        (np.array(pose.body, np.float32) * (1 - share) + np.array(pose.marks, np.float32) * share) * lit,
+        0,
+        255,
+    )
     cover = (inside / np.float32(255))[..., None]
     layer = np.concatenate([skin, np.full_like(share, 255)], axis=2)
     canvas = (canvas * (1 - cover) + layer * cover + 0.5).astype(np.uint8)
@@ -136,13 +145,21 @@ def thing(shape: str, marks: str, body: Color, second: Color, phase: float) -> S
     inside = np.zeros((PIXELS, PIXELS), np.uint8)
     _fill(inside, rim, (255.0,))
     share = markings(marks, _X, _Y, phase)[..., None]
-    layer = np.concatenate([np.array(body, np.float32) * (1 - share) + np.array(second, np.float32) * share, np.full_like(share, 255)], axis=2)
+    layer = np.concatenate(
+        [
+            np.array(body, np.float32) * (1 - share) + np.array(second, np.float32) * share,
+            np.full_like(share, 255),
+        ],
+        axis=2,
+    )
     canvas = (layer * (inside / np.float32(255))[..., None] + 0.5).astype(np.uint8)
     _line(canvas, rim, tuple(0.45 * value for value in body), 0.045, closed=True)
     return canvas
 
 
-def _limb(canvas: Sprite, kind: str, root: tuple[float, float], direction: float, side: float, color: Color) -> None:
+def _limb(
+    canvas: Sprite, kind: str, root: tuple[float, float], direction: float, side: float, color: Color
+) -> None:
     ahead = np.array([np.cos(direction), np.sin(direction)])
     across = np.array([-ahead[1], ahead[0]])
     start = np.array(root)
@@ -154,21 +171,38 @@ def _limb(canvas: Sprite, kind: str, root: tuple[float, float], direction: float
         _line(canvas, np.stack([start, knee, knee + 0.34 * foot]), color, 0.09)
     elif kind == "paddles":
         turn = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-        _fill(canvas, start + np.outer(0.30 + 0.33 * np.cos(turn), ahead) + np.outer(0.14 * np.sin(turn), across), (*color, 255.0))
+        _fill(
+            canvas,
+            start + np.outer(0.30 + 0.33 * np.cos(turn), ahead) + np.outer(0.14 * np.sin(turn), across),
+            (*color, 255.0),
+        )
     else:
-        _fill(canvas, np.stack([start - 0.16 * across, start + 0.44 * ahead, start + 0.16 * across]), (*color, 255.0))
+        _fill(
+            canvas,
+            np.stack([start - 0.16 * across, start + 0.44 * ahead, start + 0.16 * across]),
+            (*color, 255.0),
+        )
 
 
 def _tail(canvas: Sprite, kind: str, root: tuple[float, float], color: Color) -> None:
     x, y = root
     if kind == "fork":
         for side in (1, -1):
-            _line(canvas, np.array([[x, y], [x - 0.2, y + side * 0.05], [x - 0.55, y + side * 0.32]]), color, 0.10)
+            _line(
+                canvas,
+                np.array([[x, y], [x - 0.2, y + side * 0.05], [x - 0.55, y + side * 0.32]]),
+                color,
+                0.10,
+            )
     elif kind == "ball":
         _line(canvas, np.array([[x, y], [x - 0.4, y]]), color, 0.09)
         _disc(canvas, (x - 0.45, y), 0.17, color)
     elif kind == "fan":
-        _fill(canvas, np.array([[x + 0.1, y], [x - 0.45, y + 0.36], [x - 0.36, y], [x - 0.45, y - 0.36]]), (*color, 255.0))
+        _fill(
+            canvas,
+            np.array([[x + 0.1, y], [x - 0.45, y + 0.36], [x - 0.36, y], [x - 0.45, y - 0.36]]),
+            (*color, 255.0),
+        )
 
 
 def _antennae(canvas: Sprite, kind: str, root: tuple[float, float], color: Color) -> None:
@@ -191,10 +225,28 @@ def _fill(canvas: np.ndarray, points: Float[np.ndarray, "n 2"], color: Color) ->
     cv2.fillPoly(canvas, [_pixels(points)], color, cv2.LINE_AA, _FRACTION)
 
 
-def _line(canvas: Sprite, points: Float[np.ndarray, "n 2"], color: Color, thickness: float, closed: bool = False) -> None:
-    cv2.polylines(canvas, [_pixels(points)], closed, (*color, 255.0), max(1, round(thickness * UNIT)), cv2.LINE_AA, _FRACTION)
+def _line(
+    canvas: Sprite, points: Float[np.ndarray, "n 2"], color: Color, thickness: float, closed: bool = False
+) -> None:
+    cv2.polylines(
+        canvas,
+        [_pixels(points)],
+        closed,
+        (*color, 255.0),
+        max(1, round(thickness * UNIT)),
+        cv2.LINE_AA,
+        _FRACTION,
+    )
 
 
 def _disc(canvas: Sprite, center: tuple[float, float], radius: float, color: Color) -> None:
     (x, y) = _pixels(np.array([center]))[0].tolist()
-    cv2.circle(canvas, (x, y), round(radius * UNIT * 2**_FRACTION), (*color, 255.0), cv2.FILLED, cv2.LINE_AA, _FRACTION)
+    cv2.circle(
+        canvas,
+        (x, y),
+        round(radius * UNIT * 2**_FRACTION),
+        (*color, 255.0),
+        cv2.FILLED,
+        cv2.LINE_AA,
+        _FRACTION,
+    )

@@ -1,11 +1,13 @@
-"""CUB-200-2011 (Wah et al. 2011): birds. Classes 1-100 train, 101-200 test, as all retrieval papers split it since Oh Song et al., CVPR 2016.
+"""CUB-200-2011 (Wah et al. 2011): birds. Classes 1-100 train, 101-200 test, as all retrieval papers split it
+since Oh Song et al., CVPR 2016.
 
     CUB_200_2011/images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
     CUB_200_2011/images.txt               1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
     CUB_200_2011/image_class_labels.txt   1 1
 
-`train_test_split.txt` divides every class for classification: training on its train half has seen every test class, so it is not read. Files that
-`images.txt` does not list (`._...` of a desktop) are left alone. Some files are grey: they become RGB when they are decoded.
+`train_test_split.txt` divides every class for classification: training on its train half has seen every test
+class, so it is not read. Files that `images.txt` does not list (`._...` of a desktop) are left alone. Some
+files are grey: they become RGB when they are decoded.
 """
 
 from pathlib import Path
@@ -20,32 +22,45 @@ from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(5_864, 100), "test": Count(5_924, 100)}
 LAST_TRAIN_CLASS = 100
-IMAGES_OF_2010 = 6_033  # CUB-200, the smaller set of 2010 with the same classes: mixing the two up costs two points of Recall@1
+# CUB-200, the smaller set of 2010 with the same classes: mixing the two up costs two points of Recall@1
+IMAGES_OF_2010 = 6_033
 _LIST, _LABELS = "images.txt", "image_class_labels.txt"
 
 
 def collection(source: CubSource, scratch: Path) -> Collection:
-    """The pictures, named as in `images.txt`. Raises UserError when a file is missing or the set is not CUB-200-2011."""
+    """The pictures, named as in `images.txt`. Raises UserError when a file is missing or the set is not
+    CUB-200-2011."""
     published = PUBLISHED["cub"]
     tree = Tree(Path(source.path), published, scratch)
     branch = tree.below(_LIST)
     if branch is None:
         images = sum(name.lower().endswith(".jpg") for name in tree.names())
-        older = f" and {images:,} images: that is CUB-200 of 2010, not CUB-200-2011" if images == IMAGES_OF_2010 else ""
+        older = (
+            f" and {images:,} images: that is CUB-200 of 2010, not CUB-200-2011"
+            if images == IMAGES_OF_2010
+            else ""
+        )
         raise not_there("cub", tree.path, f"holds no {_LIST}{older}")
     if _LABELS not in branch:
         raise not_there("cub", tree.path, f"holds no {_LABELS} beside {_LIST}")
     names, labels = _column(branch, _LIST), _column(branch, _LABELS)
     if names.keys() != labels.keys():
-        raise UserError(f"{tree.path}: {_LIST} and {_LABELS} do not number the same images.", "Fetch the archive again.")
+        raise UserError(
+            f"{tree.path}: {_LIST} and {_LABELS} do not number the same images.", "Fetch the archive again."
+        )
     pictures = []
     for number, name in names.items():
         folder, label = name.partition("/")[0], labels[number]
         if leaves_its_folder(name) or not label.isdecimal() or folder[:3] != f"{int(label):03d}":
-            raise UserError(f"{tree.path}: image {number} of {_LIST} is {name!r}, of class {label!r} in {_LABELS}.", "Fetch the archive again.")
+            raise UserError(
+                f"{tree.path}: image {number} of {_LIST} is {name!r}, of class {label!r} in {_LABELS}.",
+                "Fetch the archive again.",
+            )
         pictures.append(Picture(name, folder, "train" if int(label) <= LAST_TRAIN_CLASS else "test"))
     cause = (
-        "These are the images of CUB-200 of 2010." if len(pictures) == IMAGES_OF_2010 else "The lists were changed or cut short: fetch them again."
+        "These are the images of CUB-200 of 2010."
+        if len(pictures) == IMAGES_OF_2010
+        else "The lists were changed or cut short: fetch them again."
     )
     require_counts(pictures, COUNTS, str(tree.path), published.title, cause)
     images_folder = Branch(tree, f"{branch.root}images/")
@@ -59,6 +74,9 @@ def _column(branch: Branch, list_file: str) -> dict[int, str]:
     for line, text in enumerate(branch.text(list_file).splitlines(), 1):
         number, _, value = text.strip().partition(" ")
         if not number.isdecimal() or not value or " " in value or int(number) in rows:
-            raise UserError(f"{branch.tree.path}: {branch.root}{list_file}:{line} is {text[:60]!r}.", "It should be a new number and one word.")
+            raise UserError(
+                f"{branch.tree.path}: {branch.root}{list_file}:{line} is {text[:60]!r}.",
+                "It should be a new number and one word.",
+            )
         rows[int(number)] = value
     return rows

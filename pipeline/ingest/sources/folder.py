@@ -1,4 +1,5 @@
-"""Images of a user: a folder or a zip archive, with one directory per class or a CSV that names each image's class.
+"""Images of a user: a folder or a zip archive, with one directory per class or a CSV that names each image's
+class.
 
 path,label[,split,is_query,is_gallery]          the CSV; paths relative to the source, like its own
 birds/red/1.jpg,red kite,train,,
@@ -20,7 +21,23 @@ from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 
-SUFFIXES = frozenset([".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
+SUFFIXES = frozenset(
+    [
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".bmp",
+        ".gif",
+        ".webp",
+        ".tif",
+        ".tiff",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+    ]
+)
 # Images in formats that are not read (data.decode.FORMATS). They are reported, because a user expects them.
 _CODECS = (".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
 _DRAWINGS = (".psd", ".tga", ".pcx", ".exr", ".svg", ".eps", ".xcf")
@@ -38,7 +55,9 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         if not self.path.is_dir():
-            raise UserError(f"{self.path} does not exist.", "Put the images there, or correct the path of the source.")
+            raise UserError(
+                f"{self.path} does not exist.", "Put the images there, or correct the path of the source."
+            )
 
     def names(self) -> list[str]:
         """Sorted. Links are followed, a folder is entered once: a link to an enclosing folder does no harm.
@@ -83,15 +102,20 @@ class _Row(NamedTuple):
 
 
 def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
-    """Lists the images and gives every class its split: the CSV's, or `test_share` of the classes by `order` and `seed`.
+    """Lists the images and gives every class its split: the CSV's, or `test_share` of the classes by `order`
+    and `seed`.
 
     The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes.
     Files that are no images are left alone and counted in the manifest. Without a CSV, images in formats that
-    are not read are listed there too, as `unread_images`. Raises UserError with the file, or the line of the CSV,
-    that does not fit.
+    are not read are listed there too, as `unread_images`. Raises UserError with the file, or the line of the
+    CSV, that does not fit.
     """
     root = Path(source.path)
-    files = Directory(root) if root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip") else Archive(root)
+    files = (
+        Directory(root)
+        if root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip")
+        else Archive(root)
+    )
     names = files.names()
     for name in names:
         if not _is_text(name):
@@ -106,17 +130,24 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
         test = held_out((row.label for row in rows), source.test_share, source.order, source.seed)
         split_of = {row.label: "test" if row.label in test else "train" for row in rows}
     listed = {row.source for row in rows}
-    others = Counter(PurePosixPath(name).suffix.lower() for name in names if name not in listed and not is_hidden(name) and name != source.labels)
+    others = Counter(
+        PurePosixPath(name).suffix.lower()
+        for name in names
+        if name not in listed and not is_hidden(name) and name != source.labels
+    )
     return Collection(
         where=str(root),
-        pictures=[Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows],
+        pictures=[
+            Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows
+        ],
         read=files.read,
         facts={"other_files": dict(others)} | ({"unread_images": unread} if unread else {}),
     )
 
 
 def unread_images(names: list[str]) -> list[str]:
-    """Those of `names` that are images in a format that is not read, by their suffix, without hidden files."""
+    """Those of `names` that are images in a format that is not read, by their suffix, without hidden
+    files."""
     visible = (name for name in names if not is_hidden(name))
     return [name for name in visible if PurePosixPath(name).suffix.lower() in UNREAD_SUFFIXES]
 
@@ -134,12 +165,15 @@ def enumerated(names: list[str]) -> str:
 
 
 def _from_directories(root: Path, names: list[str]) -> list[_Row]:
-    images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES and not is_hidden(name)]
+    images = [
+        name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES and not is_hidden(name)
+    ]
     for name in images:
         if "/" not in name:
             raise UserError(
                 f"{root / name} lies in no class directory.",
-                "Move it into the directory of its class, or name the classes in a CSV (`labels` of the source).",
+                "Move it into the directory of its class, or name the classes in a CSV (`labels` of the "
+                "source).",
             )
     return [_Row(name, name.rpartition("/")[0], None, True, True) for name in images]
 
@@ -149,23 +183,34 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
     known = set(names)
     if labels not in known:
         tables = ", ".join(name for name in names if name.endswith(".csv")) or "none"
-        raise UserError(f"{table} does not exist; CSV files there: {tables}.", "Correct `labels` of the source.")
+        raise UserError(
+            f"{table} does not exist; CSV files there: {tables}.", "Correct `labels` of the source."
+        )
     try:
         text = files.read(labels).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{table} is not UTF-8: {error.reason} at byte {error.start}.", "Save it as UTF-8.") from None
+        raise UserError(
+            f"{table} is not UTF-8: {error.reason} at byte {error.start}.", "Save it as UTF-8."
+        ) from None
     reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
     columns = list(reader.fieldnames or [])
     for separator, name in ((";", ";"), ("\t", "tabs")):
         if len(columns) == 1 and separator in columns[0]:
-            raise UserError(f"{table}: the columns are separated by {name}.", "Save it with commas between them: path,label.")
+            raise UserError(
+                f"{table}: the columns are separated by {name}.",
+                "Save it with commas between them: path,label.",
+            )
     for column in REQUIRED:
         if column not in columns:
-            raise UserError(f"{table} has no column `{column}`; it has: {', '.join(columns) or 'none'}.", "The first line names the columns.")
+            raise UserError(
+                f"{table} has no column `{column}`; it has: {', '.join(columns) or 'none'}.",
+                "The first line names the columns.",
+            )
     for column in set(columns) - set(REQUIRED) - set(OPTIONAL):
         if close := difflib.get_close_matches(column.lower().strip(), OPTIONAL, n=1, cutoff=0.75):
             raise UserError(
-                f"{table}: the column `{column}` is not known.", f"Did you mean {close[0]}? Other columns are ignored if named otherwise."
+                f"{table}: the column `{column}` is not known.",
+                f"Did you mean {close[0]}? Other columns are ignored if named otherwise.",
             )
     rows: dict[str, _Row] = {}
     for values in reader:
@@ -174,21 +219,34 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
         if row.source in rows:
             raise UserError(f"{where}: {row.source} is listed twice.", "Keep one of the lines.")
         if leaves_its_folder(row.source) or row.source not in known:
-            raise UserError(f"{where}: there is no file {row.source!r} in {files.path}.", "Correct the path; it is relative to the source.")
+            raise UserError(
+                f"{where}: there is no file {row.source!r} in {files.path}.",
+                "Correct the path; it is relative to the source.",
+            )
         rows[row.source] = row
     return list(rows.values())
 
 
 def _parse(values: dict[str, str], columns: list[str], where: str) -> _Row:
     if None in values:
-        raise UserError(f"{where}: more values than the {len(columns)} columns.", "Put values that hold a comma into quotes.")
+        raise UserError(
+            f"{where}: more values than the {len(columns)} columns.",
+            "Put values that hold a comma into quotes.",
+        )
     label = values["label"].strip()
     if not label:
         raise UserError(f"{where}: no label.", "Name the class of every image.")
     split = values["split"].strip() if "split" in columns else None
     if split is not None and split not in SPLITS:
-        taken = "Call it train: the classes for validation are taken from train. " if split.lower().startswith("val") else ""
-        raise UserError(f"{where}: split {split!r}.", f"{taken}Write one of: {', '.join(SPLITS)}. Leave the column out to have the classes divided.")
+        taken = (
+            "Call it train: the classes for validation are taken from train. "
+            if split.lower().startswith("val")
+            else ""
+        )
+        raise UserError(
+            f"{where}: split {split!r}.",
+            f"{taken}Write one of: {', '.join(SPLITS)}. Leave the column out to have the classes divided.",
+        )
     flags = []
     for column in ("is_query", "is_gallery"):
         value = values[column].strip().lower() if column in columns else "yes"
@@ -206,7 +264,8 @@ def _given_splits(rows: list[_Row], table: str) -> dict[str, str]:
         first = splits.setdefault(row.label, row)
         if first.split != row.split:
             raise UserError(
-                f"{table}: class {row.label!r} is in both splits: {first.source} is {first.split}, {row.source} is {row.split}.",
+                f"{table}: class {row.label!r} is in both splits: {first.source} is {first.split}, "
+                f"{row.source} is {row.split}.",
                 "Test classes must be unseen in training: give every class one split.",
             )
     return {label: str(row.split) for label, row in splits.items()}

@@ -1,12 +1,14 @@
-"""In-Shop Clothes Retrieval (Liu et al., CVPR 2016): items of a clothes shop. Queries and gallery of the test items are given.
+"""In-Shop Clothes Retrieval (Liu et al., CVPR 2016): items of a clothes shop. Queries and gallery of the test
+items are given.
 
     Img/img.zip                      img/WOMEN/Dresses/id_00000002/02_1_front.jpg
     Eval/list_eval_partition.txt     52712
                                      image_name item_id evaluation_status
                                      img/WOMEN/Dresses/id_00000002/02_1_front.jpg    id_00000002 train
 
-The status is `train`, `query` or `gallery`. The images of the benchmark are those of `img.zip`, centred and padded to 256 x 256; `img_highres.zip`
-holds the same names at their full size, and numbers on it are not comparable.
+The status is `train`, `query` or `gallery`. The images of the benchmark are those of `img.zip`, centred and
+padded to 256 x 256; `img_highres.zip` holds the same names at their full size, and numbers on it are not
+comparable.
 """
 
 import io
@@ -31,7 +33,8 @@ _LOOKED_AT = 3  # images whose size is read: one at a time is enough to tell the
 
 
 def collection(source: InshopSource, scratch: Path) -> Collection:
-    """The pictures, named as in the list; classes are items. Raises UserError when a file is missing or the set is not this one."""
+    """The pictures, named as in the list; classes are items. Raises UserError when a file is missing or the
+    set is not this one."""
     published = PUBLISHED["inshop"]
     tree = Tree(Path(source.path), published, scratch)
     lists, images = tree.below(_LIST), tree.below("img/")
@@ -39,13 +42,30 @@ def collection(source: InshopSource, scratch: Path) -> Collection:
         raise not_there("inshop", tree.path, f"holds no {_LIST}")
     if images is None:
         highres = tree.below("img_highres/") or any(name.endswith("img_highres.zip") for name in tree.names())
-        raise not_there("inshop", tree.path, f"holds {'img_highres, but ' if highres else ''}neither img.zip nor the folder img")
+        raise not_there(
+            "inshop",
+            tree.path,
+            f"holds {'img_highres, but ' if highres else ''}neither img.zip nor the folder img",
+        )
     pictures = _rows(lists)
-    require_counts(pictures, COUNTS, str(tree.path), published.title, "The list was changed, or cut short: fetch it again.")
-    items = {part: {p.class_name for p in pictures if p.split == "test" and p.is_query == (part == "query")} for part in ("query", "gallery")}
+    require_counts(
+        pictures,
+        COUNTS,
+        str(tree.path),
+        published.title,
+        "The list was changed, or cut short: fetch it again.",
+    )
+    items = {
+        part: {p.class_name for p in pictures if p.split == "test" and p.is_query == (part == "query")}
+        for part in ("query", "gallery")
+    }
     if items["query"] != items["gallery"]:
         odd = sorted(items["query"] ^ items["gallery"])
-        raise UserError(f"{tree.path}: {len(odd)} items are only in the query or only in the gallery: {', '.join(odd[:3])}.", "Fetch the list again.")
+        raise UserError(
+            f"{tree.path}: {len(odd)} items are only in the query or only in the gallery: "
+            f"{', '.join(odd[:3])}.",
+            "Fetch the list again.",
+        )
     images.require((picture.source for picture in pictures), _LIST)
     _require_padded(images, pictures)
     return Collection(str(tree.path), pictures, images.read, {"published": published.title})
@@ -55,19 +75,37 @@ def _rows(lists: Branch) -> list[Picture]:
     lines = lists.text(_LIST).splitlines()
     where = f"{lists.tree.path}: {lists.root}{_LIST}"
     if len(lines) < 2 or not lines[0].strip().isdecimal() or lines[1].split() != HEADER:
-        raise UserError(f"{where} begins with {lines[:2]!r}.", f"It should begin with the number of images, then `{' '.join(HEADER)}`.")
+        raise UserError(
+            f"{where} begins with {lines[:2]!r}.",
+            f"It should begin with the number of images, then `{' '.join(HEADER)}`.",
+        )
     pictures = []
     for line, text in enumerate(lines[2:], 3):
         values = text.split()
         if not values:
             continue
         if len(values) != 3 or values[2] not in ("train", "query", "gallery") or leaves_its_folder(values[0]):
-            raise UserError(f"{where}:{line} is {text[:80]!r}.", "It should be an image, its item, and train, query or gallery.")
+            raise UserError(
+                f"{where}:{line} is {text[:80]!r}.",
+                "It should be an image, its item, and train, query or gallery.",
+            )
         name, item, status = values
         group = "/".join(name.split("/")[1:3])  # WOMEN/Dresses
-        pictures.append(Picture(name, item, "train" if status == "train" else "test", status != "gallery", status != "query", group))
+        pictures.append(
+            Picture(
+                name,
+                item,
+                "train" if status == "train" else "test",
+                status != "gallery",
+                status != "query",
+                group,
+            )
+        )
     if len(pictures) != int(lines[0]):
-        raise UserError(f"{where} announces {int(lines[0]):,} images and lists {len(pictures):,}.", "It was changed, or cut short: fetch it again.")
+        raise UserError(
+            f"{where} announces {int(lines[0]):,} images and lists {len(pictures):,}.",
+            "It was changed, or cut short: fetch it again.",
+        )
     return pictures
 
 
@@ -80,6 +118,7 @@ def _require_padded(images: Branch, pictures: list[Picture]) -> None:
             continue  # a damaged image: `ingest.on_error` says what becomes of it
         if max(size) > SIDE:
             raise UserError(
-                f"{images.tree.path}: {images.root}{picture.source} has {size[0]} x {size[1]} pixels: these are the images of img_highres.zip.",
+                f"{images.tree.path}: {images.root}{picture.source} has {size[0]} x {size[1]} pixels: these "
+                "are the images of img_highres.zip.",
                 f"The benchmark is on img.zip, padded to {SIDE} x {SIDE}: put that in its place.",
             )

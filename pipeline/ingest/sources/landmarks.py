@@ -1,14 +1,17 @@
-"""Particular objects (IRT section 4.2): retrieval-SfM-120k to train on, revisited Oxford and Paris to be judged on, in one set of shards.
+"""Particular objects (IRT section 4.2): retrieval-SfM-120k to train on, revisited Oxford and Paris to be
+judged on, in one set of shards.
 
-    split train    sfm120k/2f/1e/d0/...     class: the 3D model; group: `train` or `validation`, the published part that the image is of
-    split test     roxford5k/<name>.jpg     class: the benchmark, which says no more than where the image belongs
+    split train    sfm120k/2f/1e/d0/...     class: the 3D model; group: `train` or `validation`, the published
+    part that the image is of split test     roxford5k/<name>.jpg     class: the benchmark, which says no more
+    than where the image belongs
                    rparis6k/<name>.jpg
 
-Training learns from the models of group `train` and chooses its weights on those of group `validation`; the reduction of the embeddings is learned on
-all of split train. No benchmark plays a part in either.
+Training learns from the models of group `train` and chooses its weights on those of group `validation`; the
+reduction of the embeddings is learned on all of split train. No benchmark plays a part in either.
 
-pairs.parquet: split (train, validation), query, positive (row ids). ground_truth.parquet: benchmark, query, easy, hard, junk, those of Oxford first.
-Both are what sfm120k.py and revisited.py make of their set, and so are counts and refusals.
+pairs.parquet: split (train, validation), query, positive (row ids). ground_truth.parquet: benchmark, query,
+easy, hard, junk, those of Oxford first. Both are what sfm120k.py and revisited.py make of their set, and so
+are counts and refusals.
 """
 
 from collections.abc import Callable
@@ -36,7 +39,8 @@ class Together:
 
 
 def collection(source: LandmarksSource, scratch: Path) -> Collection:
-    """The pictures of all sets, each named with its set in front. Raises UserError as the sets do by themselves."""
+    """The pictures of all sets, each named with its set in front. Raises UserError as the sets do by
+    themselves."""
 
     def room(name: str) -> Path:
         """Its own part of the scratch directory: archives of two sets may have one name."""
@@ -49,7 +53,10 @@ def collection(source: LandmarksSource, scratch: Path) -> Collection:
         judged["roxford5k"] = revisited.collection(RoxfordSource(path=source.roxford5k), room("roxford5k"))
     if source.rparis6k is not None:
         judged["rparis6k"] = revisited.collection(RparisSource(path=source.rparis6k), room("rparis6k"))
-    pictures = [replace(_named("sfm120k", picture), split="train", group=GROUPS[picture.split]) for picture in training.pictures]
+    pictures = [
+        replace(_named("sfm120k", picture), split="train", group=GROUPS[picture.split])
+        for picture in training.pictures
+    ]
     pictures += [_named(name, picture) for name, one in judged.items() for picture in one.pictures]
     members = {"sfm120k": training, **judged}
     return Collection(
@@ -73,7 +80,9 @@ def _within(name: str, row_of: RowOf) -> RowOf:
 def _pairs(extra: Extra) -> Extra:
     def table(row_of: RowOf) -> pa.Table:
         found = extra(_within("sfm120k", row_of))
-        return found.set_column(0, "split", pa.array([GROUPS[split] for split in found["split"].to_pylist()], pa.string()))
+        return found.set_column(
+            0, "split", pa.array([GROUPS[split] for split in found["split"].to_pylist()], pa.string())
+        )
 
     return table
 

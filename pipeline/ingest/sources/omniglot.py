@@ -1,10 +1,11 @@
-"""Omniglot (Lake et al., Science 2015): handwritten characters, each drawn once by 20 people, as 1-bit PNG files of 105 x 105 pixels.
+"""Omniglot (Lake et al., Science 2015): handwritten characters, each drawn once by 20 people, as 1-bit PNG
+files of 105 x 105 pixels.
 
     images_background/Alphabet_of_the_Magi/character01/0709_01.png     30 alphabets, 964 characters: train
     images_evaluation/Angelic/character01/0965_01.png                  20 alphabets, 659 characters: test
 
-The authors' own division: no alphabet is in both. The class is the character within its alphabet, the alphabet is the group. The files are stored as
-they are; decoding makes them RGB, black on white.
+The authors' own division: no alphabet is in both. The class is the character within its alphabet, the
+alphabet is the group. The files are stored as they are; decoding makes them RGB, black on white.
 """
 
 from collections import Counter
@@ -25,7 +26,8 @@ _ANEW = "The archive was unpacked or fetched in part, or files were added: unpac
 
 
 def collection(source: OmniglotSource, scratch: Path) -> Collection:
-    """The pictures, named by part, alphabet, character and file. Raises UserError when a part is missing or the set is not Omniglot."""
+    """The pictures, named by part, alphabet, character and file. Raises UserError when a part is missing or
+    the set is not Omniglot."""
     published = PUBLISHED["omniglot"]
     tree = Tree(Path(source.path), published, scratch)
     branches: dict[str, Branch] = {}
@@ -40,12 +42,20 @@ def collection(source: OmniglotSource, scratch: Path) -> Collection:
     require_counts(pictures, COUNTS, str(tree.path), title, _ANEW)
     for name, count in Counter(picture.class_name for picture in pictures).items():
         if count != DRAWERS:
-            raise UserError(f"{tree.path}: the character {name} has {count} drawings, expected {DRAWERS}.", _ANEW)
-    alphabets = {split: {picture.group for picture in pictures if picture.split == split} for split in FOLDERS}
+            raise UserError(
+                f"{tree.path}: the character {name} has {count} drawings, expected {DRAWERS}.", _ANEW
+            )
+    alphabets = {
+        split: {picture.group for picture in pictures if picture.split == split} for split in FOLDERS
+    }
     if both := alphabets["train"] & alphabets["test"]:
         raise UserError(f"{tree.path}: the alphabet {min(map(str, both))} is in both parts.", _ANEW)
     if (found := {split: len(names) for split, names in alphabets.items()}) != ALPHABETS:
-        raise UserError(f"{tree.path} is not {title}: found {found['train']} and {found['test']} alphabets; it has 30 and 20.", _ANEW)
+        raise UserError(
+            f"{tree.path} is not {title}: found {found['train']} and {found['test']} alphabets; it has 30 "
+            "and 20.",
+            _ANEW,
+        )
     return Collection(str(tree.path), pictures, Drawings(branches), {"published": title})
 
 
@@ -63,10 +73,16 @@ def _drawings(tree: Tree, branch: Branch, split: str) -> list[Picture]:
     pictures = []
     for name in tree.names():
         source = name.removeprefix(branch.root)
-        if not (name.startswith(branch.root) and source.startswith(f"{FOLDERS[split]}/") and source.lower().endswith(".png")):
+        if not (
+            name.startswith(branch.root)
+            and source.startswith(f"{FOLDERS[split]}/")
+            and source.lower().endswith(".png")
+        ):
             continue
         parts = source.split("/")
         if len(parts) != 4:
-            raise UserError(f"{tree.path}: {name} does not lie in the folder of an alphabet and a character.", _ANEW)
+            raise UserError(
+                f"{tree.path}: {name} does not lie in the folder of an alphabet and a character.", _ANEW
+            )
         pictures.append(Picture(source, f"{parts[1]}/{parts[2]}", split, group=parts[1]))
     return pictures

@@ -1,9 +1,11 @@
 """The built-in set: photographs of creatures, drawn by a seeded generator, as JPEG files.
 
-A class is one combination of part attributes (outline, markings, palette, limbs and their number, tail, antennae). Classes come in families
-whose members differ from the first in one attribute. Test classes are other combinations of values that train classes have too, so what is
-learned can transfer. Images of a class vary in pose, place, scale, light, blur, noise and what lies in front; backgrounds and distractors
-come from pools that all classes share, in the same colours and markings, so that neither a mean over the picture nor a colour histogram tells much.
+A class is one combination of part attributes (outline, markings, palette, limbs and their number, tail,
+antennae). Classes come in families whose members differ from the first in one attribute. Test classes are
+other combinations of values that train classes have too, so what is learned can transfer. Images of a class
+vary in pose, place, scale, light, blur, noise and what lies in front; backgrounds and distractors come from
+pools that all classes share, in the same colours and markings, so that neither a mean over the picture nor a
+colour histogram tells much.
 """
 
 import functools
@@ -57,7 +59,11 @@ Values = dict[str, tuple[Any, ...]]
 ATTRIBUTES: Values = {
     "outline": drawing.OUTLINES,
     "markings": drawing.MARKINGS,
-    "palette": tuple(f"{a}-{b}" for a, b in itertools.permutations(COLORS, 2) if (list(COLORS).index(a) + list(COLORS).index(b)) % 2),
+    "palette": tuple(
+        f"{a}-{b}"
+        for a, b in itertools.permutations(COLORS, 2)
+        if (list(COLORS).index(a) + list(COLORS).index(b)) % 2
+    ),
     "limbs": drawing.LIMBS,
     "pairs": (2, 3, 4),
     "tail": drawing.TAILS,
@@ -96,10 +102,14 @@ class Artist:
 
 
 def classes(source: PartsSource) -> list[Look]:
-    """Train classes, then test classes; all different, and every value of a test class occurs in a train class."""
+    """Train classes, then test classes; all different, and every value of a test class occurs in a train
+    class."""
     generator = _random(source.seed, _CLASSES)
     train = _families(generator, ATTRIBUTES, source.train_classes, set())
-    seen = {name: tuple(v for v in values if v in {getattr(look, name) for look in train}) for name, values in ATTRIBUTES.items()}
+    seen = {
+        name: tuple(v for v in values if v in {getattr(look, name) for look in train})
+        for name, values in ATTRIBUTES.items()
+    }
     test = _families(generator, seen, source.test_classes, set(train))
     for look in test:
         assert all(value in seen[name] for name, value in look._asdict().items())
@@ -107,10 +117,16 @@ def classes(source: PartsSource) -> list[Look]:
 
 
 def _families(generator: np.random.Generator, values: Values, count: int, taken: set[Look]) -> list[Look]:
-    """`count` looks that are not `taken`. The first of each family goes through all values of every attribute in turn."""
-    possible = (math.prod(map(len, values.values())) - len(taken)) // 2  # half: drawing without looking for the last free one
+    """`count` looks that are not `taken`. The first of each family goes through all values of every attribute
+    in turn."""
+    possible = (
+        math.prod(map(len, values.values())) - len(taken)
+    ) // 2  # half: drawing without looking for the last free one
     if count > possible:
-        raise UserError(f"The built-in set has {possible:,} more classes of these attributes, not {count:,}.", "Lower train_classes or test_classes.")
+        raise UserError(
+            f"The built-in set has {possible:,} more classes of these attributes, not {count:,}.",
+            "Lower train_classes or test_classes.",
+        )
     size = min(FAMILY, max(1, count // 8))
     decks = [_deck(generator, options, -(-count // size)) for options in values.values()]
     variable = [name for name, options in values.items() if len(options) > 1]
@@ -126,7 +142,9 @@ def _families(generator: np.random.Generator, values: Values, count: int, taken:
         else:
             first = found[family * size]
             name = variable[int(generator.integers(len(variable)))]
-            look = first._replace(**{name: _pick(generator, [value for value in values[name] if value != getattr(first, name)])})
+            look = first._replace(
+                **{name: _pick(generator, [value for value in values[name] if value != getattr(first, name)])}
+            )
         refused = refused + 1 if look in taken else 0
         if not refused:
             taken.add(look)
@@ -140,7 +158,9 @@ def _pick(generator: np.random.Generator, options: Sequence[Any]) -> Any:
 
 def _deck(generator: np.random.Generator, options: Sequence[Any], count: int) -> list[Any]:
     rounds = -(-count // len(options))
-    return [options[position] for _ in range(rounds) for position in generator.permutation(len(options))][:count]
+    return [options[position] for _ in range(rounds) for position in generator.permutation(len(options))][
+        :count
+    ]
 
 
 def photograph(source: PartsSource, looks: list[Look], number: int, image: int) -> bytes:
@@ -152,7 +172,11 @@ def photograph(source: PartsSource, looks: list[Look], number: int, image: int) 
         scene = scene.convert("L")
     exif = Image.Exif()
     if position % TURNED_EVERY == TURNED_EVERY // 4:
-        orientation, back = ((6, Image.Transpose.ROTATE_90), (8, Image.Transpose.ROTATE_270), (3, Image.Transpose.ROTATE_180))[position % 3]
+        orientation, back = (
+            (6, Image.Transpose.ROTATE_90),
+            (8, Image.Transpose.ROTATE_270),
+            (3, Image.Transpose.ROTATE_180),
+        )[position % 3]
         scene = scene.transpose(back)
         exif[0x0112] = orientation
     stream = io.BytesIO()
@@ -162,7 +186,9 @@ def photograph(source: PartsSource, looks: list[Look], number: int, image: int) 
 
 def draw(generator: np.random.Generator, source: PartsSource, look: Look) -> UInt8[np.ndarray, "H W 3"]:
     """One scene with a creature of this look."""
-    width, height = (int(side) for side in generator.integers(source.size[0], source.size[1], 2, endpoint=True))
+    width, height = (
+        int(side) for side in generator.integers(source.size[0], source.size[1], 2, endpoint=True)
+    )
     short = min(width, height)
     scene = _ground(generator, source.seed, width, height)
     middle = np.array([width, height]) / 2 + generator.uniform(-OFFSET, OFFSET, 2) * short
@@ -209,14 +235,18 @@ def _ground(generator: np.random.Generator, seed: int, width: int, height: int) 
     pool = background(seed, int(generator.integers(BACKGROUNDS)))
     x, y = (int(generator.integers(pool.shape[0] - side + 1)) for side in (width, height))
     part = pool[y : y + height, x : x + width]
-    return np.ascontiguousarray(part[:: 1 if generator.random() < 0.5 else -1, :: 1 if generator.random() < 0.5 else -1])
+    return np.ascontiguousarray(
+        part[:: 1 if generator.random() < 0.5 else -1, :: 1 if generator.random() < 0.5 else -1]
+    )
 
 
 @functools.lru_cache(maxsize=4 * BACKGROUNDS)
 def background(seed: int, number: int, side: int = 192) -> Float[np.ndarray, "S S 3"]:
     """One of the shared grounds: two colours of the palettes, mixed by noise of several sizes, with grain."""
     generator = _random(seed, _BACKGROUND, number)
-    first, second = (np.array(COLORS[str(name)], np.float32) for name in generator.choice(list(COLORS), 2, replace=False))
+    first, second = (
+        np.array(COLORS[str(name)], np.float32) for name in generator.choice(list(COLORS), 2, replace=False)
+    )
     mix = np.zeros((side, side), np.float32)
     stretch = generator.uniform(0.4, 2.5)  # grass, ripples, gravel
     for cells, weight in ((3, 1.0), (8, 0.7), (24, 0.5), (64, 0.25)):
@@ -234,15 +264,30 @@ def thing(seed: int, number: int) -> drawing.Sprite:
     first, second = generator.choice(list(COLORS), 2, replace=False)
     shape = ("pebble", "leaf", "star", "square", "flower", "cap")[number % 6]
     marks = drawing.MARKINGS[int(generator.integers(len(drawing.MARKINGS)))]
-    return drawing.thing(shape, marks, COLORS[str(first)], COLORS[str(second)], float(generator.uniform(-1, 1)))
+    return drawing.thing(
+        shape, marks, COLORS[str(first)], COLORS[str(second)], float(generator.uniform(-1, 1))
+    )
 
 
-def _lay_thing(scene: Float[np.ndarray, "H W 3"], generator: np.random.Generator, seed: int, place: np.ndarray, size: float) -> None:
+def _lay_thing(
+    scene: Float[np.ndarray, "H W 3"],
+    generator: np.random.Generator,
+    seed: int,
+    place: np.ndarray,
+    size: float,
+) -> None:
     sprite = thing(seed, int(generator.integers(THINGS)))
     _lay(scene, sprite, place, size / 2, generator.uniform(0, 2 * np.pi), mirrored=generator.random() < 0.5)
 
 
-def _lay(scene: Float[np.ndarray, "H W 3"], sprite: drawing.Sprite, place: np.ndarray, unit: float, turn: float, mirrored: bool) -> None:
+def _lay(
+    scene: Float[np.ndarray, "H W 3"],
+    sprite: drawing.Sprite,
+    place: np.ndarray,
+    unit: float,
+    turn: float,
+    mirrored: bool,
+) -> None:
     """Lays a sprite over the scene, in place: its origin at `place`, one of its units `unit` pixels long."""
     factor = unit / drawing.UNIT
     if factor < 0.5:  # bilinear reading would skip pixels
@@ -252,7 +297,9 @@ def _lay(scene: Float[np.ndarray, "H W 3"], sprite: drawing.Sprite, place: np.nd
     cosine, sine, flip = factor * np.cos(turn), factor * np.sin(turn), -1.0 if mirrored else 1.0
     matrix = np.array([[flip * cosine, sine, 0.0], [-flip * sine, cosine, 0.0]])
     matrix[:, 2] = place - matrix[:, :2] @ np.array([sprite.shape[1] / 2 - 0.5, sprite.shape[0] / 2 - 0.5])
-    laid = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR).astype(np.float32)
+    laid = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR).astype(
+        np.float32
+    )
     scene *= 1 - laid[..., 3:] / 255
     scene += laid[..., :3]
 

@@ -1,14 +1,19 @@
-"""retrieval-SfM-120k (Radenovic, Tolias, Chum, TPAMI 2019): photographs of places, with the pairs that show the same surface, from 3D models.
+"""retrieval-SfM-120k (Radenovic, Tolias, Chum, TPAMI 2019): photographs of places, with the pairs that show
+the same surface, from 3D models.
 
-    retrieval-SfM-120k.pkl      {"train": part, "val": part}, part = {"cids": names, "cluster": 3D model of each image,
+    retrieval-SfM-120k.pkl      {"train": part, "val": part}, part = {"cids": names, "cluster": 3D model of
+    each image,
                                  "qidxs": images, "pidxs": for each of them an image that matches it}
-    ims/2f/1e/d0/...d01e2f      the image of a name: its last two, the two before, the two before these, the name; JPEG without a suffix
+    ims/2f/1e/d0/...d01e2f      the image of a name: its last two, the two before, the two before these, the
+    name; JPEG without a suffix
 
-91,642 train images of 551 models and 6,403 validation images of 162 others: 98,045 of the "120k", which count validation images that nobody uses.
-The validation part is the test split of the shards. The class of an image is its model, and its group too: images of one model need not show the same
-side of it, so training draws positives from the pairs and negatives from other models (IRT section 4.2, cnnimageretrieval-pytorch).
+91,642 train images of 551 models and 6,403 validation images of 162 others: 98,045 of the "120k", which count
+validation images that nobody uses. The validation part is the test split of the shards. The class of an image
+is its model, and its group too: images of one model need not show the same side of it, so training draws
+positives from the pairs and negatives from other models (IRT section 4.2, cnnimageretrieval-pytorch).
 
-pairs.parquet: split (train, test), query, positive (row ids), in the order of the pickle; a query stands there once for each of its positives.
+pairs.parquet: split (train, test), query, positive (row ids), in the order of the pickle; a query stands
+there once for each of its positives.
 """
 
 from collections.abc import Callable
@@ -44,7 +49,8 @@ class Part(NamedTuple):
 
 
 def collection(source: Sfm120kSource, scratch: Path) -> Collection:
-    """The pictures, named by their path below the folder of images. Raises UserError when a file is missing or the set is not this one."""
+    """The pictures, named by their path below the folder of images. Raises UserError when a file is missing
+    or the set is not this one."""
     published, root = PUBLISHED["sfm120k"], Path(source.path)
     if not (root / _DATABASE).is_file():
         raise not_there("sfm120k", root, f"holds no {_DATABASE}")
@@ -61,9 +67,16 @@ def collection(source: Sfm120kSource, scratch: Path) -> Collection:
     tree = Tree(root, published, scratch)
     images = tree.below(pictures[0].source)
     if images is None:
-        raise not_there("sfm120k", root, f"holds neither ims.tar.gz nor {pictures[0].source}, the first image that {_DATABASE} lists")
+        raise not_there(
+            "sfm120k",
+            root,
+            f"holds neither ims.tar.gz nor {pictures[0].source}, the first image that {_DATABASE} lists",
+        )
     images.require((picture.source for picture in pictures), _DATABASE)
-    across = {split: int((part.models[part.queries] != part.models[part.positives]).sum()) for split, part in parts.items()}
+    across = {
+        split: int((part.models[part.queries] != part.models[part.positives]).sum())
+        for split, part in parts.items()
+    }
     facts = {
         "published": published.title,
         "pairs": {split: len(part.queries) for split, part in parts.items()},
@@ -85,7 +98,10 @@ def _part(part: Node) -> Part:
     models = part["cluster"].integers(2**31)
     queries, positives = (part[key].integers(len(cids)) for key in ("qidxs", "pidxs"))
     if len(models) != len(cids) or len(queries) != len(positives):
-        found = f"{len(cids):,} cids and {len(models):,} clusters, {len(queries):,} qidxs and {len(positives):,} pidxs"
+        found = (
+            f"{len(cids):,} cids and {len(models):,} clusters, {len(queries):,} qidxs and "
+            f"{len(positives):,} pidxs"
+        )
         raise UserError(f"{part.where} has {found}.", part.remedy)
     return Part([path_of(cid) for cid in cids], models, queries, positives)
 
@@ -98,6 +114,11 @@ def _pairs(parts: dict[str, Part]) -> Callable[[RowOf], pa.Table]:
             columns["query"].append(rows[part.queries])
             columns["positive"].append(rows[part.positives])
         splits = [split for split, part in parts.items() for _ in range(len(part.queries))]
-        return pa.table({"split": pa.array(splits, pa.string()), **{name: np.concatenate(values) for name, values in columns.items()}})
+        return pa.table(
+            {
+                "split": pa.array(splits, pa.string()),
+                **{name: np.concatenate(values) for name, values in columns.items()},
+            }
+        )
 
     return table

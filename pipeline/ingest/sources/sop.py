@@ -1,10 +1,12 @@
-"""Stanford Online Products (Oh Song et al., CVPR 2016): products of an online shop. Its two lists are the split.
+"""Stanford Online Products (Oh Song et al., CVPR 2016): products of an online shop. Its two lists are the
+split.
 
     Stanford_Online_Products/Ebay_train.txt    image_id class_id super_class_id path
                                                1 1 1 bicycle_final/111085122871_0.JPG
     Stanford_Online_Products/Ebay_test.txt     classes 11,319 to 22,634
 
-Some two thousand pictures are exact copies of others. They belong to the benchmark and stay; `duplicates` of the manifest counts them.
+Some two thousand pictures are exact copies of others. They belong to the benchmark and stay; `duplicates` of
+the manifest counts them.
 """
 
 from pathlib import Path
@@ -23,7 +25,8 @@ HEADER = ["image_id", "class_id", "super_class_id", "path"]
 
 
 def collection(source: SopSource, scratch: Path) -> Collection:
-    """The pictures, named as in the lists; classes by their number. Raises UserError when a file is missing or the set is not this one."""
+    """The pictures, named as in the lists; classes by their number. Raises UserError when a file is missing
+    or the set is not this one."""
     published = PUBLISHED["sop"]
     tree = Tree(Path(source.path), published, scratch)
     branch = tree.below(LISTS["train"])
@@ -33,7 +36,10 @@ def collection(source: SopSource, scratch: Path) -> Collection:
     ids: dict[int, str] = {}
     for split, list_file in LISTS.items():
         pictures += _rows(branch, list_file, split, ids)
-    cause = "The lists were changed, or cut short: fetch the archive again. Splits by half of the classes (11,317) are not that of the papers."
+    cause = (
+        "The lists were changed, or cut short: fetch the archive again. Splits by half of the classes "
+        "(11,317) are not that of the papers."
+    )
     require_counts(pictures, COUNTS, str(tree.path), published.title, cause)
     branch.require((picture.source for picture in pictures), "Ebay_train.txt or Ebay_test.txt")
     return Collection(str(tree.path), pictures, branch.read, {"published": published.title})
@@ -43,12 +49,23 @@ def _rows(branch: Branch, list_file: str, split: str, ids: dict[int, str]) -> li
     lines = branch.text(list_file).splitlines()
     where = f"{branch.tree.path}: {branch.root}{list_file}"
     if not lines or lines[0].split() != HEADER:
-        raise UserError(f"{where} begins with {lines[0][:60] if lines else ''!r}.", f"It should begin with `{' '.join(HEADER)}`.")
+        raise UserError(
+            f"{where} begins with {lines[0][:60] if lines else ''!r}.",
+            f"It should begin with `{' '.join(HEADER)}`.",
+        )
     pictures = []
     for line, text in enumerate(lines[1:], 2):
         values = text.split()
-        if len(values) != 4 or not all(value.isdecimal() for value in values[:3]) or leaves_its_folder(values[3]) or int(values[0]) in ids:
-            raise UserError(f"{where}:{line} is {text[:60]!r}.", "It should be a new image, its class, its super-class and its path.")
+        if (
+            len(values) != 4
+            or not all(value.isdecimal() for value in values[:3])
+            or leaves_its_folder(values[3])
+            or int(values[0]) in ids
+        ):
+            raise UserError(
+                f"{where}:{line} is {text[:60]!r}.",
+                "It should be a new image, its class, its super-class and its path.",
+            )
         ids[int(values[0])] = values[3]
         group = values[3].partition("/")[0].removesuffix("_final")  # the super-class
         pictures.append(Picture(values[3], f"{int(values[1]):05d}", split, group=group))

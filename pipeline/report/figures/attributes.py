@@ -15,7 +15,9 @@ PROTOTYPES = 16  # columns of the attribute chart
 LABEL = 24  # characters of a class name; two thirds of the width remain for the squares
 
 
-def attributes(method: str, position: int, shares: Mapping[str, Any], classes: Sequence[tuple[str, str]], name: str) -> str:
+def attributes(
+    method: str, position: int, shares: Mapping[str, Any], classes: Sequence[tuple[str, str]], name: str
+) -> str:
     """Mean attributes of test classes: the opacity of a square is the share of the prototype (GSP fig. 5).
 
     The prototypes with the largest shares come first. shares: curve `attributes` of a run. classes: label and
@@ -30,7 +32,9 @@ def attributes(method: str, position: int, shares: Mapping[str, Any], classes: S
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, weight="bold")
         top = values.max() or 1.0
         for (row, column), share in np.ndenumerate(values):
-            square = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=float(share / top), linewidth=0)
+            square = Rectangle(
+                (column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=float(share / top), linewidth=0
+            )
             axes.add_patch(square)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(values) - 0.5, -0.5)
@@ -81,7 +85,9 @@ def transfer(means: Mapping[tuple[str, str], Means], positions: Mapping[str, int
             before = untrained.get(f"transfer_map_{key}")
             if before is not None:
                 axes.plot([100 * before], [place], marker="x", markersize=5, color=MUTED, markeredgewidth=1.6)
-            texts.append(f"{label} {percent(value)}, before training {percent(before)}, chance {percent(chance)}")
+            texts.append(
+                f"{label} {percent(value)}, before training {percent(before)}, chance {percent(chance)}"
+            )
         method_rows(axes, [line[0] for line in lines], len(lines) - 0.25)
         text = f"Zero-shot transfer of attributes, MAP in percent: {'; '.join(reversed(texts))}"
         return inline(figure, name, text)

@@ -12,7 +12,8 @@ def gaps(means: Mapping[str, Means], positions: Mapping[str, int], metric: str, 
     ends = {
         method: (train, test)
         for method, row in means.items()
-        if (train := row.get(f"train_{metric}")) is not None and (test := row.get(f"test_{metric}")) is not None
+        if (train := row.get(f"train_{metric}")) is not None
+        and (test := row.get(f"test_{metric}")) is not None
     }
     with panel(f"{name_of(metric)} on train and on test classes", WIDE, 2.8) as (figure, axes):
         for place, (method, (train, test)) in enumerate(reversed(ends.items())):
@@ -34,17 +35,28 @@ def drift(means: Mapping[tuple[str, str], Means], positions: Mapping[str, int], 
         changes = []
         for method, position in positions.items():
             rows = [means.get((method, network), {}) for network in ("untrained", "selected")]
-            points = [(x, y) for row in rows if (x := row.get("spectral_decay")) is not None and (y := row.get("embedding_density")) is not None]
+            points = [
+                (x, y)
+                for row in rows
+                if (x := row.get("spectral_decay")) is not None
+                and (y := row.get("embedding_density")) is not None
+            ]
             if len(points) < 2:
                 continue
             colour, _, marker = style_of(position)
             (x0, y0), (x1, y1) = points
             axes.plot([x0, x1], [y0, y1], color=colour, linewidth=1, alpha=0.6)
-            axes.plot([x0], [y0], marker="x", color=colour, linestyle="none", markersize=5, markeredgewidth=1.5)
+            axes.plot(
+                [x0], [y0], marker="x", color=colour, linestyle="none", markersize=5, markeredgewidth=1.5
+            )
             axes.plot([x1], [y1], marker=marker, color=colour, linestyle="none", markersize=7)
-            changes.append(f"{method} from decay {x0:.2f}, density {y0:.2f} to decay {x1:.2f}, density {y1:.2f}")
+            changes.append(
+                f"{method} from decay {x0:.2f}, density {y0:.2f} to decay {x1:.2f}, density {y1:.2f}"
+            )
         axes.set_xlabel("spectral decay")
         axes.set_ylabel("density")
         axes.margins(0.08)
         few_ticks(axes)
-        return inline(figure, name, f"Density and spectral decay before and after training: {'; '.join(changes)}")
+        return inline(
+            figure, name, f"Density and spectral decay before and after training: {'; '.join(changes)}"
+        )

@@ -23,7 +23,9 @@ def forest(summary: Summary, metric: str, name: str) -> str:
                 )  # fmt: skip
             if selected is not None and len(selected.each) > 1:
                 seeds = [100 * value for value in selected.each]
-                axes.plot(seeds, [y - 0.13] * len(seeds), marker="|", color=colour, markersize=6, linestyle="none")
+                axes.plot(
+                    seeds, [y - 0.13] * len(seeds), marker="|", color=colour, markersize=6, linestyle="none"
+                )
             _interval(axes, selected, y, colour, "o", 7)
             if selected is not None:
                 axes.annotate(
@@ -32,9 +34,13 @@ def forest(summary: Summary, metric: str, name: str) -> str:
                 )  # fmt: skip
         method_rows(axes, summary.methods, rows - 0.25)
         values = "; ".join(
-            f"{method} {percent(value.value)} ({interval(value)})" for method in summary.methods if (value := summary.of(method, metric)) is not None
+            f"{method} {percent(value.value)} ({interval(value)})"
+            for method in summary.methods
+            if (value := summary.of(method, metric)) is not None
         )
-        return inline(figure, name, f"{name_of(metric)} of each method in percent, with its interval: {values}")
+        return inline(
+            figure, name, f"{name_of(metric)} of each method in percent, with its interval: {values}"
+        )
 
 
 def _interval(axes: Axes, value: Value | None, y: int, colour: str, marker: str, size: int) -> None:
@@ -42,7 +48,9 @@ def _interval(axes: Axes, value: Value | None, y: int, colour: str, marker: str,
         return
     if value.low is not None and value.high is not None:
         width = 2.4 if marker == "o" else 1.2
-        axes.plot([100 * value.low, 100 * value.high], [y, y], color=colour, linewidth=width, solid_capstyle="butt")
+        axes.plot(
+            [100 * value.low, 100 * value.high], [y, y], color=colour, linewidth=width, solid_capstyle="butt"
+        )
     edge = 1.6 if marker == "x" else 1
     axes.plot(
         [100 * value.value],

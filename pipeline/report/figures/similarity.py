@@ -39,5 +39,9 @@ def seen_and_unseen(method: str, position: int, curves: Curves, span: tuple[floa
         axes.set_ylabel("percent of pairs")
         few_ticks(axes, y=4)
         pairs = [(kind, *(decimals(curves[f"{side}{kind}"]["mean"]) for side in SIDES)) for kind in KINDS]
-        means = "; ".join(f"{kind} pairs {seen} on seen and {unseen} on unseen classes" for kind, unseen, seen in pairs)
-        return inline(figure, name, f"Cosine similarities of {method} on seen and unseen classes, means: {means}")
+        means = "; ".join(
+            f"{kind} pairs {seen} on seen and {unseen} on unseen classes" for kind, unseen, seen in pairs
+        )
+        return inline(
+            figure, name, f"Cosine similarities of {method} on seen and unseen classes, means: {means}"
+        )

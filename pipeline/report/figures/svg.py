@@ -33,7 +33,9 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (4, 1, 1, 1, 1, 1)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-_VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {colour: f"series-{i}" for i, colour in enumerate(SERIES)}
+_VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {
+    colour: f"series-{i}" for i, colour in enumerate(SERIES)
+}
 
 _STYLE = {
     "svg.hashsalt": "unseen",
@@ -140,10 +142,14 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
     """
     with rc_context(_STYLE):
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"\s*<metadata>.*?</metadata>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"\s*<metadata>.*?</metadata>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL
+    )
     view = re.search(r'viewBox="([^"]+)"', text)
     assert view is not None, "matplotlib writes a viewBox"
     width, height = (float(part) for part in view.group(1).split()[2:])

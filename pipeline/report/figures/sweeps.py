@@ -7,7 +7,9 @@ from pipeline.report.figures.svg import GRID, INK, SERIES, SMALL, inline, panel,
 from pipeline.report.words import name_of
 
 
-def sweep(trials: Sequence[Mapping[str, Any]], field: str, column: str, best: Mapping[str, Any], name: str) -> str:
+def sweep(
+    trials: Sequence[Mapping[str, Any]], field: str, column: str, best: Mapping[str, Any], name: str
+) -> str:
     """`column` of every trial over `field`, the best trial circled. Values that are not numbers have equal
     distances.
     """

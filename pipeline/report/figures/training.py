@@ -27,5 +27,7 @@ def validation(
         within_percent(axes, "y")
         few_ticks(axes, whole_x=True)
         methods = ", ".join(histories)
-        text = f"{name_of(metric)} on held-out train classes over the iterations, one line per run of {methods}"
+        text = (
+            f"{name_of(metric)} on held-out train classes over the iterations, one line per run of {methods}"
+        )
         return inline(figure, name, text)

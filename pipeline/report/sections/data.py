@@ -60,7 +60,11 @@ def _pairs(shards: Shards, duplicates: dict[str, Any]) -> list[dict[str, Any]]:
     for pair in duplicates.get("pairs", []):
         kinds[label[pair[0]] != label[pair[1]]].append(pair)
     titles = {True: "Duplicates across classes", False: "Duplicates within a class"}
-    return [{"title": titles[across], "open": across and len(pairs) <= MAX_OPEN, "pairs": pairs} for across, pairs in kinds.items() if pairs]
+    return [
+        {"title": titles[across], "open": across and len(pairs) <= MAX_OPEN, "pairs": pairs}
+        for across, pairs in kinds.items()
+        if pairs
+    ]
 
 
 def _duplicates(duplicates: dict[str, Any]) -> str:
@@ -72,7 +76,9 @@ def _duplicates(duplicates: dict[str, Any]) -> str:
             parts.append(f"{duplicates[key]:,} {text}")
     named = len(duplicates.get("pairs", []))
     if named:
-        parts.append("listed below" if named == duplicates["images"] else f"the first {named} are listed below")
+        parts.append(
+            "listed below" if named == duplicates["images"] else f"the first {named} are listed below"
+        )
     return ", ".join(parts)
 
 

@@ -11,7 +11,11 @@ METRICS = ("recall_at_1", "r_precision", "map_at_r")
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
     """Mean and deviation over all ensembles of each method; None without ensembles."""
-    by_method = {method: metrics for (name, method), metrics in dataset.inputs.ensembles.items() if name == dataset.name}
+    by_method = {
+        method: metrics
+        for (name, method), metrics in dataset.inputs.ensembles.items()
+        if name == dataset.name
+    }
     if not by_method:
         return None
     rows = [
@@ -22,7 +26,10 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
                 number(metrics["members"]),
                 number(metrics["ensembles"]),
                 number(metrics[f"{kind}_dimensions"]),
-                *(f"{percent(metrics[f'{kind}_{name}'])} ± {percent(metrics[f'{kind}_{name}_std'])}" for name in METRICS),
+                *(
+                    f"{percent(metrics[f'{kind}_{name}'])} ± {percent(metrics[f'{kind}_{name}_std'])}"
+                    for name in METRICS
+                ),
             ],
         }
         for method, metrics in by_method.items()

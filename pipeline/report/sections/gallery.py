@@ -67,7 +67,9 @@ def content(dataset: DataSet) -> dict[str, Any]:
                 "method": method,
                 "open": dataset.best is not None and dataset.best.method == method.name,
                 "note": f"{note}, seed {run.seed}" if dataset.seeds > 1 else note,
-                "groups": groups_of(dataset.shards, run.queries, run.neighbours, size.queries, size.neighbours, small),
+                "groups": groups_of(
+                    dataset.shards, run.queries, run.neighbours, size.queries, size.neighbours, small
+                ),
             }
         )
     return {"galleries": galleries}
@@ -104,7 +106,9 @@ def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np
     return [(title, positions) for title, positions in groups if len(positions)]
 
 
-def groups_of(shards: Shards, queries: pa.Table, neighbours: pa.Table, count: int, matches: int, thumbnail: Thumbnail) -> list[Group]:
+def groups_of(
+    shards: Shards, queries: pa.Table, neighbours: pa.Table, count: int, matches: int, thumbnail: Thumbnail
+) -> list[Group]:
     """The chosen queries of one run, each with its `matches` nearest test images that are right or wrong."""
     row_ids, judge, measure = queries["row_id"].to_numpy(), judge_of(shards), measure_of(queries)
     labels = labels_of(shards.class_names)
@@ -124,7 +128,9 @@ def groups_of(shards: Shards, queries: pa.Table, neighbours: pa.Table, count: in
 
     def query(position: int) -> Query:
         row = int(row_ids[position])
-        nearest, similarities = (neighbours[name][position_of[row]].as_py() for name in ("neighbours", "similarities"))
+        nearest, similarities = (
+            neighbours[name][position_of[row]].as_py() for name in ("neighbours", "similarities")
+        )
         judged = [
             picture(match, right, similarity)
             for match, similarity in zip(nearest, similarities, strict=True)
@@ -140,7 +146,10 @@ def groups_of(shards: Shards, queries: pa.Table, neighbours: pa.Table, count: in
             first_positive=queries["first_positive"][position].as_py() if has_first else None,
         )
 
-    return [Group(title, tuple(query(int(position)) for position in positions)) for title, positions in choose(queries, count)]
+    return [
+        Group(title, tuple(query(int(position)) for position in positions))
+        for title, positions in choose(queries, count)
+    ]
 
 
 def measure_of(queries: pa.Table) -> str:

@@ -16,17 +16,25 @@ _TITLES = dict(zip(NOISE, ("Covariance of gradients", "Covariance of gradient di
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
     """None if no method measures it."""
-    measured = {method: histories for method, histories in dataset.histories.items() if NOISE[0] in histories[0][0]}
+    measured = {
+        method: histories for method, histories in dataset.histories.items() if NOISE[0] in histories[0][0]
+    }
     if not measured:
         return None
     rows = []
     for method in (method for method in dataset.methods if method.name in measured):
         recipe, histories = dataset.runs(method.name)[0].recipe["recipe"], measured[method.name]
-        means = [sum(over_training(history, name) for history in histories) / len(histories) for name in NOISE]
+        means = [
+            sum(over_training(history, name) for history in histories) / len(histories) for name in NOISE
+        ]
         term = recipe["training"]["gradient_noise"].replace("_", " ")
         rows.append({"method": method, "term": term, "cells": [number(mean) for mean in means]})
     charts = [
-        Markup(figures.gradient_noise(measured, dataset.positions, title, name, f"{dataset.anchor}-noise-{place}"))
+        Markup(
+            figures.gradient_noise(
+                measured, dataset.positions, title, name, f"{dataset.anchor}-noise-{place}"
+            )
+        )
         for place, (name, title) in enumerate(_TITLES.items())
     ]
     return {"rows": rows, "figures": charts, "titles": list(_TITLES.values())}

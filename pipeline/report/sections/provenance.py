@@ -34,11 +34,15 @@ def content(dataset: DataSet) -> dict[str, Any]:
         ],
         "protocols": len({digests["protocol"] for _, digests in hashes}),
         "recipes": [_recipe(dataset, method, *first[method.name]) for method in dataset.methods],
-        "protocol": [(key.replace("_", " "), text(value)) for key, value in dataset.runs()[0].protocol.items()],
+        "protocol": [
+            (key.replace("_", " "), text(value)) for key, value in dataset.runs()[0].protocol.items()
+        ],
     }
 
 
-def _recipe(dataset: DataSet, method: MethodStyle, run: RunResults, digests: dict[str, str]) -> dict[str, Any]:
+def _recipe(
+    dataset: DataSet, method: MethodStyle, run: RunResults, digests: dict[str, str]
+) -> dict[str, Any]:
     settings = flat(run.recipe.get("recipe", run.recipe))
     half = (len(settings) + 1) // 2
     backbone = dict(settings).get("backbone.name", "")
@@ -61,7 +65,9 @@ def hashes_of(inputs: Inputs, run: RunResults) -> dict[str, str]:
     """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their
     dependence.
     """
-    files: dict[str, str] = next((entry["files"] for entry in inputs.analysis if _is_selected(entry["row"], run)), {})
+    files: dict[str, str] = next(
+        (entry["files"] for entry in inputs.analysis if _is_selected(entry["row"], run)), {}
+    )
     return {
         "shards": inputs.shards[run.dataset].fingerprint,
         "recipe": sha256_of_value(run.recipe),
@@ -80,7 +86,9 @@ def _is_selected(row: dict[str, Any], run: RunResults) -> bool:
 
 def sha256_of_value(value: Any) -> str:
     """Of its canonical JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -44,11 +44,15 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     return published_tables(dataset.inputs, dataset.name, dataset.summary, dataset.methods)
 
 
-def published_tables(inputs: Inputs, dataset: str, summary: Summary, methods: Sequence[MethodStyle]) -> dict[str, Any] | None:
+def published_tables(
+    inputs: Inputs, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
+) -> dict[str, Any] | None:
     """Tables of the shown and of the collapsed rows; None if nothing was published for the data set and its
     methods.
     """
-    groups = {method.name: merged(published(dataset, inputs.published_name(method.name))) for method in methods}
+    groups = {
+        method.name: merged(published(dataset, inputs.published_name(method.name))) for method in methods
+    }
     rows = [row for groups_of_method in groups.values() for group in groups_of_method for row in group]
     if not rows:
         return None
@@ -56,7 +60,9 @@ def published_tables(inputs: Inputs, dataset: str, summary: Summary, methods: Se
     pairings = [
         (method, numbers, group)
         for method in methods
-        for numbers, group in _pair(groups[method.name], numbers_of(inputs, dataset, summary, method.name, columns))
+        for numbers, group in _pair(
+            groups[method.name], numbers_of(inputs, dataset, summary, method.name, columns)
+        )
     ]
     tables: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for is_open, blocks in tables.items():
@@ -69,19 +75,26 @@ def published_tables(inputs: Inputs, dataset: str, summary: Summary, methods: Se
         "shown": tables[True],
         "collapsed": tables[False],
         "count": sum(len(block["rows"]) for block in tables[False]),
-        "selection": [f"{paper.name}: {paper.selection}." for paper in papers() if any(row.paper == paper.key for row in rows)],
+        "selection": [
+            f"{paper.name}: {paper.selection}."
+            for paper in papers()
+            if any(row.paper == paper.key for row in rows)
+        ],
         "doubtful": any(not number.reliable for row in rows for number in row.metrics.values()),
     }
 
 
-def numbers_of(inputs: Inputs, dataset: str, summary: Summary, method: str, metrics: Sequence[str]) -> list[OurNumbers]:
+def numbers_of(
+    inputs: Inputs, dataset: str, summary: Summary, method: str, metrics: Sequence[str]
+) -> list[OurNumbers]:
     """The numbers of a method that are compared with published ones, one entry per kind."""
     run = inputs.of(dataset, method)[0]
     recipe = run.recipe["recipe"]
     rows = [
         entry["row"]
         for entry in inputs.analysis
-        if (entry["row"]["dataset"], entry["row"]["method"], entry["row"]["network"]) == (dataset, method, "selected")
+        if (entry["row"]["dataset"], entry["row"]["method"], entry["row"]["network"])
+        == (dataset, method, "selected")
         and entry["row"]["seed"] in inputs.seeds
     ]
     conditions = {
@@ -93,9 +106,17 @@ def numbers_of(inputs: Inputs, dataset: str, summary: Summary, method: str, metr
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
     values = {name: value.value for name in metrics if (value := summary.of(run.method, name)) is not None}
     kinds = [OurNumbers(method, "selected", conditions, recipe, values | geometry, changes)]
-    reduced = {name: value.value for name in metrics if (value := summary.of(run.method, name, "reduced")) is not None}
+    reduced = {
+        name: value.value
+        for name in metrics
+        if (value := summary.of(run.method, name, "reduced")) is not None
+    }
     if reduced:
-        kinds.append(OurNumbers(method, "reduced", conditions | {"dim": _reduced_dim(run.protocol)}, recipe, reduced, changes))
+        kinds.append(
+            OurNumbers(
+                method, "reduced", conditions | {"dim": _reduced_dim(run.protocol)}, recipe, reduced, changes
+            )
+        )
     ensemble = inputs.ensembles.get((dataset, run.method), {})
     for kind in ENSEMBLES.values():
         values = {name: ensemble[f"{kind}_{name}"] for name in metrics if f"{kind}_{name}" in ensemble}
@@ -115,8 +136,15 @@ def _changes(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str]]
 def differences(row: Row, ours: OurNumbers) -> list[str]:
     """The conditions that differ, one line each."""
     conditions = [(name, getattr(row, name), ours.conditions[name]) for name in _UNITS]
-    lines = [f"{published}{_UNITS[name]} in the paper, {_text(here)} here" for name, published, here in conditions if not _holds(published, here)]
-    if setting(ours.recipe, "backbone.pretrained") is False and setting(ours.recipe, "backbone.checkpoint") is None:
+    lines = [
+        f"{published}{_UNITS[name]} in the paper, {_text(here)} here"
+        for name, published, here in conditions
+        if not _holds(published, here)
+    ]
+    if (
+        setting(ours.recipe, "backbone.pretrained") is False
+        and setting(ours.recipe, "backbone.checkpoint") is None
+    ):
         lines.append("ImageNet weights in the paper, random weights here")  # all four papers use them
     if row.protocol in ENSEMBLES and ours.kind != ENSEMBLES[row.protocol]:
         lines.append(f"MLRC in the paper ({ENSEMBLES[row.protocol]}, 4 networks), one network here")
@@ -159,7 +187,10 @@ def merged(rows: Iterable[Row]) -> list[list[Row]]:
             groups.append([row])
         else:
             same.append(row)
-    return [sorted(group, key=lambda row: (row.backbone is None) + (row.size is None) + (row.dim is None)) for group in groups]
+    return [
+        sorted(group, key=lambda row: (row.backbone is None) + (row.size is None) + (row.dim is None))
+        for group in groups
+    ]
 
 
 def _holds(published: Any, here: Any) -> bool:
@@ -194,12 +225,16 @@ def _pair(groups: list[list[Row]], kinds: list[OurNumbers]) -> list[tuple[OurNum
     return [(numbers, rows_of[numbers.kind]) for numbers in kinds if rows_of[numbers.kind]]
 
 
-def _block(method: MethodStyle, ours: OurNumbers, groups: list[list[Row]], columns: list[str]) -> dict[str, Any]:
+def _block(
+    method: MethodStyle, ours: OurNumbers, groups: list[list[Row]], columns: list[str]
+) -> dict[str, Any]:
     conditions = ours.conditions
     return {
         "method": method,
         "kind": "" if ours.kind == "selected" else f", {ours.kind}",
-        "conditions": ", ".join(f"{conditions[name]}{unit}" for name, unit in _UNITS.items() if conditions[name] is not UNKNOWN),
+        "conditions": ", ".join(
+            f"{conditions[name]}{unit}" for name, unit in _UNITS.items() if conditions[name] is not UNKNOWN
+        ),
         "cells": [_our_cell(ours, name) for name in columns],
         "rows": [_line(rows, ours, columns) for rows in groups],
     }
@@ -225,7 +260,11 @@ def _cell(name: str, number: Number | None, ours: OurNumbers) -> dict[str, str]:
     difference = ""
     if our_value is not None and number.reliable:
         is_plain = name in PLAIN
-        difference = f"{our_value - number.value:+.2f}".replace("-", "−") if is_plain else signed_points(our_value - number.value / 100)
+        difference = (
+            f"{our_value - number.value:+.2f}".replace("-", "−")
+            if is_plain
+            else signed_points(our_value - number.value / 100)
+        )
     return {"metric": name, "value": number.text + "†" * (not number.reliable), "difference": difference}
 
 

@@ -24,14 +24,18 @@ def content(dataset: DataSet) -> dict[str, Any]:
     summary, first = dataset.summary, dataset.runs()[0]
     metrics = metrics_over_queries(summary)
     class_means = [name for name in _different(summary) if name.startswith(CLASS_MEAN)]
-    charted = [name for name in dict.fromkeys(("recall_at_1", summary.headline)) if name in metrics] or metrics[:1]
+    charted = [
+        name for name in dict.fromkeys(("recall_at_1", summary.headline)) if name in metrics
+    ] or metrics[:1]
     return {
         "table_over_queries": table_of(dataset, metrics),
         "table_over_classes": table_of(dataset, class_means),
         "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
         "over": "queries" if dataset.is_landmarks else "test classes",
         "few": few_validation_classes(dataset.inputs, dataset.name),
-        "forests": [Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted],
+        "forests": [
+            Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted
+        ],
     }
 
 
@@ -62,19 +66,27 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
                         "metric": name,
                         "value": percent(value.value) if value else "–",
                         "interval": interval(value) if value else "",
-                        "deviation": percent(value.deviation) if value and value.deviation is not None else "",
+                        "deviation": percent(value.deviation)
+                        if value and value.deviation is not None
+                        else "",
                         "best": network == "selected" and is_best and len(dataset.methods) > 1,
                     }
                 )
             runs = dataset.runs(method.name)
             label = before(runs[0]) if network == "untrained" else name_of(network)
             recall = search_recall(runs) if network == "approximate" else ""
-            rows.append({"method": method, "network": network, "label": label, "recall": recall, "cells": cells})
+            rows.append(
+                {"method": method, "network": network, "label": label, "recall": recall, "cells": cells}
+            )
     return {"metrics": [name_of(name.removeprefix(CLASS_MEAN)) for name in metrics], "rows": rows}
 
 
 def search_recall(runs: Sequence[RunResults]) -> str:
     """The share of the exact nearest images that the approximate index finds, as a mean over `runs`."""
-    shares = {int(key.rpartition("_")[2]): fmean(run.metrics[key] for run in runs) for key in runs[0].metrics if key.startswith(_SEARCH_RECALL)}
+    shares = {
+        int(key.rpartition("_")[2]): fmean(run.metrics[key] for run in runs)
+        for key in runs[0].metrics
+        if key.startswith(_SEARCH_RECALL)
+    }
     k = max(shares)
     return f"finds {percent(shares[k])}% of the exact {k} nearest"

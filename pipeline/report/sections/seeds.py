@@ -24,7 +24,9 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     rows: list[dict[str, Any]] = []
     for method in dataset.methods:
         values = [(metric, dataset.summary.of(method.name, metric)) for metric in metrics]
-        rows.append({"method": method, "cells": [_cell(metric, value, confidence) for metric, value in values]})
+        rows.append(
+            {"method": method, "cells": [_cell(metric, value, confidence) for metric, value in values]}
+        )
     is_cut = any(cell["cut"] for row in rows for cell in row["cells"])
     return {"metrics": [name_of(metric) for metric in metrics], "rows": rows, "is_cut": is_cut}
 

@@ -14,14 +14,20 @@ LAST = ("last_recall_at_1", "last_r_precision", "last_map_at_r")  # of the last 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
     """None without a sweep."""
-    sweeps = [_sweep(sweep, f"{dataset.anchor}-sweep-{place}") for place, sweep in enumerate(dataset.inputs.sweeps) if sweep.dataset == dataset.name]
+    sweeps = [
+        _sweep(sweep, f"{dataset.anchor}-sweep-{place}")
+        for place, sweep in enumerate(dataset.inputs.sweeps)
+        if sweep.dataset == dataset.name
+    ]
     return {"sweeps": sweeps} if sweeps else None
 
 
 def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
     best, fields = sweep.best, list(sweep.best["values"])
     metric, metric_name = f"best_{best['metric']}", name_of(best["metric"])
-    scored = [trial for trial in sweep.trials if isinstance(trial[metric], int | float) and not trial["error"]]
+    scored = [
+        trial for trial in sweep.trials if isinstance(trial[metric], int | float) and not trial["error"]
+    ]
     last = [name for name in LAST if any(name in trial for trial in sweep.trials)]
     titles = {
         metric: f"best {metric_name}",
@@ -33,14 +39,23 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
         "fields": ", ".join(fields),
         "metric": metric_name,
         "columns": ["trial", *fields, "iterations", *titles.values(), "end"],
-        "rows": [{"best": trial["trial"] == best["trial"], "cells": _cells(trial, fields, list(titles))} for trial in sweep.trials],
-        "charts": [Markup(figures.sweep(scored, field, metric, best, f"{anchor}-{place}")) for place, field in enumerate(fields)],
+        "rows": [
+            {"best": trial["trial"] == best["trial"], "cells": _cells(trial, fields, list(titles))}
+            for trial in sweep.trials
+        ],
+        "charts": [
+            Markup(figures.sweep(scored, field, metric, best, f"{anchor}-{place}"))
+            for place, field in enumerate(fields)
+        ],
         "adopt": best["adopt"],
     }
 
 
 def _cells(trial: dict[str, Any], fields: list[str], metrics: list[str]) -> list[str]:
     end = "failed" if trial["error"] else "stopped early" if trial["stopped_early"] == "True" else "complete"
-    values = [number(value) if isinstance(value := trial[field], int | float) else str(value) for field in (*fields, "iterations")]
+    values = [
+        number(value) if isinstance(value := trial[field], int | float) else str(value)
+        for field in (*fields, "iterations")
+    ]
     scores = [percent(trial[name]) if trial[name] != "" else "–" for name in metrics]
     return [str(trial["trial"]), *values, *scores, end]

@@ -12,7 +12,11 @@ from pipeline.report.summary import HEADLINE
 
 def content(dataset: DataSet) -> dict[str, Any]:
     curves = [
-        Markup(figures.validation(dataset.histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}"))
+        Markup(
+            figures.validation(
+                dataset.histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}"
+            )
+        )
         for name in (HEADLINE, "recall_at_1")
         if dataset.histories
     ]

@@ -30,12 +30,16 @@ def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead |
         return text + Markup(" No metric is available.")
     text += Markup(" ") + _best(summary, best, lead)
     if lead is not None and summary.seeds == 1:
-        text += Markup(" Each method was trained once, so this comparison excludes the variation between trainings.")
+        text += Markup(
+            " Each method was trained once, so this comparison excludes the variation between trainings."
+        )
     untrained = summary.of(best.method, best.metric, "untrained")
     if untrained is not None:
         is_tuned = is_pretrained(dataset.runs(best.method)[0])
         start = ("fine-tuning", "pretrained") if is_tuned else ("training", "random")
-        text += Markup(" Before {}, the same network with {} weights had {}.").format(*start, percent(untrained.value))
+        text += Markup(" Before {}, the same network with {} weights had {}.").format(
+            *start, percent(untrained.value)
+        )
     return text
 
 
@@ -82,9 +86,13 @@ def _of_many(lead: Lead, others: int) -> str:
         return f"The differences to all {others} other methods are significant."
     if not lead.better_than:
         return "No difference to another method is significant."
-    return f"{_differences(lead.better_than)} significant. {_differences(lead.not_significant)} not significant."
+    return (
+        f"{_differences(lead.better_than)} significant. {_differences(lead.not_significant)} not significant."
+    )
 
 
 def _differences(methods: Sequence[str]) -> str:
     """The differences to `methods` as subject and verb."""
-    return f"The difference{'s' * (len(methods) > 1)} to {listed(methods)} {'are' if len(methods) > 1 else 'is'}"
+    return (
+        f"The difference{'s' * (len(methods) > 1)} to {listed(methods)} {'are' if len(methods) > 1 else 'is'}"
+    )

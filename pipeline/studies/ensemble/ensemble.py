@@ -1,4 +1,5 @@
-"""The protocol from its settings to its outs: plan the members, finish those that are missing, judge the ensembles, write."""
+"""The protocol from its settings to its outs: plan the members, finish those that are missing, judge the
+ensembles, write."""
 
 import shutil
 import sys
@@ -31,10 +32,12 @@ def ensemble(
     cores: int,
     code: str = "",
 ) -> dict[str, float | int | str]:
-    """Trains the members of `method` on `dataset`, judges their ensembles, writes data/ensemble/<dataset>/<method>/ and the metrics; returns these.
+    """Trains the members of `method` on `dataset`, judges their ensembles, writes
+    data/ensemble/<dataset>/<method>/ and the metrics; returns these.
 
-    A killed run goes on: finished members are kept, started ones resume. Finished members are also taken over from the outs of an earlier run
-    where they would be trained to the same bytes. Raises UserError before anything starts for what cannot be trained or judged.
+    A killed run goes on: finished members are kept, started ones resume. Finished members are also taken over
+    from the outs of an earlier run where they would be trained to the same bytes. Raises UserError before
+    anything starts for what cannot be trained or judged.
     """
     threads = machine.cpus_per_worker or (max(1, cores // settings.concurrent) if settings.concurrent else 1)
     base = job_of(
@@ -50,7 +53,10 @@ def ensemble(
     )
     shards = Shards(base.shards)
     check(base, settings, shards)
-    state, output = base.root / "data/state/ensemble" / dataset / method, base.root / "data/ensemble" / dataset / method
+    state, output = (
+        base.root / "data/state/ensemble" / dataset / method,
+        base.root / "data/ensemble" / dataset / method,
+    )
     members = plan(base, settings, state, shards.fingerprint, machine.gpu)
     adopt(members, output)
     _train(members, settings, machine, cores, state)
@@ -67,21 +73,33 @@ def ensemble(
 
 def summary(dataset: str, method: str, metrics: dict[str, float | int | str]) -> str:
     """The result in three lines."""
-    lines = [f"{method} on {dataset}: mean and deviation over {metrics['ensembles']} ensembles of {metrics['members']} members"]
+    lines = [
+        f"{method} on {dataset}: mean and deviation over {metrics['ensembles']} ensembles of "
+        f"{metrics['members']} members"
+    ]
     for kind in ("separated", "concatenated"):
         values = [
-            f"{name} {metrics[f'{kind}_{name}']:.2%} ± {metrics[f'{kind}_{name}_std']:.2%}" for name in ("recall_at_1", "r_precision", "map_at_r")
+            f"{name} {metrics[f'{kind}_{name}']:.2%} ± {metrics[f'{kind}_{name}_std']:.2%}"
+            for name in ("recall_at_1", "r_precision", "map_at_r")
         ]
         lines.append(f"  {kind} ({metrics[f'{kind}_dimensions']} dimensions): {', '.join(values)}")
     return "\n".join(lines) + "\n"
 
 
-def _train(members: list[Member], settings: EnsembleSettings, machine: TrainSettings, cores: int, state: Path) -> None:
+def _train(
+    members: list[Member], settings: EnsembleSettings, machine: TrainSettings, cores: int, state: Path
+) -> None:
     """Finishes the members that are not: one after the other in this process, or side by side under Ray."""
     todo = [member for member in members if not member.finished]
     started = sum(member.iteration() > 0 for member in todo)
-    before = f", {len(members) - len(todo)} of them finished before, {started} to go on with" if len(todo) < len(members) or started else ""
-    sys.stderr.write(f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{before}\n")
+    before = (
+        f", {len(members) - len(todo)} of them finished before, {started} to go on with"
+        if len(todo) < len(members) or started
+        else ""
+    )
+    sys.stderr.write(
+        f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{before}\n"
+    )
     if not todo:
         return
     if cluster_address() is None:
@@ -100,7 +118,8 @@ def _train(members: list[Member], settings: EnsembleSettings, machine: TrainSett
 
 
 def abreast(settings: EnsembleSettings, machine: TrainSettings, cores: int, threads: int) -> int:
-    """Members that this machine trains at once: `ensemble.concurrent`, else one per GPU, else as many as its cores hold at `threads` each.
+    """Members that this machine trains at once: `ensemble.concurrent`, else one per GPU, else as many as its
+    cores hold at `threads` each.
 
     Raises UserError where train.gpu asks for more GPUs than there are.
     """
@@ -127,8 +146,13 @@ def _one_by_one(members: Sequence[Member], device: torch.device) -> None:
             else f", about {left / 60:,.0f} min for this and what follows"
         )
         at = members.index(member) + 1
-        sys.stderr.write(f"{member.title}: member {at} of {len(members)}, seed {member.job.seed}, from step {member.iteration()}{eta}\n")
+        sys.stderr.write(
+            f"{member.title}: member {at} of {len(members)}, seed {member.job.seed}, from step "
+            f"{member.iteration()}{eta}\n"
+        )
         try:
             work(member, device)
         except UserError as error:
-            raise UserError(f"{member.title[0].upper()}{member.title[1:]}: {error.what}", error.remedy) from error
+            raise UserError(
+                f"{member.title[0].upper()}{member.title[1:]}: {error.what}", error.remedy
+            ) from error

@@ -1,21 +1,34 @@
-"""What the numbers of an ensemble mean, written down and hashed: two files with one hash may be compared, others may not."""
+"""What the numbers of an ensemble mean, written down and hashed: two files with one hash may be compared,
+others may not."""
 
 import dataclasses
 
 from pipeline.evaluation.protocol import Declared, Protocol
 
-_OF_INTERVALS = ("bootstrap", "confidence", "seed", "interval", "map", "nmi", "class_mean")  # of what the ensembles have not
+_OF_INTERVALS = (
+    "bootstrap",
+    "confidence",
+    "seed",
+    "interval",
+    "map",
+    "nmi",
+    "class_mean",
+)  # of what the ensembles have not
 
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleProtocol(Declared):
-    """The declaration: that of retrieval, and how members and ensembles come about. An edit of any word gives every file another hash."""
+    """The declaration: that of retrieval, and how members and ensembles come about. An edit of any word gives
+    every file another hash."""
 
     folds: int
     repeats: int
     recall_at: tuple[int, ...]
     blocks: str = "the train classes in the order of their labels, cut at floor(i C / folds), i = 0 .. folds"
-    members: str = "model k of each repeat is validated on block folds - k (from 0) and trained on the others, each from a seed of its own"
+    members: str = (
+        "model k of each repeat is validated on block folds - k (from 0) and trained on the others, each "
+        "from a seed of its own"
+    )
     weights: str = "those of the best validation of the member"
     ensembles: str = "every choice of one repeat of each model"
     separated: str = "arithmetic mean over the models of an ensemble of their own metric"
@@ -24,4 +37,7 @@ class EnsembleProtocol(Declared):
 
     def declaration(self) -> dict[str, object]:
         retrieval = Protocol("test", self.recall_at, 1, 0.5, 0).declaration()
-        return {**super().declaration(), **{name: value for name, value in retrieval.items() if name not in _OF_INTERVALS}}
+        return {
+            **super().declaration(),
+            **{name: value for name, value in retrieval.items() if name not in _OF_INTERVALS},
+        }

@@ -2,12 +2,14 @@
 
     seed of model k, repeat r (both from 1)  =  ensemble.seed + (r - 1) folds + (k - 1)
 
-so that every member draws anew, and members stay what they are when repeats are added. (The released code of Generalized Sum Pooling leaves its
-seeds open.) A member is kept in a directory named by all that decides its bytes, until the stage has written its outs:
+so that every member draws anew, and members stay what they are when repeats are added. (The released code of
+Generalized Sum Pooling leaves its seeds open.) A member is kept in a directory named by all that decides its
+bytes, until the stage has written its outs:
 
     data/state/ensemble/<dataset>/<method>/model-<k>-repeat-<r>-<identity>/
         state/  model/  history.csv  log.json      of its training (pipeline/training)
-        done/                                      what the outs take over, once it is there the member is finished
+        done/                                      what the outs take over, once it is there the member is
+        finished
 """
 
 import itertools
@@ -68,57 +70,81 @@ class Member:
         return self.job.resolved().training.iterations
 
     def iteration(self) -> int:
-        """How far it is, as its newest checkpoint says: where it would go on if it were killed now. All the way while it is exported."""
+        """How far it is, as its newest checkpoint says: where it would go on if it were killed now. All the
+        way while it is exported."""
         if self.finished or self.trained:
             return self.iterations
-        return max((int(path.stem) for path in (self.directory / "state").rglob("*.pt") if path.stem.isdigit()), default=0)
+        return max(
+            (int(path.stem) for path in (self.directory / "state").rglob("*.pt") if path.stem.isdigit()),
+            default=0,
+        )
 
 
 def plan(base: Job, settings: EnsembleSettings, state: Path, fingerprint: str, gpu: str) -> list[Member]:
-    """All members, repeat by repeat. `base` is the job of an ordinary training, `fingerprint` that of its shards, `gpu` is train.gpu."""
+    """All members, repeat by repeat. `base` is the job of an ordinary training, `fingerprint` that of its
+    shards, `gpu` is train.gpu."""
     recipe, members = base.resolved(), []
-    for number, (repeat, model) in enumerate(itertools.product(range(1, settings.repeats + 1), range(1, settings.folds + 1))):
+    for number, (repeat, model) in enumerate(
+        itertools.product(range(1, settings.repeats + 1), range(1, settings.folds + 1))
+    ):
         training = recipe.training.model_copy(update={"fold": Fold(model=model, folds=settings.folds)})
         value = recipe.model_copy(update={"training": training}).model_dump(mode="json")
         job = replace(base, seed=settings.seed + number, recipe=value)
         name = digest(identity(job, fingerprint, 1, gpu))
         directory = state / f"model-{model}-repeat-{repeat}-{name}"
         outputs = Outputs(model=directory / "model", history=directory / HISTORY, log=directory / "log.json")
-        members.append(Member(model, repeat, replace(job, state=directory / "state", outputs=outputs), directory, name))
+        members.append(
+            Member(model, repeat, replace(job, state=directory / "state", outputs=outputs), directory, name)
+        )
     return members
 
 
 def check(base: Job, settings: EnsembleSettings, shards: Shards) -> None:
-    """Raises UserError for what no member could be trained or judged on: no iterations, too few classes or images, no test image."""
+    """Raises UserError for what no member could be trained or judged on: no iterations, too few classes or
+    images, no test image."""
     recipe = base.resolved()
     if recipe.training.iterations == 0:
         raise UserError(
-            f"{base.method} on {base.dataset} trains for 0 iterations: all members would be the same network.",
+            f"{base.method} on {base.dataset} trains for 0 iterations: all members would be the same "
+            "network.",
             f"Take {base.method} out of run.ensembles, or set training.iterations of its recipe.",
         )
     if recipe.batch.sampling == "tuples":
         raise UserError(
-            f"{base.method} on {base.dataset} trains on tuples, whose validation classes the data set itself names: there are no folds of them.",
+            f"{base.method} on {base.dataset} trains on tuples, whose validation classes the data set "
+            "itself names: there are no folds of them.",
             f"Take {base.method} out of run.ensembles.",
         )
     if not len(shards.rows("test")):
-        raise UserError(f"{base.dataset} has no test image: its ensembles cannot be judged.", "Take a data set with test classes.")
+        raise UserError(
+            f"{base.dataset} has no test image: its ensembles cannot be judged.",
+            "Take a data set with test classes.",
+        )
     rows = shards.rows("train")
     for model in range(1, settings.folds + 1):
-        split = split_classes(rows, shards.labels[rows], recipe.training.validation_share, 0, Fold(model=model, folds=settings.folds))
+        split = split_classes(
+            rows,
+            shards.labels[rows],
+            recipe.training.validation_share,
+            0,
+            Fold(model=model, folds=settings.folds),
+        )
         try:
             make_sampler(split.labels, recipe.batch, 0)
         except UserError as error:
             raise UserError(
                 f"Model {model} of {settings.folds} folds, {split.classes} classes to train on: {error.what}",
-                "A fold of the train classes is held out: lower batch.classes or batch.images_per_class of the recipe, or raise ensemble.folds.",
+                "A fold of the train classes is held out: lower batch.classes or batch.images_per_class of "
+                "the recipe, or raise ensemble.folds.",
             ) from None
 
 
 def adopt(members: list[Member], output: Path) -> None:
-    """Takes members that an earlier run of the stage finished out of its outs: more repeats, or another K of Recall@K, train no model anew.
+    """Takes members that an earlier run of the stage finished out of its outs: more repeats, or another K of
+    Recall@K, train no model anew.
 
-    Only those that would be trained to the same bytes, by their identity, and whose embeddings are as they were written.
+    Only those that would be trained to the same bytes, by their identity, and whose embeddings are as they
+    were written.
     """
     for member in members:
         found = output / "members" / member.name

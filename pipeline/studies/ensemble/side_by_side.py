@@ -20,7 +20,9 @@ _OUT_OF_MEMORY = (
 )
 
 
-def train_side_by_side(members: Sequence[Member], concurrent: int, several: bool, machine: TrainSettings, console: Path) -> None:
+def train_side_by_side(
+    members: Sequence[Member], concurrent: int, several: bool, machine: TrainSettings, console: Path
+) -> None:
     """Finishes those of `members` that are not, at most `concurrent` at a time.
 
     `several`: as many processes must be free before the first member starts (see `Processes.together`).

@@ -1,4 +1,5 @@
-"""One member from its job to its test embeddings: a training on one worker, then the export of the weights that its fold selected.
+"""One member from its job to its test embeddings: a training on one worker, then the export of the weights
+that its fold selected.
 
 Either part is found done after a kill, and a training that was killed goes on from its newest checkpoint.
 """
@@ -26,7 +27,8 @@ from pipeline.training.reproducible import reproducible
 
 
 def work(member: Member, device: torch.device, report: Report | None = None) -> None:
-    """Leaves `member.done`: test.arrow (float32 embeddings of the test images), history.csv, member.json. Raises what training and export raise."""
+    """Leaves `member.done`: test.arrow (float32 embeddings of the test images), history.csv, member.json.
+    Raises what training and export raise."""
     job, outputs = member.job, member.job.outputs
     assert outputs is not None
     if not member.trained:
@@ -39,15 +41,26 @@ def work(member: Member, device: torch.device, report: Report | None = None) -> 
             loader = EvalLoader(shards, rows, loaded.recipe.input, BATCH, job.loader_threads)
             found = embed_rows(loaded.method, loader, device, f"export {job.name}").embedding
         check(f"{job.dataset}, {job.method}, {member.title}", rows, found)
-        write(aside / EMBEDDINGS, rows, shards.labels[rows], found, shards.is_query[rows], shards.is_gallery[rows])
+        write(
+            aside / EMBEDDINGS,
+            rows,
+            shards.labels[rows],
+            found,
+            shards.is_query[rows],
+            shards.is_gallery[rows],
+        )
         shutil.copyfile(outputs.history, aside / HISTORY)
         write_json(aside / RECORD, _record(member, outputs, aside / EMBEDDINGS))
     shutil.rmtree(outputs.model)  # a dozen networks are not kept
 
 
 def _record(member: Member, outputs: Outputs, embeddings: Path) -> dict[str, Any]:
-    """What the outs say of a member beside its test metrics: where it stopped, and what it was selected by."""
-    log, metric = json.loads(outputs.log.read_text(encoding="utf-8")), member.job.resolved().training.selection_metric
+    """What the outs say of a member beside its test metrics: where it stopped, and what it was selected
+    by."""
+    log, metric = (
+        json.loads(outputs.log.read_text(encoding="utf-8")),
+        member.job.resolved().training.selection_metric,
+    )
     with open(outputs.history, newline="", encoding="utf-8") as file:
         selected = next(row for row in csv.DictReader(file) if int(row["iteration"]) == log["best_iteration"])
     return {

@@ -17,8 +17,21 @@ def draw_figure(path: Path, trials: list[Trial], settings: SweepSettings, metric
     """Writes `path`. Hollow points were stopped early: their value is of a shorter training."""
     name = f"{_NAMES[metric]} on validation classes"
     judged = [trial for trial in trials if trial.best(metric) is not None]
-    with plt.rc_context({"svg.hashsalt": "unseen", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False}):
-        figure, axes = plt.subplots(1, len(settings.space) + 1, figsize=(4.2 * (len(settings.space) + 1), 3.4), squeeze=False, layout="constrained")
+    with plt.rc_context(
+        {
+            "svg.hashsalt": "unseen",
+            "svg.fonttype": "none",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    ):
+        figure, axes = plt.subplots(
+            1,
+            len(settings.space) + 1,
+            figsize=(4.2 * (len(settings.space) + 1), 3.4),
+            squeeze=False,
+            layout="constrained",
+        )
         colours = plt.get_cmap("viridis")
         for axis, field in zip(axes[0], settings.space, strict=False):
             values = [trial.values[field] for trial in judged]
@@ -27,7 +40,13 @@ def draw_figure(path: Path, trials: list[Trial], settings: SweepSettings, metric
             for trial, value in zip(judged, values, strict=True):
                 colour = colours(trial.number / max(len(trials) - 1, 1))
                 place = float(value) if numeric else labels.index(str(value))
-                axis.plot(place, trial.best(metric), "o", color=colour, markerfacecolor="none" if trial.stopped_early else colour)
+                axis.plot(
+                    place,
+                    trial.best(metric),
+                    "o",
+                    color=colour,
+                    markerfacecolor="none" if trial.stopped_early else colour,
+                )
             if settings.space[field].loguniform is not None:
                 axis.set_xscale("log")
             if not numeric:
@@ -37,10 +56,17 @@ def draw_figure(path: Path, trials: list[Trial], settings: SweepSettings, metric
         for trial in judged:
             label = ", ".join(f"{value}" for value in trial.values.values())
             course = [(row["iteration"], row[metric]) for row in trial.rows]
-            axes[0][-1].plot(*zip(*course, strict=True), marker=".", color=colours(trial.number / max(len(trials) - 1, 1)), label=label)
+            axes[0][-1].plot(
+                *zip(*course, strict=True),
+                marker=".",
+                color=colours(trial.number / max(len(trials) - 1, 1)),
+                label=label,
+            )
         axes[0][-1].set_xlabel("iteration")
         axes[0][-1].set_ylabel(name)
-        axes[0][-1].legend(frameon=False, fontsize="small", title=", ".join(settings.space) if len(judged) <= 12 else None)
+        axes[0][-1].legend(
+            frameon=False, fontsize="small", title=", ".join(settings.space) if len(judged) <= 12 else None
+        )
         figure.suptitle(title)
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)

@@ -1,4 +1,5 @@
-"""What a sweep knows of its trials: one JSON file each, rewritten at every validation, so that a killed sweep goes on with what is missing."""
+"""What a sweep knows of its trials: one JSON file each, rewritten at every validation, so that a killed sweep
+goes on with what is missing."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,7 +12,8 @@ from pipeline.studies.sweep.space import Values
 
 @dataclass
 class Trial:
-    """One trial: its values, the report of each validation (iteration, epoch, loss, validation metrics, seconds), and how it ended."""
+    """One trial: its values, the report of each validation (iteration, epoch, loss, validation metrics,
+    seconds), and how it ended."""
 
     number: int
     values: Values
@@ -22,7 +24,8 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Spent in its loop. A resumed trial counts from its resumption in each piece, so the pieces add up."""
+        """Spent in its loop. A resumed trial counts from its resumption in each piece, so the pieces add
+        up."""
         total, last = 0.0, 0.0
         for row in self.rows:
             if row["seconds"] < last:
@@ -50,7 +53,11 @@ def load(directory: Path, trials: list[Values]) -> list[Trial]:
     found = []
     for number, values in enumerate(trials):
         path = _path(directory, number)
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"number": number, "values": values}
+        known = (
+            json.loads(path.read_text(encoding="utf-8"))
+            if path.exists()
+            else {"number": number, "values": values}
+        )
         found.append(Trial(**known) if known.get("error") is None else Trial(number, values))
     return found
 

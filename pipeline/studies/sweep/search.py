@@ -41,5 +41,6 @@ def search(
 def jobs_of(job: Job, recipes: Sequence[Recipe], directory: Path) -> list[Job]:
     """The job of each trial: the same but for its recipe and the root of its state; it writes no outs."""
     return [
-        replace(job, recipe=recipe.model_dump(mode="json"), state=directory / f"{number:03d}", outputs=None) for number, recipe in enumerate(recipes)
+        replace(job, recipe=recipe.model_dump(mode="json"), state=directory / f"{number:03d}", outputs=None)
+        for number, recipe in enumerate(recipes)
     ]

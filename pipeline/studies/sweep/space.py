@@ -1,4 +1,5 @@
-"""A search space and the trials drawn from it: a pure function of the settings, so that a killed sweep goes on with the same trials.
+"""A search space and the trials drawn from it: a pure function of the settings, so that a killed sweep goes
+on with the same trials.
 
 grid: [a, b]         every value, combined with every value of the other grids
 choice: [a, b]       one of them, drawn per trial
@@ -28,7 +29,8 @@ _FIXED = {
 
 
 def draw(settings: SweepSettings) -> list[Values]:
-    """The trials: all combinations of the grids, `trials` times where anything is drawn besides. Tied fields have equal values."""
+    """The trials: all combinations of the grids, `trials` times where anything is drawn besides. Tied fields
+    have equal values."""
     grids = {field: axis.grid for field, axis in settings.space.items() if axis.grid is not None}
     drawn = {field: axis for field, axis in settings.space.items() if axis.grid is None}
     generator = np.random.default_rng(settings.seed)
@@ -36,8 +38,17 @@ def draw(settings: SweepSettings) -> list[Values]:
     for _ in range(settings.trials if drawn else 1):
         for combination in itertools.product(*grids.values()):
             chosen = dict(zip(grids, combination, strict=True))
-            values = {field: chosen[field] if field in chosen else _drawn(drawn[field], generator) for field in settings.space}
-            trials.append({name: values[field] for field, axis in settings.space.items() for name in (field, *axis.tied)})
+            values = {
+                field: chosen[field] if field in chosen else _drawn(drawn[field], generator)
+                for field in settings.space
+            }
+            trials.append(
+                {
+                    name: values[field]
+                    for field, axis in settings.space.items()
+                    for name in (field, *axis.tied)
+                }
+            )
     return trials
 
 
@@ -46,20 +57,31 @@ def _drawn(axis: Axis, generator: np.random.Generator) -> Any:
         return axis.choice[int(generator.integers(len(axis.choice)))]
     if axis.loguniform is not None:
         low, high = axis.loguniform
-        return float(f"{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}")  # four digits can be typed
+        return float(
+            f"{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}"
+        )  # four digits can be typed
     assert axis.uniform is not None
     return float(f"{generator.uniform(*axis.uniform):.4g}")
 
 
-def trial_recipes(params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]) -> list[Recipe]:
-    """The recipe of each trial, all valid; or UserError naming the field and the value that is not valid, before anything starts.
+def trial_recipes(
+    params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
+) -> list[Recipe]:
+    """The recipe of each trial, all valid; or UserError naming the field and the value that is not valid,
+    before anything starts.
 
-    A trial has `iterations` of the sweep (those of the recipe, where the sweep has none) and validates at least four times.
+    A trial has `iterations` of the sweep (those of the recipe, where the sweep has none) and validates at
+    least four times.
     """
-    where = params.label if (line := params.line(f"sweep.{method}.space")) is None else f"{params.label}:{line}"
+    where = (
+        params.label if (line := params.line(f"sweep.{method}.space")) is None else f"{params.label}:{line}"
+    )
     for field in (name for name, axis in settings.space.items() for name in (name, *axis.tied)):
         if field in _FIXED:
-            raise UserError(f"{where}: sweep.{method}.space: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space.")
+            raise UserError(
+                f"{where}: sweep.{method}.space: {field} cannot be swept: {_FIXED[field]}.",
+                "Remove it from the space.",
+            )
     base = resolve(params, dataset, method).training
     iterations = settings.iterations or base.iterations
     length = {
@@ -68,10 +90,23 @@ def trial_recipes(params: Params, dataset: str, method: str, settings: SweepSett
     }
     recipes = []
     for values in trials:
-        for field, axis in settings.space.items():  # one axis at a time first, so that the message names the field
+        for (
+            field,
+            axis,
+        ) in settings.space.items():  # one axis at a time first, so that the message names the field
             alone = {name: values[name] for name in (field, *axis.tied)}
-            _resolved(params, dataset, method, {**length, **alone}, f"{where}: sweep.{method}.space: {field} = {values[field]!r}")
-        recipes.append(_resolved(params, dataset, method, {**length, **values}, f"{where}: sweep.{method}.space: {values}"))
+            _resolved(
+                params,
+                dataset,
+                method,
+                {**length, **alone},
+                f"{where}: sweep.{method}.space: {field} = {values[field]!r}",
+            )
+        recipes.append(
+            _resolved(
+                params, dataset, method, {**length, **values}, f"{where}: sweep.{method}.space: {values}"
+            )
+        )
     return recipes
 
 

@@ -1,4 +1,5 @@
-"""A sweep from its inputs to its outs: run the trials that are missing, write the results, print the line that adopts them."""
+"""A sweep from its inputs to its outs: run the trials that are missing, write the results, print the line
+that adopts them."""
 
 import shutil
 import sys
@@ -28,11 +29,12 @@ def sweep(
     output: Path,
     loop: Loop | None = None,
 ) -> str | None:
-    """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`; returns the line that adopts the best values.
+    """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`; returns the
+    line that adopts the best values.
 
-    Trials are compared by the recipe's selection metric on classes held out of training: test classes are never read. A killed sweep
-    continues with the trials that are missing, under data/state/sweep. Where the sweep does not name the data set, it has no trials:
-    `output` contains skipped.json, and None is returned.
+    Trials are compared by the recipe's selection metric on classes held out of training: test classes are
+    never read. A killed sweep continues with the trials that are missing, under data/state/sweep. Where the
+    sweep does not name the data set, it has no trials: `output` contains skipped.json, and None is returned.
     """
     if not inputs.trials:
         with atomic_directory(output) as directory:

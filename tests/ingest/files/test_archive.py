@@ -16,7 +16,9 @@ from pipeline.runtime.errors import UserError
 from tests.ingest.pictures import folder, pack
 
 
-def zipped(path: Path, *members: tuple[str | zipfile.ZipInfo, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Archive:
+def zipped(
+    path: Path, *members: tuple[str | zipfile.ZipInfo, bytes], compression: int = zipfile.ZIP_DEFLATED
+) -> Archive:
     with zipfile.ZipFile(path, "w", compression) as file:
         for name, content in members:
             file.writestr(name, content)
@@ -31,14 +33,21 @@ def test_an_archive_gives_the_same_shards_as_its_folder(tmp_path: Path) -> None:
     assert Shards(tmp_path / "a").fingerprint == Shards(tmp_path / "b").fingerprint
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "raw", "raw.zip"], "nothing is unpacked"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "raw", "raw.zip"], (
+        "nothing is unpacked"
+    )
 
 
 def test_only_a_folder_that_wraps_everything_is_left_out(tmp_path: Path) -> None:
-    assert zipped(tmp_path / "1.zip", ("photos/a/1.jpg", b""), ("photos/b/2.jpg", b"")).names() == ["a/1.jpg", "b/2.jpg"]
+    assert zipped(tmp_path / "1.zip", ("photos/a/1.jpg", b""), ("photos/b/2.jpg", b"")).names() == [
+        "a/1.jpg",
+        "b/2.jpg",
+    ]
     assert zipped(tmp_path / "2.zip", ("a/1.jpg", b""), ("b/2.jpg", b"")).names() == ["a/1.jpg", "b/2.jpg"]
     assert zipped(tmp_path / "3.zip", ("a/1.jpg", b""), ("a/2.jpg", b"")).names() == ["a/1.jpg", "a/2.jpg"]
-    assert zipped(tmp_path / "4.zip", ("set/1.jpg", b""), ("set/labels.csv", b""), ("__MACOSX/x", b"")).names() == ["1.jpg", "labels.csv"]
+    assert zipped(
+        tmp_path / "4.zip", ("set/1.jpg", b""), ("set/labels.csv", b""), ("__MACOSX/x", b"")
+    ).names() == ["1.jpg", "labels.csv"]
 
 
 def test_reading_works_after_pickling(tmp_path: Path) -> None:
@@ -47,7 +56,9 @@ def test_reading_works_after_pickling(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(archive.read))("b/1.jpg") == b"two"
 
 
-@pytest.mark.parametrize("name", ["../evil.jpg", "a/../../evil.jpg", "/etc/evil.jpg", "C:/evil.jpg", "a\\..\\evil.jpg"])
+@pytest.mark.parametrize(
+    "name", ["../evil.jpg", "a/../../evil.jpg", "/etc/evil.jpg", "C:/evil.jpg", "a\\..\\evil.jpg"]
+)
 def test_members_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     archive = zipped(tmp_path / "x.zip", ("a/1.jpg", b"fine"), (name, b"evil"))
     with pytest.raises(UserError, match=r"x\.zip: member .*evil.* leaves the folder"):
@@ -84,7 +95,9 @@ def test_a_damaged_member_is_named_when_it_is_read(tmp_path: Path) -> None:
     position = content.index((root / "c1" / "1.jpg").read_bytes()) + 100
     content[position] ^= 255
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"raw\.zip: c1/1\.jpg is no whole image: damaged within the archive: Bad CRC-32"):
+    with pytest.raises(
+        UserError, match=r"raw\.zip: c1/1\.jpg is no whole image: damaged within the archive: Bad CRC-32"
+    ):
         ingest(FolderSource(path=str(path)), IngestSettings(), tmp_path / "out", "mine", 1)
 
 

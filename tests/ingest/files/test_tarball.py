@@ -52,7 +52,12 @@ def test_names_and_bytes(tmp_path: Path, scratch: Path, mode: str, format: int) 
     files = Tarball(tmp_path / "x.tgz", scratch)
     assert files.names() == sorted(["list.txt", "set/a/1.jpg", "set/b/2.jpg", long])
     again = pickle.loads(pickle.dumps(files.read))
-    assert (again("set/a/1.jpg"), again("set/b/2.jpg"), again("list.txt"), again(long)) == (b"one", b"two" * 1000, b"", b"long")
+    assert (again("set/a/1.jpg"), again("set/b/2.jpg"), again("list.txt"), again(long)) == (
+        b"one",
+        b"two" * 1000,
+        b"",
+        b"long",
+    )
     assert "set/a/1.jpg" in files
     assert "set/a/9.jpg" not in files
     assert len(list(scratch.iterdir())) == (mode == "w:gz"), "a plain tar is read in place"
@@ -65,9 +70,13 @@ def test_members_that_leave_the_folder_are_refused(tmp_path: Path, scratch: Path
         Tarball(path, scratch)
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
+)
 def test_links_and_devices_are_refused(tmp_path: Path, scratch: Path, kind: bytes) -> None:
-    path = tarred(tmp_path / "x.tgz", (member("a/1.jpg"), b"fine"), (member("a/2.jpg", kind, "/etc/passwd"), b""))
+    path = tarred(
+        tmp_path / "x.tgz", (member("a/1.jpg"), b"fine"), (member("a/2.jpg", kind, "/etc/passwd"), b"")
+    )
     with pytest.raises(UserError, match=r"member 'a/2\.jpg' is a link or a device"):
         Tarball(path, scratch)
 
@@ -93,7 +102,10 @@ def test_absurd_expansion_is_refused(tmp_path: Path, scratch: Path, monkeypatch:
 def test_an_archive_cut_short_is_refused_with_what_was_published(tmp_path: Path, scratch: Path) -> None:
     path = miniatures.tgz(miniatures.cub(), tmp_path / "CUB_200_2011.tgz")
     path.write_bytes(path.read_bytes()[:-200])
-    expected = r"(?s)CUB_200_2011\.tgz is cut short: it ends after [\d,]+ bytes.*published file is CUB_200_2011\.tgz \(1,150,585,339.*This one has "
+    expected = (
+        r"(?s)CUB_200_2011\.tgz is cut short: it ends after [\d,]+ bytes.*published file is "
+        r"CUB_200_2011\.tgz \(1,150,585,339.*This one has "
+    )
     with pytest.raises(UserError, match=expected):
         Tree(path, PUBLISHED["cub"], scratch)
     plain = miniatures.tgz(miniatures.cub(), tmp_path / "x.tar", "w")
@@ -117,7 +129,10 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"<!DOCTYPE html><html>404 Not Found</html>", r"neither a zip nor a tar archive: it begins with b'<!DOCTYPE html>.*web page was saved"),
+        (
+            b"<!DOCTYPE html><html>404 Not Found</html>",
+            r"neither a zip nor a tar archive: it begins with b'<!DOCTYPE html>.*web page was saved",
+        ),
         (b"", r"neither a zip nor a tar archive"),
         (gzip.compress(b"no tar" * 1000, mtime=0), r"not a readable tar archive"),
         (b"PK\3\4 but no zip", r"not a readable zip archive"),
@@ -134,7 +149,11 @@ def test_files_that_are_no_archives(tmp_path: Path, scratch: Path, content: byte
     [bytes(9_000_000), b"abc" * 3_000_001, b"", b"x"],
     ids=["zeros", "period", "empty", "byte"],
 )
-@pytest.mark.parametrize("tail", [bytes, lambda: gzip.compress(b"second"), lambda: bytes(512)], ids=["nothing", "second member", "zeros"])
+@pytest.mark.parametrize(
+    "tail",
+    [bytes, lambda: gzip.compress(b"second"), lambda: bytes(512)],
+    ids=["nothing", "second member", "zeros"],
+)
 def test_inflating(tmp_path: Path, content: bytes, tail: Callable[[], bytes]) -> None:
     (tmp_path / "x.gz").write_bytes(gzip.compress(content, 9) + tail())
     expected = content + (b"second" if tail().startswith(b"\x1f\x8b") else b"")
@@ -148,7 +167,9 @@ def test_the_scratch_directory_goes_with_what_a_killed_process_left(tmp_path: Pa
     with scratch_directory(tmp_path / "shards/cub") as scratch:
         assert list(scratch.iterdir()) == []
         assert [path.name for path in (tmp_path / "shards").glob(".cub*")] == [scratch.name]
-    assert [path.name for path in (tmp_path / "shards").iterdir()] == [".cars.abc.scratch"], "another data set may be at work"
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == [".cars.abc.scratch"], (
+        "another data set may be at work"
+    )
 
 
 def test_a_broken_header_is_not_taken_for_the_end(tmp_path: Path, scratch: Path) -> None:

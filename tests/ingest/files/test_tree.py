@@ -53,7 +53,10 @@ def test_census_and_classes_in_both_splits() -> None:
     found = {"train": Count(2, 1), "test": Count(1, 1), "query": Count(1, 1), "gallery": Count(1, 1)}
     assert census(pictures) == found
     require_counts(pictures, found, "here", "the set", "")
-    with pytest.raises(UserError, match=r"(?s)here is not the set: found 2 train images of 1 classes, .*it has 3 train.*\n  because"):
+    with pytest.raises(
+        UserError,
+        match=r"(?s)here is not the set: found 2 train images of 1 classes, .*it has 3 train.*\n  because",
+    ):
         require_counts(pictures, found | {"train": Count(3, 1)}, "here", "the set", "because")
     with pytest.raises(UserError, match=r"class a is in both splits"):
         require_counts([*pictures, Picture("6", "a", "test")], found, "here", "the set", "because")
@@ -91,7 +94,9 @@ def test_the_shallowest_place_wins_and_desktop_leftovers_do_not(tmp_path: Path) 
 
 
 def test_a_zip_of_many_members_reads_as_zipfile_does(tmp_path: Path) -> None:
-    contents = {f"d{number % 7}/{number:05d}.bin": bytes([number % 256]) * (number % 3000) for number in range(2000)}
+    contents = {
+        f"d{number % 7}/{number:05d}.bin": bytes([number % 256]) * (number % 3000) for number in range(2000)
+    }
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for number, (name, content) in enumerate(contents.items()):
             archive.writestr(name, content, zipfile.ZIP_DEFLATED if number % 2 else zipfile.ZIP_STORED)
@@ -120,13 +125,17 @@ def test_members_that_lie_about_their_size_or_place(tmp_path: Path) -> None:
         (42, 3, r"no member begins where its list says"),
         (16, 12345, r"Bad CRC-32"),
     ]:
-        path.write_bytes(content[: central + offset] + struct.pack("<I", value) + content[central + offset + 4 :])
+        path.write_bytes(
+            content[: central + offset] + struct.pack("<I", value) + content[central + offset + 4 :]
+        )
         with pytest.raises(ValueError, match=found):
             Zip(path).read("a/1.jpg")
 
 
 def test_members_that_overlap_or_use_another_compression(tmp_path: Path) -> None:
-    path = miniatures.zipped({"a/1.jpg": bytes(range(256)) * 40, "a/2.jpg": bytes(range(256)) * 40}, tmp_path / "x.zip")
+    path = miniatures.zipped(
+        {"a/1.jpg": bytes(range(256)) * 40, "a/2.jpg": bytes(range(256)) * 40}, tmp_path / "x.zip"
+    )
     content = bytearray(path.read_bytes())
     first = content.index(b"PK\1\2")
     for entry in (first, content.index(b"PK\1\2", first + 4)):

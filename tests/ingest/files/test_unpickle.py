@@ -1,4 +1,5 @@
-"""The reader of pickles: the few types of a ground truth come back as written by any protocol, everything else is refused before it acts."""
+"""The reader of pickles: the few types of a ground truth come back as written by any protocol, everything
+else is refused before it acts."""
 
 import os
 import pickle
@@ -41,7 +42,14 @@ class TestWhatIsRead:
     def test_a_ground_truth_of_any_protocol(self, tmp_path: Path, protocol: int) -> None:
         truth = {
             "imlist": ["all_souls_000000", "münster"],
-            "gnd": [{"bbx": [136.5, 34.1, 648.5, 955.7], "easy": np.array([3, 1]), "hard": [], "junk": np.array([], np.int32)}],
+            "gnd": [
+                {
+                    "bbx": [136.5, 34.1, 648.5, 955.7],
+                    "easy": np.array([3, 1]),
+                    "hard": [],
+                    "junk": np.array([], np.int32),
+                }
+            ],
             "more": (1, 2**40, -7, True, None, b"\xff\0", np.float64(0.5), np.int16(-3)),
         }
         found = read(tmp_path, pickle.dumps(truth, protocol))
@@ -56,23 +64,32 @@ class TestWhatIsRead:
     @pytest.mark.parametrize("protocol", range(5))
     @pytest.mark.parametrize("dtype", ["i1", "u1", "<i4", ">i8", "f4", ">f8", "?"])
     @pytest.mark.parametrize("order", ["C", "F"])
-    def test_arrays_keep_type_shape_and_order(self, tmp_path: Path, protocol: int, dtype: str, order: Any) -> None:
+    def test_arrays_keep_type_shape_and_order(
+        self, tmp_path: Path, protocol: int, dtype: str, order: Any
+    ) -> None:
         array = np.asarray(np.arange(12).reshape(3, 4) % 2, dtype=dtype, order=order)
         found = read(tmp_path, pickle.dumps([array], protocol))[0]
         assert found.dtype == array.dtype
         assert np.array_equal(found, array)
 
     def test_what_python_2_wrote(self, tmp_path: Path) -> None:
-        # protocol 2 of cPickle: strings are bytes (U), memo numbers begin at 1, the array's bytes are such a string
-        content = b"\x80\x02}q\x01(U\x04cidsq\x02]q\x03(U\x03abcq\x04U\x03d\xe9fq\x05eU\x07clusterq\x06cnumpy.core.multiarray\n_reconstruct\nq\x07"
-        content += b"cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\x09(K\x01K\x02\x85cnumpy\ndtype\nq\nU\x02i4K\x00K\x01\x87Rq\x0b"
-        content += b"(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x08\x07\x00\x00\x00\xfe\x00\x00\x00tbu."
+        # protocol 2 of cPickle: strings are bytes (U), memo numbers begin at 1, the array's bytes are such a
+        # string
+        content = b"\x80\x02}q\x01(U\x04cidsq\x02]q\x03(U\x03abcq\x04U\x03d\xe9fq\x05eU\x07clusterq\x06"
+        content += (
+            b"cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\x09"
+        )
+        content += b"(K\x01K\x02\x85cnumpy\ndtype\nq\nU\x02i4K\x00K\x01\x87Rq\x0b"
+        content += b"(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        content += b"\x89U\x08\x07\x00\x00\x00\xfe\x00\x00\x00tbu."
         found = read(tmp_path, content)
         assert found["cids"] == ["abc", "déf"]
         assert found["cluster"].tolist() == [7, 254]
 
     def test_arrays_of_strings(self, tmp_path: Path) -> None:
-        found = read(tmp_path, pickle.dumps([np.array(["abc", "dé"]), np.array([b"x"]), np.array(["q"])[0]], 2))
+        found = read(
+            tmp_path, pickle.dumps([np.array(["abc", "dé"]), np.array([b"x"]), np.array(["q"])[0]], 2)
+        )
         assert found[0].tolist() == ["abc", "dé"]
         assert found[1].tolist() == [b"x"]
         assert found[2] == "q"
@@ -89,11 +106,21 @@ class TestWhatIsRead:
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize("protocol", range(5))
-    @pytest.mark.parametrize("wrap", [lambda bomb: bomb, lambda bomb: {"imlist": [("a", bomb)], "gnd": []}], ids=["plain", "nested"])
+    @pytest.mark.parametrize(
+        "wrap",
+        [lambda bomb: bomb, lambda bomb: {"imlist": [("a", bomb)], "gnd": []}],
+        ids=["plain", "nested"],
+    )
     def test_a_call_of_the_shell(self, tmp_path: Path, protocol: int, wrap: Any) -> None:
         mark = tmp_path / "owned"
         content = pickle.dumps(wrap(Calls(os.system, f"touch {mark}")), protocol)
-        with pytest.raises(UserError, match=r"truth\.pkl asks for posix\.system, which no ground truth needs: it was not read\.\n  Fetch it"):
+        with pytest.raises(
+            UserError,
+            match=(
+                r"truth\.pkl asks for posix\.system, which no ground truth needs: it was not read\.\n  "
+                r"Fetch it"
+            ),
+        ):
             read(tmp_path, content)
         assert not mark.exists()
 
@@ -134,20 +161,33 @@ class TestWhatIsRefused:
             read(tmp_path, pickle.dumps(np.zeros(2, [("a", "i4"), ("b", "f8")]), 2))
 
     def test_fields_smuggled_into_a_plain_dtype(self, tmp_path: Path) -> None:
-        content = b"\x80\x02cnumpy\ndtype\nU\x02i8K\x00K\x01\x87R(K\x03U\x01<N(U\x01at}U\x01aNsK\x08K\x08K\x00tb."
+        content = (
+            b"\x80\x02cnumpy\ndtype\nU\x02i8K\x00K\x01\x87R(K\x03U\x01<N(U\x01at}U\x01aNsK\x08K\x08K\x00tb."
+        )
         with pytest.raises(UserError, match="holds an array of structures"):
             read(tmp_path, content)
 
     @pytest.mark.parametrize("state", [b"}U\x04callK\x01s", b"N}U\x04callK\x01s\x86"], ids=["dict", "slots"])
-    @pytest.mark.parametrize("name", [b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cnumpy.core.multiarray\n_reconstruct\n"])
-    def test_what_a_name_stands_for_cannot_be_changed(self, tmp_path: Path, state: bytes, name: bytes) -> None:
-        with pytest.raises(UserError, match=r"sets the attribute call|is not a readable pickle|where a value is due"):
+    @pytest.mark.parametrize(
+        "name", [b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cnumpy.core.multiarray\n_reconstruct\n"]
+    )
+    def test_what_a_name_stands_for_cannot_be_changed(
+        self, tmp_path: Path, state: bytes, name: bytes
+    ) -> None:
+        with pytest.raises(
+            UserError, match=r"sets the attribute call|is not a readable pickle|where a value is due"
+        ):
             read(tmp_path, b"\x80\x02" + name + state + b"b.")
         assert read(tmp_path, pickle.dumps(np.arange(2), 2)).tolist() == [0, 1]
 
     @pytest.mark.parametrize("encoding", ["zip", "rot13", "utf-8"])
     def test_other_encodings(self, tmp_path: Path, encoding: str) -> None:
-        content = b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX" + struct.pack("<I", len(encoding)) + encoding.encode() + b"\x86R."
+        content = (
+            b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX"
+            + struct.pack("<I", len(encoding))
+            + encoding.encode()
+            + b"\x86R."
+        )
         with pytest.raises(UserError, match=f"encodes str as '{encoding}'"):
             read(tmp_path, content)
 
@@ -166,7 +206,9 @@ class TestHuge:
         with pytest.raises(UserError, match="67,108,865 bytes; no ground truth has more"):
             load(path, REMEDY)
 
-    def test_more_opcodes_than_any_ground_truth(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_more_opcodes_than_any_ground_truth(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(unpickle, "MAX_OPCODES", 100)
         with pytest.raises(UserError, match="has more than 100 opcodes"):
             read(tmp_path, pickle.dumps(list(range(200))))
@@ -178,7 +220,9 @@ class TestHuge:
     def test_a_few_bytes_encoded_over_and_over(self, tmp_path: Path) -> None:
         text = b"X" + struct.pack("<I", 5000) + b"a" * 5000
         once = b"h\x00h\x01h\x02\x86R"
-        content = b"\x80\x02c_codecs\nencode\nq\x000" + text + b"q\x010U\x06latin1q\x020](" + 1000 * once + b"e."
+        content = (
+            b"\x80\x02c_codecs\nencode\nq\x000" + text + b"q\x010U\x06latin1q\x020](" + 1000 * once + b"e."
+        )
         with pytest.raises(UserError, match="makes more bytes than it has"):
             read(tmp_path, content)
 
@@ -188,7 +232,9 @@ class TestHuge:
             read(tmp_path, b"\x80\x02X" + length + b"abc.")
 
     def test_an_array_longer_than_its_bytes(self, tmp_path: Path) -> None:
-        content = pickle.dumps(np.arange(4, dtype=np.int32), 2).replace(b"K\x04\x85", b"J\xff\xff\xff\x7f\x85")
+        content = pickle.dumps(np.arange(4, dtype=np.int32), 2).replace(
+            b"K\x04\x85", b"J\xff\xff\xff\x7f\x85"
+        )
         with pytest.raises(UserError, match="is not a readable pickle: cannot reshape"):
             read(tmp_path, content)
 
@@ -197,7 +243,17 @@ class TestHuge:
             read(tmp_path, b"\x80\x02" + 200_000 * b"]" + 199_999 * b"a" + b".")
 
 
-@pytest.mark.parametrize("content", [b"", b"no pickle", b"\x80\x02](K\x01K", pickle.dumps(list(range(1000)))[:-20], b"\x80\x02a.", b"\x80\x02h\x07."])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no pickle",
+        b"\x80\x02](K\x01K",
+        pickle.dumps(list(range(1000)))[:-20],
+        b"\x80\x02a.",
+        b"\x80\x02h\x07.",
+    ],
+)
 def test_damage(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UserError, match=r"truth\.pkl (is not a readable pickle|uses the opcode)"):
         read(tmp_path, content)
@@ -212,7 +268,10 @@ class TestStructure:
     def test_a_place_is_named(self) -> None:
         truth = Node({"gnd": [{"easy": [0]}, {"easy": [9]}]}, "truth.pkl", REMEDY)
         assert truth["gnd"].items()[0]["easy"].integers(4).tolist() == [0]
-        with pytest.raises(UserError, match=r"truth\.pkl\['gnd'\]\[1\]\['easy'\] runs from 9 to 9, expected 0 to 3\.\n  Fetch it again"):
+        with pytest.raises(
+            UserError,
+            match=r"truth\.pkl\['gnd'\]\[1\]\['easy'\] runs from 9 to 9, expected 0 to 3\.\n  Fetch it again",
+        ):
             truth["gnd"].items()[1]["easy"].integers(4)
 
     def test_what_is_not_there(self) -> None:
@@ -233,12 +292,18 @@ class TestStructure:
         assert found.dtype == np.int64
         assert found.shape == (0,)
 
-    @pytest.mark.parametrize("value", [[0, True], [0.0], np.array([0.5]), np.array([[1]]), "01", None, [2**70], {"a": 1}, np.array(["1"])])
+    @pytest.mark.parametrize(
+        "value",
+        [[0, True], [0.0], np.array([0.5]), np.array([[1]]), "01", None, [2**70], {"a": 1}, np.array(["1"])],
+    )
     def test_what_are_no_integers(self, value: Any) -> None:
         with pytest.raises(UserError, match="easy is no list of integers"):
             Node(value, "easy", REMEDY).integers(4)
 
-    @pytest.mark.parametrize(("value", "found"), [([1, 4], "1 to 4"), ([-1, 2], "-1 to 2"), (np.array([2**64 - 1], np.uint64), f"{2**64 - 1} to")])
+    @pytest.mark.parametrize(
+        ("value", "found"),
+        [([1, 4], "1 to 4"), ([-1, 2], "-1 to 2"), (np.array([2**64 - 1], np.uint64), f"{2**64 - 1} to")],
+    )
     def test_integers_out_of_range(self, value: Any, found: str) -> None:
         with pytest.raises(UserError, match=f"easy runs from {found}"):
             Node(value, "easy", REMEDY).integers(4)
@@ -260,7 +325,9 @@ class TestStructure:
         assert found == [1.0, 2.5]
         assert type(found[0]) is float
 
-    @pytest.mark.parametrize("value", [[1.0], [1.0, 2.0, 3.0], ["1", 2.0], [True, 1.0], None, "12", np.array(["a", "b"])])
+    @pytest.mark.parametrize(
+        "value", [[1.0], [1.0, 2.0, 3.0], ["1", 2.0], [True, 1.0], None, "12", np.array(["a", "b"])]
+    )
     def test_what_are_no_floats(self, value: Any) -> None:
         with pytest.raises(UserError, match="bbx is no list of 2 numbers"):
             Node(value, "bbx", REMEDY).floats(2)

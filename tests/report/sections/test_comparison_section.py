@@ -20,7 +20,9 @@ from tests.report.test_method_pairs import pair
 def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -> None:
     table = page.first("table", **{"class": "pairs"})
     cell = table.first("tr", **{"data-pair": "good poor"}).first("td", **{"data-metric": "map_at_r"})
-    files = {method: json.loads((project / f"metrics/birds/{method}/0.json").read_text()) for method in METHODS}
+    files = {
+        method: json.loads((project / f"metrics/birds/{method}/0.json").read_text()) for method in METHODS
+    }
     assert cell.text().startswith(f"+{100 * (files['good']['map_at_r'] - files['poor']['map_at_r']):.1f}")
     results = {cell.text() for cell in table.all("td", **{"class": "result"})}
     assert results == {"not significant"}, "seven classes: the smallest adjusted p value is 0.09"

@@ -17,6 +17,9 @@ def test_every_method_has_its_network_before_and_after_training(page: Element, b
 
 def test_floored_singular_values_are_reported(birds: DataSet) -> None:
     assert content(birds)["floored"] == ""
-    entries = [entry | {"row": entry["row"] | {"floored_singular_values": int(entry["row"]["method"] == "poor")}} for entry in birds.inputs.analysis]
+    entries = [
+        entry | {"row": entry["row"] | {"floored_singular_values": int(entry["row"]["method"] == "poor")}}
+        for entry in birds.inputs.analysis
+    ]
     changed = replace(birds, inputs=replace(birds.inputs, analysis=entries))
     assert content(changed)["floored"].startswith("Singular values of poor are below")

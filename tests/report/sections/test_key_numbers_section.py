@@ -12,9 +12,13 @@ from tests.report.page_reader import Element
 def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
     best = birds.best
     assert best is not None
-    labels = [label.text() for label in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "label"})]
+    labels = [
+        label.text() for label in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "label"})
+    ]
     assert labels == ["Unseen classes", "Highest MAP@R", "Highest Recall@1", "MAP@R before training"]
-    figures = [item.text() for item in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "figure"})]
+    figures = [
+        item.text() for item in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "figure"})
+    ]
     assert figures[:2] == ["7", f"{100 * best.value.value:.1f} %"]
 
 
@@ -26,7 +30,9 @@ def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
         (False, "mine.safetensors", "fine-tuning", "pretrained"),
     ],
 )
-def test_the_network_before_training_names_its_weights(birds: DataSet, pretrained: bool, checkpoint: str | None, word: str, weights: str) -> None:
+def test_the_network_before_training_names_its_weights(
+    birds: DataSet, pretrained: bool, checkpoint: str | None, word: str, weights: str
+) -> None:
     def change(recipe: dict) -> dict:
         backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
         return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}

@@ -37,10 +37,14 @@ def inputs_of(
     ensemble: bool = False,
     **settings: object,
 ) -> tuple[Inputs, dict[str, Any]]:
-    recipe = resolve(PARAMS, dataset, method, {key.replace("__", "."): value for key, value in settings.items()}).model_dump(mode="json")
+    recipe = resolve(
+        PARAMS, dataset, method, {key.replace("__", "."): value for key, value in settings.items()}
+    ).model_dump(mode="json")
     nothing = pa.table({})
     protocol = {"reduction": "reduced_*: to 128 dimensions, whitening none"}
-    run = RunResults(dataset, method, 0, metrics, [], {"recipe": recipe}, protocol, nothing, Path(), nothing, {})
+    run = RunResults(
+        dataset, method, 0, metrics, [], {"recipe": recipe}, protocol, nothing, Path(), nothing, {}
+    )
     row = {
         "dataset": dataset,
         "method": method,
@@ -63,11 +67,15 @@ def section(
     **settings: object,
 ) -> Any:
     inputs, metrics = inputs_of(dataset, method, width, metrics, ensemble, **settings)
-    return published_tables(inputs, dataset, summarize([(method, metrics)], [method]), styles_of([method], "set-0"))
+    return published_tables(
+        inputs, dataset, summarize([(method, metrics)], [method]), styles_of([method], "set-0")
+    )
 
 
 def line(blocks: list[dict[str, Any]], sources: str, name: str) -> dict[str, Any]:
-    rows = [row for block in blocks for row in block["rows"] if (row["sources"], row["name"]) == (sources, name)]
+    rows = [
+        row for block in blocks for row in block["rows"] if (row["sources"], row["name"]) == (sources, name)
+    ]
     assert len(rows) == 1, [(row["sources"], row["name"]) for block in blocks for row in block["rows"]]
     return rows[0]
 
@@ -114,7 +122,9 @@ def test_what_differs_is_named() -> None:
     ]
 
     scratch = section("cub", "crt", 128, backbone__pretrained=False)
-    assert line(scratch["shown"], "CRT table 3", "Ours: CRT")["differences"] == ["ImageNet weights in the paper, random weights here"]
+    assert line(scratch["shown"], "CRT table 3", "Ours: CRT")["differences"] == [
+        "ImageNet weights in the paper, random weights here"
+    ]
 
 
 def test_a_row_with_other_settings_is_shown_if_the_run_has_them() -> None:
@@ -136,9 +146,9 @@ def test_weights_differ_if_the_row_names_them() -> None:
 def test_settings_that_differ_are_named() -> None:
     single = section("cub", "multihead", 512, heads="single")
     assert line(single["shown"], "Multi-Head section 4.5", "single head")["differences"] == []
-    assert line(section("cub", "multihead", 512)["collapsed"], "Multi-Head section 4.5", "single head")["differences"] == [
-        "heads single in the paper, both here"
-    ]
+    assert line(section("cub", "multihead", 512)["collapsed"], "Multi-Head section 4.5", "single head")[
+        "differences"
+    ] == ["heads single in the paper, both here"]
     margin = section("sop", "irt_r", 384, loss__margin=0.9, koleo_weight=0.3)
     assert line(margin["shown"], "IRT table 5", "DeiT-S, beta 0.9, lambda 0.3")["differences"] == []
 
@@ -185,7 +195,9 @@ def test_landmark_benchmarks_are_compared_by_their_own_numbers() -> None:
     assert cells(row)["roxford5k_medium_map"] == ("34.0", "+1.0")
     assert cells(row)["rparis6k_hard_map"] == ("40.2", "")
     assert line(tables["shown"], "IRT table 6", "lambda 4.0")["differences"] == []
-    assert line(tables["collapsed"], "IRT table 6", "lambda 1.0")["differences"] == ["koleo_weight 1.0 in the paper, 4.0 here"]
+    assert line(tables["collapsed"], "IRT table 6", "lambda 1.0")["differences"] == [
+        "koleo_weight 1.0 in the paper, 4.0 here"
+    ]
 
 
 def test_a_doubtful_cell_is_marked_and_has_no_difference() -> None:
@@ -202,7 +214,9 @@ def test_a_baseline_in_the_setting_of_another_recipe_names_it() -> None:
     rows = [row for block in tables["collapsed"] for row in block["rows"] if row["name"] == "C1 + XBM + GAP"]
     assert len(rows) == 2
     assert all("trained with recipe gsp_xbm in the paper" in row["differences"] for row in rows)
-    assert all(not any("zero_shot" in text for text in row["differences"]) for row in rows), "its settings are those of the other recipe"
+    assert all(not any("zero_shot" in text for text in row["differences"]) for row in rows), (
+        "its settings are those of the other recipe"
+    )
 
 
 def test_each_paper_states_its_selection_once() -> None:
@@ -226,10 +240,16 @@ def test_nothing_published_no_section(dataset: str, method: str) -> None:
 def test_equal_rows_are_merged() -> None:
     rows = published("cub", "ms")
     groups = merged(rows)
-    assert sorted(map(id, (row for group in groups for row in group))) == sorted(map(id, rows)), "none lost, none twice"
+    assert sorted(map(id, (row for group in groups for row in group))) == sorted(map(id, rows)), (
+        "none lost, none twice"
+    )
     names = [{row.source for row in group} for group in groups if len(group) > 1]
     assert names == [{"CRT table 3", "Multi-Head table 1", "IRT table 2"}, {"CRT table 5", "CRT table 6"}]
-    assert all(_agree(group) for dataset in ("cub", "cars", "sop", "inshop", "landmarks") for group in merged(published(dataset, "irt_l")))
+    assert all(
+        _agree(group)
+        for dataset in ("cub", "cars", "sop", "inshop", "landmarks")
+        for group in merged(published(dataset, "irt_l"))
+    )
 
 
 def _agree(group: list[Row]) -> bool:
@@ -240,7 +260,9 @@ def _agree(group: list[Row]) -> bool:
     return all(len(values) == 1 for values in texts.values())
 
 
-def test_the_page_has_the_section_for_a_published_data_set_alone(papers_page: Element, papers_inputs: Inputs, html: str) -> None:
+def test_the_page_has_the_section_for_a_published_data_set_alone(
+    papers_page: Element, papers_inputs: Inputs, html: str
+) -> None:
     part = papers_page.first("section", id="set-0-published")
     row = part.first("tr", **{"data-published": "CRT table 3, Multi-Head table 1, IRT table 2"})
     ours = papers_inputs.of("cub", "ms")[0].metrics["recall_at_1"]

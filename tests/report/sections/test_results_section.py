@@ -45,11 +45,15 @@ def test_bold_only_if_the_best_interval_is_clear(page: Element, project: Path) -
             others = [metrics[other][f"{name}_high"] for other in METHODS if other != method]
             clear = row["data-network"] == "selected" and metrics[method][f"{name}_low"] > max(others)
             assert bool(cell.all("b")) == clear, (method, name)
-    assert metrics["good"]["map_at_r_low"] > metrics["fair"]["map_at_r_high"], "the made-up run has a clear winner"
+    assert metrics["good"]["map_at_r_low"] > metrics["fair"]["map_at_r_high"], (
+        "the made-up run has a clear winner"
+    )
 
 
 def test_rows_of_the_network_before_training_name_its_weights(page: Element) -> None:
-    labels = {row["data-method"]: row.first("th").text() for row in page.all("tr", **{"data-network": "untrained"})}
+    labels = {
+        row["data-method"]: row.first("th").text() for row in page.all("tr", **{"data-network": "untrained"})
+    }
     expected = {
         "good": "before training",
         "poor": "pretrained, before fine-tuning",
@@ -61,7 +65,9 @@ def test_rows_of_the_network_before_training_name_its_weights(page: Element) -> 
         assert "untrained" not in own_text.replace("files call it untrained", "")
 
 
-def test_several_seeds_have_mean_deviation_and_joint_interval(two_seeds_page: Element, two_seeds_inputs: Inputs) -> None:
+def test_several_seeds_have_mean_deviation_and_joint_interval(
+    two_seeds_page: Element, two_seeds_inputs: Inputs
+) -> None:
     for method in METHODS:
         runs = two_seeds_inputs.of("birds", method)
         intervals = joint_intervals(runs)
@@ -113,6 +119,8 @@ def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> No
 
 
 def test_one_method_has_no_bold_value(one_method: Path) -> None:
-    dataset = DataSet(read_inputs(one_method, ("birds",), ("good",), (0,)), "birds", "set-0", GallerySize(4, 3, 24))
+    dataset = DataSet(
+        read_inputs(one_method, ("birds",), ("good",), (0,)), "birds", "set-0", GallerySize(4, 3, 24)
+    )
     rows = content(dataset)["table_over_queries"]["rows"]
     assert not any(cell["best"] for row in rows for cell in row["cells"])

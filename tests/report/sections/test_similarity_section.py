@@ -12,5 +12,8 @@ def test_all_methods_share_one_axis(birds: DataSet) -> None:
     assert len(charts) == 3
     low, high = shared_span(list(birds.analysis.first_curves.values()))
     assert -1 <= low < high <= 1
-    ticks = [re.findall(r">(−?\d\.\d+)</text>", chart.split('id="set-0-pairs-')[1].split("matplotlib.axis_2")[0]) for chart in charts]
+    ticks = [
+        re.findall(r">(−?\d\.\d+)</text>", chart.split('id="set-0-pairs-')[1].split("matplotlib.axis_2")[0])
+        for chart in charts
+    ]
     assert ticks[0] == ticks[1] == ticks[2]

@@ -61,14 +61,18 @@ HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
         (
             FOUR,
             Lead(["c", "d"], ["b"]),
-            HIGHEST + "The differences to c and d are significant. The difference to b is not significant. " + ONCE,
+            HIGHEST
+            + "The differences to c and d are significant. The difference to b is not significant. "
+            + ONCE,
         ),
         (THREE, Lead([], ["b", "c"]), f"{HIGHEST}No difference to another method is significant. {ONCE}"),
         (TWO, None, f"{HIGHEST}Its interval overlaps with that of b. "),
         ({"good": 0.5, "b": 0.15}, None, f"{HIGHEST}Its interval lies above all others. "),
     ],
 )
-def test_the_best_method_and_its_significant_differences(birds: DataSet, values: dict[str, float], lead: Lead | None, expected: str) -> None:
+def test_the_best_method_and_its_significant_differences(
+    birds: DataSet, values: dict[str, float], lead: Lead | None, expected: str
+) -> None:
     assert text_of(birds, summary_of(values), lead) == TEST + expected + BEFORE
 
 
@@ -87,7 +91,9 @@ def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> Non
         (False, "mine.safetensors", ("fine-tuning", "pretrained")),
     ],
 )
-def test_a_pretrained_network_is_not_called_untrained(birds: DataSet, pretrained: bool, checkpoint: str | None, words: tuple[str, str]) -> None:
+def test_a_pretrained_network_is_not_called_untrained(
+    birds: DataSet, pretrained: bool, checkpoint: str | None, words: tuple[str, str]
+) -> None:
     def change(recipe: dict) -> dict:
         backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
         return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}

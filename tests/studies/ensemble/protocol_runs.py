@@ -19,32 +19,55 @@ SHORT = {"iterations": 4, "validate_every": 2}
 
 
 def write_set(root: Path, train: int = TRAIN, test: int = TEST) -> None:
-    """Classes are colours beneath much noise, so that no metric is 0 or 1. One test image in five asks only, one answers only."""
+    """Classes are colours beneath much noise, so that no metric is 0 or 1. One test image in five asks only,
+    one answers only."""
     directory = root / "data/shards/tiny"
     directory.mkdir(parents=True)
     generator = np.random.default_rng(5)
     colours = generator.integers(90, 166, (train + test, 3))
-    with ShardWriter(directory, [f"class {label}" for label in range(train + test)], shard_bytes=2**22) as writer:
+    with ShardWriter(
+        directory, [f"class {label}" for label in range(train + test)], shard_bytes=2**22
+    ) as writer:
         for label in range(train + test):
             for index in range(IMAGES):
                 picture = colours[label] + generator.normal(0, 12, 3) + generator.normal(0, 60, (36, 36, 3))
                 encoded = io.BytesIO()
                 Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(encoded, "PNG")
-                split, sides = ("train", {}) if label < train else ("test", {"is_query": index != 3, "is_gallery": index != 4})
-                writer.add(encoded.getvalue(), label, split, f"class {label}/{index}.png", width=36, height=36, **sides)
+                split, sides = (
+                    ("train", {})
+                    if label < train
+                    else ("test", {"is_query": index != 3, "is_gallery": index != 4})
+                )
+                writer.add(
+                    encoded.getvalue(),
+                    label,
+                    split,
+                    f"class {label}/{index}.png",
+                    width=36,
+                    height=36,
+                    **sides,
+                )
         writer.finish({"dataset": "tiny"})
 
 
 def settings(**more: Any) -> EnsembleSettings:
-    return EnsembleSettings(**{"folds": FOLDS, "repeats": REPEATS, "recall_at": RECALL_AT, "concurrent": 1, **more})
+    return EnsembleSettings(
+        **{"folds": FOLDS, "repeats": REPEATS, "recall_at": RECALL_AT, "concurrent": 1, **more}
+    )
 
 
 def short(**more: Any) -> Recipe:
     return recipe("baseline", training={**SHORT, **more})
 
 
-def go(root: Path, wanted: EnsembleSettings | None = None, how: Recipe | None = None, machine: TrainSettings = MACHINE) -> dict[str, Any]:
-    """The protocol on data set `tiny` under `root`, one member after the other unless `wanted` says otherwise."""
+def go(
+    root: Path,
+    wanted: EnsembleSettings | None = None,
+    how: Recipe | None = None,
+    machine: TrainSettings = MACHINE,
+) -> dict[str, Any]:
+    """The protocol on data set `tiny` under `root`, one member after the other unless `wanted` says
+    otherwise."""
     return ensemble("tiny", "baseline", how or short(), wanted or settings(), machine, root, cores=1)
 
 

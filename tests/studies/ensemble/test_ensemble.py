@@ -1,4 +1,5 @@
-"""The protocol as a whole: its numbers against an oracle, kills at every point, members that are taken over, its stage."""
+"""The protocol as a whole: its numbers against an oracle, kills at every point, members that are taken over,
+its stage."""
 
 import csv
 import json
@@ -20,7 +21,17 @@ from stages import ensemble as stage
 from tests.oracles import ensembles as oracle
 from tests.params import project
 from tests.resolved import write_resolved
-from tests.studies.ensemble.protocol_runs import FOLDS, MACHINE, RECALL_AT, REPEATS, TEST, TRAIN, go, outs, settings
+from tests.studies.ensemble.protocol_runs import (
+    FOLDS,
+    MACHINE,
+    RECALL_AT,
+    REPEATS,
+    TEST,
+    TRAIN,
+    go,
+    outs,
+    settings,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +40,9 @@ OUT = Path("data/ensemble/tiny/baseline")
 
 def side(path: Path) -> oracle.Side:
     table = pa.ipc.open_file(path.read_bytes()).read_all()
-    embedding, label, is_query, is_gallery = (table[name].to_pylist() for name in ("embedding", "label", "is_query", "is_gallery"))
+    embedding, label, is_query, is_gallery = (
+        table[name].to_pylist() for name in ("embedding", "label", "is_query", "is_gallery")
+    )
     return embedding, label, is_query, is_gallery
 
 
@@ -41,7 +54,11 @@ def table(root: Path) -> list[dict[str, str]]:
 def test_the_numbers_are_those_of_the_members_embeddings(whole: Path) -> None:
     metrics = json.loads((whole / "data/metrics/tiny/baseline/ensemble.json").read_text())
     members = [
-        [side(whole / OUT / f"members/model-{model}-repeat-{repeat}/test.arrow") for repeat in range(1, REPEATS + 1)] for model in range(1, FOLDS + 1)
+        [
+            side(whole / OUT / f"members/model-{model}-repeat-{repeat}/test.arrow")
+            for repeat in range(1, REPEATS + 1)
+        ]
+        for model in range(1, FOLDS + 1)
     ]
     expected = oracle.protocol(members, RECALL_AT)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-9)
@@ -62,7 +79,9 @@ def test_the_numbers_are_those_of_the_members_embeddings(whole: Path) -> None:
     }
     results = json.loads((whole / OUT / "results.json").read_text())
     assert results["metrics"] == metrics
-    assert [one["repeats"] for one in results["ensembles"]] == [[a, b, c] for a in (1, 2) for b in (1, 2) for c in (1, 2)]
+    assert [one["repeats"] for one in results["ensembles"]] == [
+        [a, b, c] for a in (1, 2) for b in (1, 2) for c in (1, 2)
+    ]
     second = oracle.metrics(members[1][1], RECALL_AT)
     row = next(row for row in table(whole) if (row["model"], row["repeat"]) == ("2", "2"))
     assert {name: float(row[f"test_{name}"]) for name in second} == pytest.approx(second, abs=1e-9)
@@ -71,20 +90,34 @@ def test_the_numbers_are_those_of_the_members_embeddings(whole: Path) -> None:
 def test_each_member_is_trained_beside_its_fold_from_a_seed_of_its_own(whole: Path) -> None:
     rows = table(whole)
     assert [(row["model"], row["repeat"], row["seed"]) for row in rows] == [
-        (str(model), str(repeat), str(FOLDS * (repeat - 1) + model - 1)) for repeat in (1, 2) for model in (1, 2, 3)
+        (str(model), str(repeat), str(FOLDS * (repeat - 1) + model - 1))
+        for repeat in (1, 2)
+        for model in (1, 2, 3)
     ]
     third = TRAIN // 3
     for row in rows:
         block = FOLDS - int(row["model"])
-        assert (int(row["first_validation_class"]), int(row["last_validation_class"])) == (block * third, (block + 1) * third - 1)
-        with open(whole / OUT / f"members/model-{row['model']}-repeat-{row['repeat']}/history.csv", newline="", encoding="utf-8") as file:
+        assert (int(row["first_validation_class"]), int(row["last_validation_class"])) == (
+            block * third,
+            (block + 1) * third - 1,
+        )
+        with open(
+            whole / OUT / f"members/model-{row['model']}-repeat-{row['repeat']}/history.csv",
+            newline="",
+            encoding="utf-8",
+        ) as file:
             history = list(csv.DictReader(file))
         best = max(history, key=lambda one: float(one["map_at_r"]))
         assert (row["iterations"], row["best_iteration"]) == ("4", best["iteration"])
         assert float(row["validation_map_at_r"]) == float(best["map_at_r"])
     embeddings = {path.read_bytes() for path in (whole / OUT).rglob("test.arrow")}
     assert len(embeddings) == FOLDS * REPEATS
-    assert sorted(path.name for path in (whole / OUT).iterdir()) == ["members", "members.csv", "protocol.json", "results.json"]
+    assert sorted(path.name for path in (whole / OUT).iterdir()) == [
+        "members",
+        "members.csv",
+        "protocol.json",
+        "results.json",
+    ]
     assert not (whole / "data/state/ensemble/tiny/baseline").exists()
     assert not (whole / "data/models").exists()
 
@@ -146,7 +179,11 @@ def test_no_step_is_taken_twice(fresh: Callable[[], Path], capsys: pytest.Captur
             go(root, settings(folds=2, repeats=1))
         go(root, settings(folds=2, repeats=1))
     assert steps[6] == steps[7] == (1, 2)
-    assert sorted(set(steps)) == sorted(steps[:6] + steps[7:]) == [(seed, step) for seed in range(2) for step in range(4)]
+    assert (
+        sorted(set(steps))
+        == sorted(steps[:6] + steps[7:])
+        == [(seed, step) for seed in range(2) for step in range(4)]
+    )
     said = capsys.readouterr().err
     assert "model 2, repeat 1: member 2 of 2, seed 1, from step 2" in said
     assert "2 members, 2 folds x 1 repeats, 1 of them finished before, 1 to go on with" in said
@@ -177,7 +214,9 @@ def test_an_error_says_which_member(fresh: Callable[[], Path], monkeypatch: pyte
         raise UserError("The loss is not finite at step 3.", "Lower the learning rate.")
 
     monkeypatch.setattr(work, "train", train)
-    with pytest.raises(UserError, match=r"Model 1, repeat 1: The loss is not finite at step 3.\n  Lower the learning rate."):
+    with pytest.raises(
+        UserError, match=r"Model 1, repeat 1: The loss is not finite at step 3.\n  Lower the learning rate."
+    ):
         go(fresh())
 
 
@@ -201,7 +240,12 @@ def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_protocol_has_a_hash_that_follows_its_words() -> None:
     whole = EnsembleProtocol(4, 3, (1, 2))
-    others = [EnsembleProtocol(4, 4, (1, 2)), EnsembleProtocol(3, 3, (1, 2)), EnsembleProtocol(4, 3, (1,)), EnsembleProtocol(4, 3, (1, 2), spread="")]
+    others = [
+        EnsembleProtocol(4, 4, (1, 2)),
+        EnsembleProtocol(3, 3, (1, 2)),
+        EnsembleProtocol(4, 3, (1,)),
+        EnsembleProtocol(4, 3, (1, 2), spread=""),
+    ]
     assert len({whole.hash(), *(one.hash() for one in others)}) == 5
     declared = whole.declaration()
     assert declared["ties"] == "equal similarities in ascending order of row id"

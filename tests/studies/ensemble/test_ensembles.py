@@ -18,7 +18,11 @@ LABELS = np.repeat(np.arange(10), 4)
 def member(seed: int, ids: np.ndarray | None = None) -> Sides:
     generator = np.random.default_rng(seed)
     x = np.eye(10)[LABELS] + 0.6 * generator.standard_normal((40, 10))
-    rows = Rows(np.arange(40) if ids is None else ids, LABELS, (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
+    rows = Rows(
+        np.arange(40) if ids is None else ids,
+        LABELS,
+        (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32),
+    )
     return Sides(rows, rows)
 
 
@@ -37,7 +41,10 @@ def test_similarity_of_concatenations_is_the_mean_of_the_members() -> None:
 
 
 def test_queries_and_gallery_may_be_apart() -> None:
-    apart = [Sides(Rows(*(column[:7] for column in rows.queries)), Rows(*(column[7:] for column in rows.gallery))) for rows in map(member, range(2))]
+    apart = [
+        Sides(Rows(*(column[:7] for column in rows.queries)), Rows(*(column[7:] for column in rows.gallery)))
+        for rows in map(member, range(2))
+    ]
     joined = concatenate(apart)
     assert joined.queries.embedding.shape == (7, 20)
     assert joined.gallery.row_id.tolist() == list(range(7, 40))
@@ -45,7 +52,8 @@ def test_queries_and_gallery_may_be_apart() -> None:
 
 @pytest.mark.slow
 def test_all_81_against_the_definition() -> None:
-    """Every ensemble by nested loops; its metric by pure Python over the mean of the members' similarities."""
+    """Every ensemble by nested loops; its metric by pure Python over the mean of the members'
+    similarities."""
     members = [[member(3 * model + repeat) for repeat in range(3)] for model in range(4)]
     results = ensembles(members, score)
     assert results.choices == tuple(itertools.product(range(3), repeat=4))
@@ -57,7 +65,10 @@ def test_all_81_against_the_definition() -> None:
         similarity = sum(x.astype(np.float64) @ x.astype(np.float64).T for x in chosen) / 4
         aps = []
         for query in range(40):
-            order = sorted((row for row in range(40) if row != query), key=lambda row, query=query: -similarity[query, row])
+            order = sorted(
+                (row for row in range(40) if row != query),
+                key=lambda row, query=query: -similarity[query, row],
+            )
             aps.append(oracle.ap_at_r([bool(LABELS[row] == LABELS[query]) for row in order], 3))
         concatenated.append(statistics.fmean(aps))
     assert results.concatenated["map_at_r"] == pytest.approx(concatenated, abs=1e-9)
@@ -78,7 +89,9 @@ def test_a_share_of_the_ensembles_is_that_share() -> None:
     for start, share in enumerate(shares):
         assert share.choices == whole.choices[start::3]
         for kind in ("separated", "concatenated"):
-            assert np.array_equal(getattr(share, kind)["recall_at_1"], getattr(whole, kind)["recall_at_1"][start::3])
+            assert np.array_equal(
+                getattr(share, kind)["recall_at_1"], getattr(whole, kind)["recall_at_1"][start::3]
+            )
 
 
 def test_one_run_of_each_model_has_no_spread() -> None:

@@ -22,12 +22,19 @@ def planned(base: Job, gpu: str = "no", **more: int) -> list[Member]:
 
 def test_four_models_three_times(tmp_path: Path) -> None:
     members = planned(job(tmp_path, short()))
-    assert [(one.repeat, one.model) for one in members] == [(repeat, model) for repeat in (1, 2, 3) for model in (1, 2, 3, 4)]
+    assert [(one.repeat, one.model) for one in members] == [
+        (repeat, model) for repeat in (1, 2, 3) for model in (1, 2, 3, 4)
+    ]
     assert [one.job.seed for one in members] == list(range(12))
     for one in members:
         assert one.job.recipe["training"]["fold"] == {"model": one.model, "folds": 4}
         assert one.job.outputs is not None
-        assert {one.job.outputs.model.parent, one.job.outputs.history.parent, one.job.outputs.log.parent, one.directory} == {one.directory}
+        assert {
+            one.job.outputs.model.parent,
+            one.job.outputs.history.parent,
+            one.job.outputs.log.parent,
+            one.directory,
+        } == {one.directory}
         assert one.directory.parent == tmp_path / "state"
     assert len({one.directory for one in members}) == 12
     assert (members[5].name, members[5].title) == ("model-2-repeat-2", "model 2, repeat 2")
@@ -51,7 +58,10 @@ def test_what_changes_the_bytes_changes_the_identity(tmp_path: Path) -> None:
         plan(base, EnsembleSettings(repeats=1), tmp_path / "state", "other shards", "no"),
     ]
     assert len({members[0].identity for members in changes}) == len(changes)
-    assert planned(replace(base, loader_threads=7), repeats=1)[0].identity == planned(base, repeats=1)[0].identity
+    assert (
+        planned(replace(base, loader_threads=7), repeats=1)[0].identity
+        == planned(base, repeats=1)[0].identity
+    )
 
 
 def test_how_far_a_member_is(tmp_path: Path) -> None:
@@ -73,10 +83,23 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "folds", "message"),
     [
-        ({"training": {"iterations": 0}}, 3, "baseline on tiny trains for 0 iterations.*\n.*Take baseline out of run.ensembles"),
+        (
+            {"training": {"iterations": 0}},
+            3,
+            "baseline on tiny trains for 0 iterations.*\n.*Take baseline out of run.ensembles",
+        ),
         ({}, 10, "9 train classes cannot be divided into 10 folds.\n.*ensemble.folds"),
-        ({}, 5, "Model 5 of 5 folds of 9 train classes leaves 8 to train on and holds out 1.*\n.*Change ensemble.folds"),
-        ({"batch": {"classes": 6}}, 2, "Model 1 of 2 folds, 4 classes to train on: A batch needs 6 classes.*\n.*ensemble.folds"),
+        (
+            {},
+            5,
+            "Model 5 of 5 folds of 9 train classes leaves 8 to train on and holds out 1.*\n.*Change "
+            "ensemble.folds",
+        ),
+        (
+            {"batch": {"classes": 6}},
+            2,
+            "Model 1 of 2 folds, 4 classes to train on: A batch needs 6 classes.*\n.*ensemble.folds",
+        ),
         (
             {"batch": {"classes": 7, "sampling": "shuffled"}},
             2,

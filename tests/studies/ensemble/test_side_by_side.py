@@ -21,7 +21,9 @@ def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
     together, alone, how = fresh(), fresh(), short(iterations=12, validate_every=6)
     mark = together / "killed"
 
-    def work(member: Member, *how: Any) -> None:  # the process of model 2 dies right after its first checkpoint
+    def work(
+        member: Member, *how: Any
+    ) -> None:  # the process of model 2 dies right after its first checkpoint
         import os
         import signal
 

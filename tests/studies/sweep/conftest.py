@@ -28,7 +28,11 @@ def root(params: Params, tmp_path: Path) -> Path:
         for label in range(8):
             for index in range(6):
                 encoded = io.BytesIO()
-                Image.fromarray(np.full((40, 44, 3), colours[label] // (index + 1), np.uint8)).save(encoded, "PNG")
-                writer.add(encoded.getvalue(), label, "train", f"class {label}/{index}.png", width=44, height=40)
+                Image.fromarray(np.full((40, 44, 3), colours[label] // (index + 1), np.uint8)).save(
+                    encoded, "PNG"
+                )
+                writer.add(
+                    encoded.getvalue(), label, "train", f"class {label}/{index}.png", width=44, height=40
+                )
         writer.finish({"dataset": "parts"})
     return tmp_path

@@ -17,7 +17,12 @@ from pipeline.studies.sweep.record import Trial, load, save
 from pipeline.studies.sweep.space import draw, trial_recipes
 
 RATIO = "pooling.transport_ratio"
-SETTINGS = SweepSettings.parse({"space": {RATIO: {"grid": [0.1, 0.3, 0.6]}, "loss.name": {"grid": ["multi_similarity"]}}, "iterations": 20})
+SETTINGS = SweepSettings.parse(
+    {
+        "space": {RATIO: {"grid": [0.1, 0.3, 0.6]}, "loss.name": {"grid": ["multi_similarity"]}},
+        "iterations": 20,
+    }
+)
 
 
 def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
@@ -34,17 +39,35 @@ def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]
 
 @pytest.fixture
 def trials() -> list[Trial]:
-    whole = Trial(0, {RATIO: 0.1, "loss.name": "multi_similarity"}, [row(10, 0.4, 2.0), row(20, 0.3, 4.0)], finished=True)
-    short = Trial(1, {RATIO: 0.3, "loss.name": "multi_similarity"}, [row(10, 0.2)], finished=True, stopped_early=True)
-    failed = Trial(2, {RATIO: 0.6, "loss.name": "multi_similarity"}, [], finished=True, error="The loss is not finite.\n  Lower the learning rate.")
+    whole = Trial(
+        0,
+        {RATIO: 0.1, "loss.name": "multi_similarity"},
+        [row(10, 0.4, 2.0), row(20, 0.3, 4.0)],
+        finished=True,
+    )
+    short = Trial(
+        1, {RATIO: 0.3, "loss.name": "multi_similarity"}, [row(10, 0.2)], finished=True, stopped_early=True
+    )
+    failed = Trial(
+        2,
+        {RATIO: 0.6, "loss.name": "multi_similarity"},
+        [],
+        finished=True,
+        error="The loss is not finite.\n  Lower the learning rate.",
+    )
     return [whole, short, failed]
 
 
-def test_every_trial_is_in_the_table_and_the_best_is_of_its_best_validation(trials: list[Trial], tmp_path: Path) -> None:
+def test_every_trial_is_in_the_table_and_the_best_is_of_its_best_validation(
+    trials: list[Trial], tmp_path: Path
+) -> None:
     write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
     with open(tmp_path / "out/trials.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(one["trial"], one[RATIO], one["iterations"], one["stopped_early"], one["best_map_at_r"]) for one in rows] == [
+    assert [
+        (one["trial"], one[RATIO], one["iterations"], one["stopped_early"], one["best_map_at_r"])
+        for one in rows
+    ] == [
         ("0", "0.1", "20", "False", "0.4"),
         ("1", "0.3", "10", "True", "0.2"),
         ("2", "0.6", "0", "False", ""),
@@ -52,7 +75,13 @@ def test_every_trial_is_in_the_table_and_the_best_is_of_its_best_validation(tria
     assert rows[0]["last_map_at_r"] == "0.3"
     assert rows[2]["error"].startswith("The loss is not finite")
     best = json.loads((tmp_path / "out/best.json").read_text())
-    assert best == {"trial": 0, "values": trials[0].values, "metric": "map_at_r", "value": 0.4, "adopt": "dvc exp run"}
+    assert best == {
+        "trial": 0,
+        "values": trials[0].values,
+        "metric": "map_at_r",
+        "value": 0.4,
+        "adopt": "dvc exp run",
+    }
     figure = (tmp_path / "out/sweep.svg").read_text()
     assert "MAP@R on validation classes" in figure
     assert RATIO in figure
@@ -63,7 +92,9 @@ def test_every_trial_is_in_the_table_and_the_best_is_of_its_best_validation(tria
 
 
 def test_a_sweep_whose_trials_all_failed_has_no_best(trials: list[Trial], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"All 1 trials of the sweep failed: trial 2: The loss is not finite\."):
+    with pytest.raises(
+        UserError, match=r"All 1 trials of the sweep failed: trial 2: The loss is not finite\."
+    ):
         best_of(trials[2:], "map_at_r")
 
 
@@ -104,12 +135,16 @@ def adopted(line: str) -> Params:
         ("ms", {"input.crop_scale": [0.2, 1.0]}),
     ],
 )
-def test_adopting_changes_one_data_set_and_repeats_no_search(params: Params, method: str, values: dict[str, Any]) -> None:
+def test_adopting_changes_one_data_set_and_repeats_no_search(
+    params: Params, method: str, values: dict[str, Any]
+) -> None:
     line = adopting_line(params, "parts", method, values)
     after = adopted(line)
     assert resolve(after, "parts", method) == resolve(params, "parts", method, values)
     for dataset in ("cub", "cifar10"):
         assert resolve(after, dataset, method) == resolve(params, dataset, method)
-    search = SweepSettings.parse({"space": {field: {"grid": [value]} for field, value in values.items()}, "iterations": 40})
+    search = SweepSettings.parse(
+        {"space": {field: {"grid": [value]} for field, value in values.items()}, "iterations": 40}
+    )
     before, now = (trial_recipes(given, "parts", method, search, draw(search)) for given in (params, after))
     assert before == now

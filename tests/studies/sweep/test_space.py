@@ -21,12 +21,19 @@ def test_grids_are_combined_and_taken_whole_once() -> None:
 
 
 def test_draws_stay_in_their_domain_and_depend_on_the_seed_alone() -> None:
-    domains = {"a": {"uniform": [0.2, 0.4]}, "b": {"loguniform": [1e-5, 1e-1]}, "c": {"choice": ["x", None]}, "d": {"grid": [1, 2]}}
+    domains = {
+        "a": {"uniform": [0.2, 0.4]},
+        "b": {"loguniform": [1e-5, 1e-1]},
+        "c": {"choice": ["x", None]},
+        "d": {"grid": [1, 2]},
+    }
     trials = draw(space(domains, trials=100))
     assert len(trials) == 200
     assert all(0.2 <= trial["a"] <= 0.4 and 1e-5 <= trial["b"] <= 1e-1 for trial in trials)
     assert {trial["c"] for trial in trials} == {"x", None}
-    assert 70 < sum(trial["b"] < 1e-3 for trial in trials) < 130, "half of the draws lie below the middle of the logarithms"
+    assert 70 < sum(trial["b"] < 1e-3 for trial in trials) < 130, (
+        "half of the draws lie below the middle of the logarithms"
+    )
     assert draw(space(domains, trials=100)) == trials
     assert draw(space(domains, trials=100, seed=1)) != trials
 
@@ -37,10 +44,14 @@ def test_a_range_of_logarithms_starts_above_zero() -> None:
 
 
 def test_tied_fields_have_the_value_of_their_axis(params: Params) -> None:
-    """Branches of CRT that share their weights have the same prototypes (table 9): no other space could vary them."""
+    """Branches of CRT that share their weights have the same prototypes (table 9): no other space could vary
+    them."""
     tied = space({"embedding.prototypes": {"grid": [4, 16], "tied": ["auxiliary.prototypes"]}})
     found = trial_recipes(params, "cub", "crt", tied, draw(tied))
-    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in found] == [(4, 4), (16, 16)]
+    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in found] == [
+        (4, 4),
+        (16, 16),
+    ]
     with pytest.raises(ValueError, match="a field belongs to one axis"):
         space({"a": {"grid": [1], "tied": ["b"]}, "b": {"grid": [1]}})
 
@@ -55,14 +66,24 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params
 @pytest.mark.parametrize(
     ("field", "values", "message"),
     [
-        ("pooling.transport_ration", [0.1], r"params\.yaml:\d+: sweep\.gsp\.space: pooling\.transport_ration = 0\.1 .*is not a setting"),
+        (
+            "pooling.transport_ration",
+            [0.1],
+            r"params\.yaml:\d+: sweep\.gsp\.space: pooling\.transport_ration = 0\.1 .*is not a setting",
+        ),
         ("nothing.here", [1], "nothing.* is not a setting"),
         (RATIO, [0.1, 2], r"transport_ratio = 2 makes no recipe: .*less than or equal to 1"),
-        ("training.selection_metric", ["map_at_r"], "cannot be swept: trials must be judged by the same metric"),
+        (
+            "training.selection_metric",
+            ["map_at_r"],
+            "cannot be swept: trials must be judged by the same metric",
+        ),
         ("training.iterations", [10], "cannot be swept: set `iterations` of the sweep"),
     ],
 )
-def test_a_field_or_a_value_that_makes_no_recipe_is_refused(params: Params, field: str, values: list[Any], message: str) -> None:
+def test_a_field_or_a_value_that_makes_no_recipe_is_refused(
+    params: Params, field: str, values: list[Any], message: str
+) -> None:
     settings = space({field: {"grid": values}})
     with pytest.raises(UserError, match=message):
         trial_recipes(params, "parts", "gsp", settings, draw(settings))

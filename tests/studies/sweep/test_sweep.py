@@ -1,4 +1,5 @@
-"""Whole sweeps under Ray Tune: trials stop, fail and are resumed as they should, with a loop whose metric is known."""
+"""Whole sweeps under Ray Tune: trials stop, fail and are resumed as they should, with a loop whose metric is
+known."""
 
 import csv
 import json
@@ -21,7 +22,15 @@ RATIO = "pooling.transport_ratio"
 BROKEN, DEFECT = 0.66, 0.77
 
 
-def run(params: Params, root: Path, ratios: list[float], output: Path, loop: Any = None, concurrent: int = 1, **more: Any) -> str | None:
+def run(
+    params: Params,
+    root: Path,
+    ratios: list[float],
+    output: Path,
+    loop: Any = None,
+    concurrent: int = 1,
+    **more: Any,
+) -> str | None:
     """A sweep of gsp on `parts` over transport ratios, as stage `resolve` hands it on."""
     search = SweepSettings.parse({"space": {RATIO: {"grid": ratios}}, "iterations": 16, **more})
     values = draw(search)
@@ -32,27 +41,41 @@ def run(params: Params, root: Path, ratios: list[float], output: Path, loop: Any
         iterations=16,
         scheduler=search.scheduler,
         grace=search.grace,
-        trials=tuple(Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True)),
+        trials=tuple(
+            Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True)
+        ),
         training_code="",
     )
     return sweep(params, "parts", "gsp", inputs, concurrent, TrainSettings(gpu="no"), root, 1, output, loop)
 
 
 def known(log: Path) -> Callable[..., dict[str, float]]:
-    """A loop whose map_at_r rises linearly to the transport ratio. A closure, so that it travels to the workers by value."""
+    """A loop whose map_at_r rises linearly to the transport ratio. A closure, so that it travels to the
+    workers by value."""
 
     def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
         training, ratio = job.recipe["training"], job.recipe["pooling"]["transport_ratio"]
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"{ratio} {rank}/{world} {job.threads}\n")
-        for iteration in range(training["validate_every"], training["iterations"] + 1, training["validate_every"]):
+        for iteration in range(
+            training["validate_every"], training["iterations"] + 1, training["validate_every"]
+        ):
             if ratio == BROKEN:
                 raise UserError("The loss is not finite at step 3.", "Lower the learning rate.")
             if ratio == DEFECT:
                 raise ValueError("a defect")
             time.sleep(0.01)
             metric = ratio * iteration / training["iterations"]
-            report({"iteration": iteration, "epoch": 0.5, "loss": 1.0, "recall_at_1": metric, "r_precision": metric, "map_at_r": metric})
+            report(
+                {
+                    "iteration": iteration,
+                    "epoch": 0.5,
+                    "loss": 1.0,
+                    "recall_at_1": metric,
+                    "r_precision": metric,
+                    "map_at_r": metric,
+                }
+            )
         return {"best": ratio}
 
     return loop
@@ -67,7 +90,9 @@ def trials_of(output: Path) -> list[dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(params: Params, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(
+    params: Params, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
     line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, known(log))
     assert line == "dvc exp run -S '++datasets.parts.methods.gsp.pooling.transport_ratio=0.8'"
@@ -92,11 +117,21 @@ def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(params:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_killed_sweep_goes_on_with_the_trials_that_are_missing(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_sweep_goes_on_with_the_trials_that_are_missing(
+    params: Params, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
 
     def killed(jobs: Any, trials: Any, directory: Path, *rest: Any) -> None:
-        row = {"iteration": 16.0, "epoch": 0.5, "loss": 1.0, "recall_at_1": 0.9, "r_precision": 0.9, "map_at_r": 0.9, "seconds": 1.0}
+        row = {
+            "iteration": 16.0,
+            "epoch": 0.5,
+            "loss": 1.0,
+            "recall_at_1": 0.9,
+            "r_precision": 0.9,
+            "map_at_r": 0.9,
+            "seconds": 1.0,
+        }
         trials[0].rows, trials[0].finished = [row], True
         save(directory, trials[0])
         raise KeyboardInterrupt
