@@ -5,7 +5,8 @@ A catalog is a directory with all files that a search needs:
 index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
 pictures.parquet    path below the folder of the pictures, sha256 of the file
-catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, setting of the
+catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
+setting of the
                     index, and the files that were left out
 model/              weights.safetensors and recipe.json
 """
@@ -49,7 +50,8 @@ class Catalog:
         self.about: dict[str, Any] = self._read(ABOUT, _about)
         if self.about["schema_version"] != SCHEMA_VERSION:
             raise UserError(
-                f"{self.directory / ABOUT} has schema version {self.about['schema_version']}, this version of "
+                f"{self.directory / ABOUT} has schema version {self.about['schema_version']}, this version "
+                "of "
                 f"unseen reads {SCHEMA_VERSION}.",
                 _REMEDY,
             )

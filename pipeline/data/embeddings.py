@@ -4,8 +4,8 @@ An uncompressed Arrow IPC file with one record batch, in ascending row_id: row_i
 embedding fixed-size list of float32, is_query and is_gallery bool (the sides of retrieval of an image; both,
 unless its data set restricts them). Methods that pool by prototypes add attributes, a fixed-size list of
 float32: the share of each prototype in the image. Descriptors of several scales of each image name them in
-the metadata `scales` of the schema, a JSON list; its `schema_version` is that of the file. `read` maps the file into memory without a copy. Equal rows
-give equal bytes.
+the metadata `scales` of the schema, a JSON list; its `schema_version` is that of the file. `read` maps the
+file into memory without a copy. Equal rows give equal bytes.
 """
 
 import json
@@ -73,8 +73,8 @@ def write(
 def read(path: Path) -> Embeddings:
     """The rows of a file, mapped into memory.
 
-    Raises UserError if the file is missing, truncated, of another format or schema version, or contains values that `write`
-    refuses.
+    Raises UserError if the file is missing, truncated, of another format or schema version, or contains
+    values that `write` refuses.
     """
     path = Path(path)
     remedy = "Run `dvc repro` to export it again."

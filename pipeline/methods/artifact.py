@@ -144,6 +144,7 @@ def _read_recipe(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} has schema version {content.get('schema_version')}, this version of unseen reads "
             f"{SCHEMA_VERSION}.",
-            "Train the model again, or use it with the version that wrote it: CHANGELOG.md lists the versions.",
+            "Train the model again, or use it with the version that wrote it: CHANGELOG.md lists the "
+            "versions.",
         )
     return content

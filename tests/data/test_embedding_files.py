@@ -147,7 +147,9 @@ def test_scales_are_said_where_there_are_several_or_another(tmp_path: Path) -> N
     for wrong in ("[", "3", "[]", '["half"]'):
         with (
             pa.OSFile(str(path), "wb") as sink,
-            pa.ipc.new_file(sink, batch.schema.with_metadata({"schema_version": "1", "scales": wrong})) as writer,
+            pa.ipc.new_file(
+                sink, batch.schema.with_metadata({"schema_version": "1", "scales": wrong})
+            ) as writer,
         ):
             writer.write_batch(batch.replace_schema_metadata({"schema_version": "1", "scales": wrong}))
         with pytest.raises(UserError, match="has scales"):

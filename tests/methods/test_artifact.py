@@ -172,5 +172,7 @@ def test_refuses_a_model_of_another_schema_version(model: Path, version: int | N
     content = json.loads(path.read_text())
     del content["schema_version"]
     path.write_text(json.dumps(content if version is None else content | {"schema_version": version}))
-    with pytest.raises(UserError, match=rf"recipe\.json has schema version {version}, this version .* reads 1\."):
+    with pytest.raises(
+        UserError, match=rf"recipe\.json has schema version {version}, this version .* reads 1\."
+    ):
         load_method(model)
