@@ -4,7 +4,6 @@ nor impossible."""
 import hashlib
 import io
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
