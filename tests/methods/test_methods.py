@@ -290,9 +290,9 @@ def test_parts_that_do_not_fit_are_an_error_of_the_recipe(method: str, blocks: d
         (
             "gsp",
             {"loss": {"name": "proxy_nca"}, "memory": {"size": 24}},
-            "a memory stands behind a pair loss, and loss is proxy_nca",
+            "a memory needs a pair loss, got loss proxy_nca",
         ),
-        ("crt", {"branches": "shared"}, "branches: shared takes the same prototypes and hidden"),
+        ("crt", {"branches": "shared"}, "branches: shared needs the same prototypes and hidden"),
         ("multihead", {"dim": 15}, "dim must be even"),
         ("gsp", {"pooling": {"name": "average"}}, "average"),
     ],
