@@ -166,9 +166,7 @@ class LandmarksSource(Strict):
     @model_validator(mode="after")
     def _has_benchmark(self) -> "LandmarksSource":
         if self.roxford5k is None and self.rparis6k is None:
-            raise ValueError(
-                "roxford5k or rparis6k must be a folder: evaluation needs at least one benchmark"
-            )
+            raise ValueError("roxford5k or rparis6k must be set: evaluation needs at least one benchmark")
         return self
 
 

@@ -43,14 +43,14 @@ def require_checkpoint(recipe: Recipe) -> None:
 
 def require_networks(params: Params, recipes: Recipes) -> None:
     """Raises UserError for a recipe that makes no method, such as one whose network timm does not have."""
-    from pipeline.methods.fit import (
-        require_fit,
+    from pipeline.methods.compatibility import (
+        require_compatible,
     )  # torch and timm take seconds to import: errors found without them come first
 
     for (dataset, method), recipe in recipes.items():
         with in_full(params, dataset, method):
             try:
-                require_fit(recipe)
+                require_compatible(recipe)
             except UserError as error:
                 raise UserError(f"{method} on {dataset}: {error.what}", error.remedy) from None
 

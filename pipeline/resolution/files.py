@@ -46,7 +46,7 @@ from pipeline.config.inputs import (
 )
 from pipeline.config.layers import datasets_of, methods_of, published_method, require_known
 from pipeline.config.strict import Strict
-from pipeline.models.networks import OWN
+from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.resolution.checks import (
     require_checkpoint,
     require_classes,
@@ -213,8 +213,8 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
 def modules_of(recipe: Recipe) -> list[str]:
     """The modules that a recipe names: its method, loss, pooling, memory and network."""
     modules = set(_named(recipe))
-    if recipe.backbone.name in OWN:
-        modules.add(OWN[recipe.backbone.name].module)
+    if recipe.backbone.name in PROJECT_NETWORKS:
+        modules.add(PROJECT_NETWORKS[recipe.backbone.name].module)
     return sorted(modules)
 
 

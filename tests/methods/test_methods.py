@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from pipeline.methods.artifact import lasting_state
+from pipeline.methods.artifact import saved_state
 from pipeline.methods.build import build_method, initial_method
 from pipeline.methods.method import unit
 from pipeline.models.attention import SecondOrderAttention
@@ -323,7 +323,5 @@ def test_the_momentum_encoder_follows_the_network() -> None:
     torch.testing.assert_close(outputs.key, unit(expected))
     method.objective(outputs, labels, places(labels))
     assert torch.equal(method.loss.memory.embeddings[:12], outputs.key), "the memory holds the keys"
-    assert not any(name.startswith("momentum") for name in lasting_state(method)), (
-        "a saved model leaves it out"
-    )
+    assert not any(name.startswith("momentum") for name in saved_state(method)), "a saved model leaves it out"
     assert method.eval()(images).key is None
