@@ -4,7 +4,7 @@ deviation."""
 from pathlib import Path
 
 from pipeline.config import EnsembleSettings, Params, TrainSettings, settings
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import EnsembleInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
@@ -25,7 +25,7 @@ def run(dataset: str, method: str) -> None:
         concurrent=settings(params, "ensemble", EnsembleSettings).concurrent,
     )
     cores = usable_cores()
-    with in_full(params, dataset, method):
+    with field_origins(params, dataset, method):
         ensemble(dataset, method, inputs.recipe, protocol, machine, Path.cwd(), cores, inputs.member_code)
     say_unwatched(inputs.recipe, f"ensemble@{dataset}-{method}")
 

@@ -4,7 +4,7 @@ stage."""
 from pathlib import Path
 
 from pipeline.config import Params, TrainSettings, settings, sweep_settings
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import SweepInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
@@ -18,7 +18,7 @@ def run(dataset: str, method: str) -> None:
     machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
     cores = usable_cores()
     threads = machine.cpus_per_worker or max(1, cores // concurrent)
-    with in_full(params, dataset, method):
+    with field_origins(params, dataset, method):
         sweep(
             params,
             dataset,

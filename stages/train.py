@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, settings
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
@@ -18,7 +18,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     cores = usable_cores()
     threads = machine.cpus_per_worker or max(1, cores // machine.workers)
-    with in_full(params, dataset, method):
+    with field_origins(params, dataset, method):
         check_world(recipe, machine.workers)
         job = job_of(
             dataset,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from pipeline.runtime.stage import ROOT, said_plainly
+from pipeline.runtime.stage import ROOT, report_errors
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if rest and options.command != "run":
         _parser().error(f"unknown arguments: {' '.join(rest)}")
     os.chdir(ROOT)
-    with said_plainly():
+    with report_errors():
         if options.command == "run":
             raise SystemExit(run([*options.targets, *rest]))
         if options.command == "recipe":

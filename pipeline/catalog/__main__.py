@@ -11,7 +11,7 @@ from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.results_page import page
 from pipeline.index.kinds import KINDS
 from pipeline.runtime.files import atomic_file
-from pipeline.runtime.stage import said_plainly
+from pipeline.runtime.stage import report_errors
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     finding.add_argument("-k", type=int, default=10, help="matches per picture (default: 10)")
     finding.add_argument("--page", type=Path, help="also write the matches to this HTML file")
     arguments = parser.parse_args()
-    with said_plainly():
+    with report_errors():
         if arguments.command == "build":
             index = KINDS[arguments.index]() if arguments.index else None
             catalog = build(

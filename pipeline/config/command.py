@@ -40,7 +40,7 @@ def origin(params: Params, dataset: str, method: str, field: str) -> str:
 
 
 @contextlib.contextmanager
-def in_full(params: Params, dataset: str, method: str) -> Iterator[None]:
+def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
     """Adds to the remedy of a UserError about the recipe of `method` on `dataset`.
 
     For each field that the remedy names (`batch.classes`, or `batch.classes=8` with a value) it adds the

@@ -27,7 +27,7 @@ from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
-from pipeline.export.scales import AS_IT_IS, check_scales, describe
+from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
 from pipeline.methods.artifact import LoadedModel, Weights, load_method, weights_digest
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import usable_cores
@@ -70,7 +70,7 @@ def export_model(
     Raises UserError where a part of the model is missing or does not take images at `settings.scales`, an
     image cannot be decoded, or an embedding is no finite unit vector.
     """
-    data, embed = Shards(shards), embed or EmbedHere(settings, loader_threads())
+    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
     with atomic_directory(output) as directory:
         written: dict[tuple[str, str], Path] = {}  # by the sha256 of the weights and the split
         for table in data.manifest.get("extras", {}):
@@ -91,7 +91,7 @@ def export_model(
             written[key] = path
 
 
-class EmbedHere:
+class LocalEmbedder:
     """An `Embed` in this process. It keeps the model and the shards of its last call."""
 
     def __init__(self, settings: ExportSettings, threads: int) -> None:
@@ -125,7 +125,7 @@ def embed_rows(
     loader: EvalLoader,
     device: torch.device,
     label: str | None = None,
-    scales: tuple[float, ...] = AS_IT_IS,
+    scales: tuple[float, ...] = SINGLE_SCALE,
 ) -> Embedded:
     """The loader's N rows embedded in its order, each at all `scales`: evaluation mode, float32 throughout
     (no autocast, no TF32).

@@ -28,7 +28,7 @@ from pipeline.pooling.gem import Gem
 from pipeline.pooling.second_order import SecondOrder
 from pipeline.runtime.errors import UserError
 
-AS_IT_IS = (1.0,)
+SINGLE_SCALE = (1.0,)
 
 
 def describe(method: Method, images: Float[Tensor, "B 3 H H"], scales: tuple[float, ...]) -> Outputs:
@@ -68,7 +68,7 @@ def check_scales(loaded: LoadedModel, scales: tuple[float, ...]) -> None:
     So it is where a network takes one size alone, where its pixels are no picture, where two scales make the
     same image, and where an image would be smaller than what one position of the last map stands for.
     """
-    if scales == AS_IT_IS:
+    if scales == SINGLE_SCALE:
         return
     method, size, name = loaded.method, loaded.recipe.input.size, loaded.recipe.backbone.name
     said = f"export.scales: {name} cannot embed images of {size} x {size} at scale"

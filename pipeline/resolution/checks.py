@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import FolderSource, Params, Recipe, Source
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.ingest.collection import require_usable
 from pipeline.ingest.releases import PUBLISHED, not_there
 from pipeline.ingest.sources import folder
@@ -48,7 +48,7 @@ def require_networks(params: Params, recipes: Recipes) -> None:
     )  # torch and timm take seconds to import: errors found without them come first
 
     for (dataset, method), recipe in recipes.items():
-        with in_full(params, dataset, method):
+        with field_origins(params, dataset, method):
             try:
                 require_compatible(recipe)
             except UserError as error:
@@ -70,7 +70,7 @@ def require_classes(
     )
     for (method, recipe), seed in product(recipes.items(), seeds):
         if recipe.batch.sampling != "tuples":
-            with in_full(params, dataset, method):
+            with field_origins(params, dataset, method):
                 share, fold = recipe.training.validation_share, recipe.training.fold
                 split = split_classes(np.arange(len(labels)), labels, share, seed, fold)
                 make_sampler(split.labels, recipe.batch, seed)

@@ -28,7 +28,7 @@ from pipeline.config import (
     settings,
     sweep_settings,
 )
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import (
     MODELS,
     AnalyzeInputs,
@@ -128,7 +128,7 @@ def check(run: Plan) -> None:
     for dataset, (source, _) in run.ingest.items():
         require_files(source, dataset)
     for (dataset, method), recipe in run.recipes.items():
-        with in_full(run.params, dataset, method):
+        with field_origins(run.params, dataset, method):
             if method in run.axes.methods or (dataset, method) in run.swept() or method in run.axes.ensembles:
                 require_checkpoint(recipe)
             if method in run.axes.methods:  # a trial and a member of an ensemble train on one worker
@@ -170,7 +170,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         recipe = run.recipes[dataset, method]
         parts = modules_of(recipe)
         protocol = run.ensemble.model_dump(exclude={"concurrent"})
-        member = digest(code.closure(["pipeline.studies.ensemble.work", *parts]))
+        member = digest(code.closure(["pipeline.studies.ensemble.member_training", *parts]))
         yield file(
             EnsembleInputs(recipe=recipe, **protocol, member_code=member),
             "ensemble",

@@ -21,7 +21,7 @@ _PARENT = "UNSEEN_PARENT"
 _GRACE = 5.0  # seconds that a stage has to end its cluster once it was told to end
 
 
-def die_with_parent(parent: int | None = None) -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """Asks Linux to send SIGTERM to this process when its parent ends; ends at once if it has already ended,
     where its id `parent` is known.
 
@@ -35,7 +35,7 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(128 + signal.SIGTERM)
 
 
-class _Told(SystemExit):
+class _Terminated(SystemExit):
     """The exit of a stage that was told to end."""
 
 
@@ -51,22 +51,22 @@ def _end(*_: object) -> None:
     timer.daemon = True
     timer.start()
     say = sys.unraisablehook
-    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, _Told) else say(lost)
-    raise _Told(128 + signal.SIGTERM)
+    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, _Terminated) else say(lost)
+    raise _Terminated(128 + signal.SIGTERM)
 
 
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
     (dataset, method, seed)."""
     parent = os.environ.pop(_PARENT, "")
-    die_with_parent(int(parent) if parent else None)
+    end_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
         parser.add_argument(axis, type=int if axis == "seed" else str)
     arguments = vars(parser.parse_args())
     os.chdir(ROOT)
     try:
-        with said_plainly():
+        with report_errors():
             run(**arguments)
     finally:
         if signal.getsignal(signal.SIGTERM) is _end:
@@ -76,7 +76,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
 
 
 @contextlib.contextmanager
-def said_plainly() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Turns a UserError into its message and exit status 1, Ctrl-C into 130."""
     try:
         yield

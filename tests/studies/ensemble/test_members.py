@@ -86,7 +86,7 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
         (
             {"training": {"iterations": 0}},
             3,
-            "baseline on tiny trains for 0 iterations.*\n.*Take baseline out of run.ensembles",
+            "baseline on tiny trains for 0 iterations.*\n.*Remove baseline from run.ensembles",
         ),
         ({}, 10, "9 train classes cannot be divided into 10 folds.\n.*ensemble.folds"),
         (
