@@ -1,10 +1,10 @@
 """Our numbers next to those that a paper prints for the same data set and recipe, and the conditions that
 differ.
 
-Conditions are network, dimensions, image size, protocol, and the settings of the recipe that make a printed
-row (pipeline/published). A row of the paper's own setting is shown, and so is a row whose settings this run's
-recipe has; the others are collapsed. Rows with the same numbers in several papers are merged. Lengths of
-training, batches and optimisers are not compared.
+Conditions are network, dimensions, image size, the setting of the evaluation, and the values of the recipe
+that reproduce a printed row (pipeline/published). A row is shown if it needs no such values, or if the recipe
+of this run has them; the others are collapsed. Rows with the same numbers in several papers are merged.
+Lengths of training, batches and optimisers are not compared.
 """
 
 import re
@@ -23,7 +23,7 @@ from pipeline.report.words import listed, name_of, percent, signed_points
 ENSEMBLES = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
 _UNITS = {"backbone": "", "dim": " dimensions", "size": " pixels"}
 _WORDS = {"backbone": "network", "dim": "dimensions", "size": "image size"}
-_IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # settings that the conditions of a row contain too
+_IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # fields that are also conditions of a row
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,8 @@ def numbers_of(
         if (value := summary.of(run.method, name, "reduced")) is not None
     }
     if reduced:
-        kinds.append(
-            OurNumbers(
-                method, "reduced", conditions | {"dim": _reduced_dim(run.protocol)}, recipe, reduced, changes
-            )
-        )
+        reduced_conditions = conditions | {"dim": _reduced_dim(run.protocol)}
+        kinds.append(OurNumbers(method, "reduced", reduced_conditions, recipe, reduced, changes))
     ensemble = inputs.ensembles.get((dataset, run.method), {})
     for kind in ENSEMBLES.values():
         values = {name: ensemble[f"{kind}_{name}"] for name in metrics if f"{kind}_{name}" in ensemble}
@@ -146,18 +143,18 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
         and setting(ours.recipe, "backbone.checkpoint") is None
     ):
         lines.append("ImageNet weights in the paper, random weights here")  # all four papers use them
-    if row.protocol in ENSEMBLES and ours.kind != ENSEMBLES[row.protocol]:
-        lines.append(f"MLRC in the paper ({ENSEMBLES[row.protocol]}, 4 networks), one network here")
+    if row.setting in ENSEMBLES and ours.kind != ENSEMBLES[row.setting]:
+        lines.append(f"MLRC in the paper ({ENSEMBLES[row.setting]}, 4 networks), one network here")
     if row.reduced and ours.kind != "reduced":
         lines.append("reduced by PCA in the paper, not reduced here")
     if row.loss_of == ours.method:
         named = set(_IN_CONDITIONS)
         lines.append(f"trained with recipe {row.method} in the paper")
     else:
-        named = {*_IN_CONDITIONS, *row.settings}
+        named = {*_IN_CONDITIONS, *row.recipe}
         lines += [
             f"{key} {_text(value)} in the paper, {_text(here)} here"
-            for key, value in row.settings.items()
+            for key, value in row.recipe.items()
             if key not in _IN_CONDITIONS and (here := setting(ours.recipe, key)) != value
         ]
     return lines + [change for key, change in ours.changes if key not in named]
@@ -169,10 +166,10 @@ def unstated(row: Row) -> str:
 
 
 def is_shown(row: Row, ours: OurNumbers) -> bool:
-    """Whether the row has the paper's own setting, or settings and a network that this run has too."""
-    same_settings = all(setting(ours.recipe, key) == value for key, value in row.settings.items())
-    same = same_settings and _holds(row.backbone, ours.conditions["backbone"])
-    return row.loss_of != ours.method and (same or not row.settings)
+    """Whether the row needs no further values of the recipe, or this run has these values and the network."""
+    same_values = all(setting(ours.recipe, key) == value for key, value in row.recipe.items())
+    same = same_values and _holds(row.backbone, ours.conditions["backbone"])
+    return row.loss_of != ours.method and (same or not row.recipe)
 
 
 def merged(rows: Iterable[Row]) -> list[list[Row]]:
@@ -204,7 +201,7 @@ def _holds(published: Any, here: Any) -> bool:
 
 def _same(row: Row, other: Row) -> bool:
     metrics = row.metrics.keys() & other.metrics.keys()
-    equal = ("method", "loss_of", "settings", "protocol", "reduced")
+    equal = ("method", "loss_of", "recipe", "setting", "reduced")
     stated = [{getattr(row, name), getattr(other, name)} for name in ("backbone", "dim", "size")]
     return (
         all(getattr(row, name) == getattr(other, name) for name in equal)
@@ -220,7 +217,7 @@ def _pair(groups: list[list[Row]], kinds: list[OurNumbers]) -> list[tuple[OurNum
     """
     rows_of: dict[str, list[list[Row]]] = {numbers.kind: [] for numbers in kinds}
     for rows in groups:
-        kind = ENSEMBLES.get(rows[0].protocol, "reduced" if rows[0].reduced else "selected")
+        kind = ENSEMBLES.get(rows[0].setting, "reduced" if rows[0].reduced else "selected")
         rows_of[kind if kind in rows_of else "selected"].append(rows)
     return [(numbers, rows_of[numbers.kind]) for numbers in kinds if rows_of[numbers.kind]]
 

@@ -100,9 +100,8 @@ def _write_table(path: Path, members: Sequence[Member], classes: int, scores: En
         }
         validation = sorted(name for name in record if name.startswith("validation_"))
         training = {name: record[name] for name in ("iterations", "best_iteration", *validation)}
-        rows.append(
-            {**{name: record[name] for name in ("model", "repeat", "seed")}, **fold, **training, **test}
-        )
+        member_fields = {name: record[name] for name in ("model", "repeat", "seed")}
+        rows.append({**member_fields, **fold, **training, **test})
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

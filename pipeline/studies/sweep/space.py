@@ -68,7 +68,8 @@ def trial_recipes(
     """
     line = params.line(f"sweep.{method}.space")
     where = f"{params.label if line is None else f'{params.label}:{line}'}: sweep.{method}.space"
-    for field in (name for field, axis in settings.space.items() for name in (field, *axis.tied)):
+    swept = [name for field, axis in settings.space.items() for name in (field, *axis.tied)]
+    for field in swept:
         if field in _FIXED:
             raise UserError(
                 f"{where}: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space."
