@@ -1,5 +1,5 @@
-"""The MLRC protocol of one method on one data set: folds x repeats members, their ensembles, mean and
-deviation."""
+"""Shards -> the results of the MLRC protocol for one method on one data set: folds x repeats members, their
+ensembles, mean and deviation."""
 
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from pipeline.training.job import say_unwatched
 
 
 def run(dataset: str, method: str) -> None:
-    """Trains a method on every fold of the train classes, several times, and evaluates all ensembles;
-    continues where a killed run stopped."""
+    """Trains a method several times on every fold of the train classes and evaluates all ensembles.
+
+    Resumes a killed run.
+    """
     params, inputs = Params(), read_inputs(EnsembleInputs, "ensemble", dataset, method).settings
     machine = settings(params, "train", TrainSettings)
     protocol = EnsembleSettings(

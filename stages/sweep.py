@@ -1,5 +1,5 @@
-"""A search over recipe fields of one method on one data set -> all trials and the best values. Feeds no other
-stage."""
+"""Shards -> all trials of a search over recipe fields of one method on one data set, and the best values. No
+other stage depends on it."""
 
 from pathlib import Path
 
@@ -12,24 +12,17 @@ from pipeline.studies.sweep.sweep import sweep
 
 
 def run(dataset: str, method: str) -> None:
-    """Searches the space of a sweep on a data set, judged on classes held out of training; continues where a
-    killed sweep stopped."""
+    """Sweeps a method on a data set and compares the trials on classes held out of training.
+
+    Resumes a killed sweep.
+    """
     params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
     machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
     cores = usable_cores()
     threads = machine.cpus_per_worker or max(1, cores // concurrent)
+    output = Path("data/sweep", dataset, method)
     with field_origins(params, dataset, method):
-        sweep(
-            params,
-            dataset,
-            method,
-            inputs,
-            concurrent,
-            machine,
-            Path.cwd(),
-            threads,
-            Path("data/sweep", dataset, method),
-        )
+        sweep(params, dataset, method, inputs, concurrent, machine, Path.cwd(), threads, output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shards -> weights and history of one method on one data set under one seed."""
+"""Shards -> weights and history of one method on one data set with one seed."""
 
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from pipeline.training.job import check_world, job_of, say_unwatched
 
 
 def run(dataset: str, method: str, seed: int) -> None:
-    """Trains a method on a data set under a seed, on the workers of block `train`; resumes where a run of the
-    same settings stopped."""
+    """Trains a method on a data set with a seed, on the workers of block `train`.
+
+    Resumes a killed run with the same settings.
+    """
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     cores = usable_cores()

@@ -109,6 +109,6 @@ def test_names_with_hyphens_and_a_variant_beside_its_parent(
     project.run("sed -i 's/^      epsilon: 1.0/      epsilon: 2.0/' params.yaml")
     difference = project.run("python -m unseen recipe my-birds gsp-soft --diff HEAD")
     assert difference.splitlines() == ["pooling.epsilon: 1.0 -> 2.0"]
-    assert "There is no git revision nowhere" in project.refused(
+    assert "Unknown git revision nowhere" in project.refused(
         "python -m unseen recipe my-birds gsp-soft --diff nowhere"
     )

@@ -15,8 +15,8 @@ from typing import Any
 
 from pipeline.published import PLAIN, Number, Row, papers, published
 from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.inputs import Inputs
 from pipeline.report.recipes import UNKNOWN, changes_of, setting
+from pipeline.report.report_data import ReportData
 from pipeline.report.summary import Summary
 from pipeline.report.words import listed, name_of, percent, signed_points
 
@@ -41,17 +41,17 @@ class OurNumbers:
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
-    return published_tables(dataset.inputs, dataset.name, dataset.summary, dataset.methods)
+    return published_tables(dataset.report_data, dataset.name, dataset.summary, dataset.methods)
 
 
 def published_tables(
-    inputs: Inputs, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
+    report_data: ReportData, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
 ) -> dict[str, Any] | None:
     """Tables of the shown and of the collapsed rows; None if nothing was published for the data set and its
     methods.
     """
     groups = {
-        method.name: merged(published(dataset, inputs.published_name(method.name))) for method in methods
+        method.name: merged(published(dataset, report_data.published_name(method.name))) for method in methods
     }
     rows = [row for groups_of_method in groups.values() for group in groups_of_method for row in group]
     if not rows:
@@ -61,7 +61,7 @@ def published_tables(
         (method, numbers, group)
         for method in methods
         for numbers, group in _pair(
-            groups[method.name], numbers_of(inputs, dataset, summary, method.name, columns)
+            groups[method.name], numbers_of(report_data, dataset, summary, method.name, columns)
         )
     ]
     tables: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
@@ -85,24 +85,24 @@ def published_tables(
 
 
 def numbers_of(
-    inputs: Inputs, dataset: str, summary: Summary, method: str, metrics: Sequence[str]
+    report_data: ReportData, dataset: str, summary: Summary, method: str, metrics: Sequence[str]
 ) -> list[OurNumbers]:
     """The numbers of a method that are compared with published ones, one entry per kind."""
-    run = inputs.of(dataset, method)[0]
+    run = report_data.of(dataset, method)[0]
     recipe = run.recipe["recipe"]
     rows = [
         entry["row"]
-        for entry in inputs.analysis
+        for entry in report_data.analysis
         if (entry["row"]["dataset"], entry["row"]["method"], entry["row"]["network"])
         == (dataset, method, "selected")
-        and entry["row"]["seed"] in inputs.seeds
+        and entry["row"]["seed"] in report_data.seeds
     ]
     conditions = {
         "backbone": setting(recipe, "backbone.name"),
         "size": setting(recipe, "input.size"),
         "dim": rows[0]["dim"] if rows else setting(recipe, "dim"),
     }
-    method, changes = inputs.published_name(method), _changes(inputs, dataset, method)
+    method, changes = report_data.published_name(method), _changes(report_data, dataset, method)
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
     values = {name: value.value for name in metrics if (value := summary.of(run.method, name)) is not None}
     kinds = [OurNumbers(method, "selected", conditions, recipe, values | geometry, changes)]
@@ -114,7 +114,7 @@ def numbers_of(
     if reduced:
         reduced_conditions = conditions | {"dim": _reduced_dim(run.protocol)}
         kinds.append(OurNumbers(method, "reduced", reduced_conditions, recipe, reduced, changes))
-    ensemble = inputs.ensembles.get((dataset, run.method), {})
+    ensemble = report_data.ensembles.get((dataset, run.method), {})
     for kind in ENSEMBLES.values():
         values = {name: ensemble[f"{kind}_{name}"] for name in metrics if f"{kind}_{name}" in ensemble}
         if values:
@@ -123,8 +123,8 @@ def numbers_of(
     return kinds
 
 
-def _changes(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str]]:
-    like, changes = inputs.published_name(method), changes_of(inputs, dataset, method)
+def _changes(report_data: ReportData, dataset: str, method: str) -> list[tuple[str, str]]:
+    like, changes = report_data.published_name(method), changes_of(report_data, dataset, method)
     if changes is None:
         return [("", f"variant of {like} here; {like} is not in this report")]
     return [(key, f"{key} {value} here, {other} in {like}") for key, value, other in changes]
