@@ -231,7 +231,7 @@ def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.concurrent_members(settings(concurrent=None), auto, 8, 1) == 4
     assert module.concurrent_members(settings(concurrent=None), MACHINE, 8, 1) == 8
     assert module.concurrent_members(settings(concurrent=2), auto, 8, 1) == 2
-    with pytest.raises(UserError, match=r"ensemble.concurrent is 5, and this machine has 4 GPU"):
+    with pytest.raises(UserError, match=r"ensemble.concurrent is 5, but this machine has 4 GPU"):
         module.concurrent_members(settings(concurrent=5), auto, 8, 1)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(UserError, match=r"train.gpu is yes, and torch .* finds no GPU"):
