@@ -9,7 +9,7 @@ from pipeline.config.inputs import EnsembleInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.ensemble import ensemble
-from pipeline.training.job import say_unwatched
+from pipeline.training.job import note_unwatched_checkpoint
 
 
 def run(dataset: str, method: str) -> None:
@@ -29,7 +29,7 @@ def run(dataset: str, method: str) -> None:
     cores = usable_cores()
     with field_origins(params, dataset, method):
         ensemble(dataset, method, inputs.recipe, protocol, machine, Path.cwd(), cores, inputs.member_code)
-    say_unwatched(inputs.recipe, f"ensemble@{dataset}-{method}")
+    note_unwatched_checkpoint(inputs.recipe, f"ensemble@{dataset}-{method}")
 
 
 if __name__ == "__main__":

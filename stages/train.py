@@ -8,7 +8,7 @@ from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
-from pipeline.training.job import check_world, job_of, say_unwatched
+from pipeline.training.job import check_world, job_of, note_unwatched_checkpoint
 
 
 def run(dataset: str, method: str, seed: int) -> None:
@@ -34,7 +34,7 @@ def run(dataset: str, method: str, seed: int) -> None:
             code=inputs.code_digest,
         )
         run_training(job, machine)
-    say_unwatched(recipe, f"train@{dataset}-{method}-{seed}")
+    note_unwatched_checkpoint(recipe, f"train@{dataset}-{method}-{seed}")
 
 
 if __name__ == "__main__":

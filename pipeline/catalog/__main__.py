@@ -48,7 +48,7 @@ def main() -> None:
                 arguments.model, arguments.photos, arguments.catalog, arguments.skip_damaged, index
             )
             excluded = len(catalog.about["left_out"])
-            suffix = f", {excluded:,} left out" if excluded else ""
+            suffix = f", {excluded:,} excluded" if excluded else ""
             sys.stdout.write(f"{arguments.catalog}: {len(catalog):,} pictures{suffix}\n")
         else:
             _find(Catalog(arguments.catalog), arguments.pictures, arguments.k, arguments.page)

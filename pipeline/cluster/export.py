@@ -48,7 +48,7 @@ class Worker:
 def embedding_workers(settings: ExportSettings) -> Iterator[Embed]:
     """Starts `settings.workers` workers and yields the embedding by them.
 
-    Raises UserError where the cluster lacks the resources, and the UserErrors of the workers.
+    Raises UserError if the cluster lacks the resources, and the UserErrors of the workers.
     """
     threads = torch.get_num_threads()
     with connection(settings.workers, object_store=256 * 2**20) as cluster:

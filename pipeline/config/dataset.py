@@ -98,7 +98,7 @@ class CollageSource(Strict):
     kind: Literal["collage"] = "collage"
     path: str = "data/raw/cifar100"
     distilled: bool = False  # the same images alone, without the shared classes
-    # of the five of a class; 3 is the released code, 2 the text, which keeps the third for validation
+    # subclasses for training, of five per class; 3: released code; 2: the text, which validates on the third
     train_subclasses: Literal[2, 3] = 3
     seed: Annotated[int, Field(ge=0)] = 0
 

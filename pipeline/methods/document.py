@@ -46,7 +46,7 @@ The settings are fields of the part, with their published defaults: `-S '++metho
 
 {losses}
 
-Some recipes have further terms, each a field of its own: `memory`, `zero_shot`, `koleo_weight` (KoLeo, IRT
+Some recipes have further terms, each with its own field: `memory`, `zero_shot`, `koleo_weight` (KoLeo, IRT
 eq. 5), `diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
 
 {terms}
