@@ -1,11 +1,11 @@
 """Cost and recall of every kind of index, for docs/scale.md, on synthetic vectors on one core.
 
-    python benchmarks/approximate.py [rows]        default: 200,000; two sizes show how a constant grows
+    python benchmarks/approximate.py [rows]        default: 200,000; compare two sizes to see the growth
 
-Unit vectors of 128 dimensions, ten around each centre, with two spectra: "decaying" (standard deviations fall
-as 1 / sqrt(i): 18 effective dimensions; the embeddings of the default graph have 8 to 14 of 64) and "flat",
-the worst case for cells. The queries are gallery rows. All indexes search the same queries in turns, and the
-ratio to exact search is taken within a turn. Exits with 1 if an index has a lower recall than listed here.
+Unit vectors of 128 dimensions, ten around each centre, with two spectra: "decaying" (standard deviations
+decrease as 1 / sqrt(i): 18 effective dimensions; the embeddings of the default graph have 8 to 14 of 64) and
+"flat", the worst case for cells. The queries are gallery rows. All indexes search the same queries; the ratio
+to exact search is computed within each round. Exits with 1 if an index has a lower recall than listed here.
 """
 
 import os
@@ -33,7 +33,7 @@ ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 DIM, QUERIES, K, ROUNDS = 128, 1000, 10, 3
 EXACT = "exact"
 SPECTRA = {"decaying": 0.5, "flat": 0.0}  # exponent of the decay
-# Each index is built once and searched under each setting; the number is the least recall on either spectrum.
+# Each index is built once and searched with each setting; the number is the required recall on both spectra.
 INDEXES: dict[str, tuple[tuple[Setting, float], ...]] = {
     "flat": ((Flat(), 1.0),),
     "ivf": ((Ivf(probes=16), 0.5), (Ivf(probes=64), 0.7), (Ivf(probes=256), 0.85)),
@@ -46,15 +46,14 @@ INDEXES: dict[str, tuple[tuple[Setting, float], ...]] = {
 
 
 def gallery(decay: float) -> np.ndarray:
+    """Unit vectors around random centres; standard deviation i^-decay in dimension i."""
     generator = np.random.default_rng(0)
-    spread = np.arange(1, DIM + 1, dtype=np.float32) ** np.float32(-decay)
+    deviations = np.arange(1, DIM + 1, dtype=np.float32) ** np.float32(-decay)
     centres = generator.standard_normal((ROWS // 10, DIM), dtype=np.float32)
-    noise = (
-        generator.integers(len(centres), size=ROWS),
-        generator.standard_normal((ROWS, DIM), dtype=np.float32),
-    )
-    x = (centres[noise[0]] + 0.9 * noise[1]) * spread
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    labels = generator.integers(len(centres), size=ROWS)
+    noise = generator.standard_normal((ROWS, DIM), dtype=np.float32)
+    vectors = (centres[labels] + 0.9 * noise) * deviations
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def name_of(setting: Setting) -> str:
@@ -74,18 +73,20 @@ def timed(make: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def search_with(index: Index, queries: np.ndarray, query_ids: np.ndarray) -> object:
-    prepare(index.engine, index.setting)  # another setting of the same engine may have been searched before
+    prepare(index.engine, index.setting)  # the previous search may have used another setting of this engine
     return search(index, queries, query_ids, K)
 
 
 def measure(spectrum: str) -> tuple[dict[str, dict[str, float]], bool]:
     """The measurements of each index by name, and whether all have the listed recall."""
     vectors, ids = gallery(SPECTRA[spectrum]), np.arange(ROWS)
-    chosen = np.sort(np.random.default_rng(1).permutation(ROWS)[:QUERIES])
-    queries = vectors[chosen]
-    turns: dict[str, Callable[[], object]] = {EXACT: lambda: exact_search(queries, chosen, vectors, ids, K)}
+    query_ids = np.sort(np.random.default_rng(1).permutation(ROWS)[:QUERIES])
+    queries = vectors[query_ids]
+    searches: dict[str, Callable[[], object]] = {
+        EXACT: lambda: exact_search(queries, query_ids, vectors, ids, K)
+    }
     rows: dict[str, dict[str, float]] = {EXACT: {"recall": 1.0, "bytes": 4 * DIM, "build": 0.0}}
-    least: dict[str, float] = {}
+    required: dict[str, float] = {}
     for settings in INDEXES.values():
         index, seconds = timed(lambda settings=settings: build(vectors, ids, settings[0][0]))
         size = len(faiss.serialize_index(index.engine)) / ROWS
@@ -94,8 +95,8 @@ def measure(spectrum: str) -> tuple[dict[str, dict[str, float]], bool]:
             prepare(index.engine, setting)
             measured = recall(index, vectors, ids, vectors, ids, K, QUERIES, 1)
             rows[name] = {"recall": measured.at_k, "bytes": size, "build": seconds}
-            turns[name], least[name] = partial(search_with, index, queries, chosen), bound
-    seconds_of = interleave(turns, ROUNDS)
+            searches[name], required[name] = partial(search_with, index, queries, query_ids), bound
+    seconds_of = interleave(searches, ROUNDS)
     print(f"{ROWS:,} rows, {DIM} dimensions, {spectrum} spectrum")
     for name, row in rows.items():
         row["query_ms"] = 1000 * statistics.median(seconds_of[name]) / QUERIES
@@ -105,7 +106,7 @@ def measure(spectrum: str) -> tuple[dict[str, dict[str, float]], bool]:
             f"  build {row['build'] * 1e6 / ROWS:7.1f} us/vector"
             f"  query {row['query_ms']:7.3f} ms  {row['times_faster']:6.1f}x"
         )
-    return rows, all(rows[name]["recall"] >= bound for name, bound in least.items())
+    return rows, all(rows[name]["recall"] >= bound for name, bound in required.items())
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
-"""The coded residual transform against its bare matrix products, which it cannot beat, and against the
-definition written out.
+"""The coded residual transform compared with its matrix products alone, which are a lower bound, and with its
+definition.
 
-The paper's heads: 80 images, an 8 x 8 map of 512 channels (MiT-B2 at 227 px), 64 prototypes; one branch, and
-both branches (D = 128 and 1024) sharing all but their last layers, with a network per prototype and with one
-network for all. Forward and backward to features and weights, one thread. The definition holds all
-differences x_j - c_k at once.
+The heads of the paper: 80 images, an 8 x 8 map of 512 channels (MiT-B2 at 227 px), 64 prototypes; one branch,
+and both branches (D = 128 and 1024) that share all but their last layers, with a network per prototype and
+with one network for all. Forward and backward to features and weights, one thread. The definition computes
+all differences x_j - c_k in one tensor.
 """
 
 import statistics
@@ -39,9 +39,7 @@ def main() -> int:
     positions, centres = features.detach().flatten(2), prototypes.detach()
 
     def transform() -> None:
-        prototypes.grad = features.grad = (
-            None  # as a training step does, instead of adding to the last gradient
-        )
+        prototypes.grad = features.grad = None  # as in a training step: do not add to the last gradient
         coded_residuals(features.flatten(2), prototypes).backward(residuals)
 
     def products() -> None:
@@ -54,12 +52,12 @@ def main() -> int:
         )
 
     def definition() -> None:
-        written_out(features.flatten(2).transpose(1, 2), prototypes).backward(residuals)
+        residuals_by_definition(features.flatten(2).transpose(1, 2), prototypes).backward(residuals)
 
     candidates = {TRANSFORM: transform, _products(TRANSFORM): products}
     for name, (branches, network) in HEADS.items():
         candidates[name] = _step(features, branches, network)
-        candidates[_products(name)] = _bare(products, residuals, branches, network)
+        candidates[_products(name)] = _head_products(products, residuals, branches, network)
     seconds = interleave(candidates, ROUNDS)
     seconds |= interleave({TRANSFORM + " again": transform, DEFINITION: definition}, 1)
     to_definition = ratio(seconds, DEFINITION, TRANSFORM + " again")
@@ -101,30 +99,27 @@ def _step(features: Tensor, branches: bool, network: bool) -> Callable[[], None]
     return step
 
 
-def _bare(
+def _head_products(
     products: Callable[[], None], residuals: Tensor, branches: bool, network: bool
 ) -> Callable[[], None]:
     """The matrix products of that head: those of the transform, two layers forward, and both operands of both
     layers backward."""
     dim = sum(D) if branches else D[0]
     networks, rows = (1, B * M) if network else (M, B)
-    read = residuals.flatten(0, 1)[None] if network else residuals.transpose(0, 1)
+    inputs = residuals.flatten(0, 1)[None] if network else residuals.transpose(0, 1)
     first, hidden = torch.randn(networks, L, HIDDEN), torch.randn(networks, rows, HIDDEN)
-    second, side_by_side, out = (
-        torch.randn(networks * HIDDEN, dim),
-        torch.randn(B, networks * HIDDEN),
-        torch.randn(B, dim),
-    )
+    second = torch.randn(networks * HIDDEN, dim)
+    concatenated, output = torch.randn(B, networks * HIDDEN), torch.randn(B, dim)
 
-    def bare() -> None:
+    def all_products() -> None:
         products()
-        _ = read @ first, hidden @ first.transpose(1, 2), read.transpose(1, 2) @ hidden
-        _ = side_by_side @ second, out @ second.T, side_by_side.T @ out
+        _ = inputs @ first, hidden @ first.transpose(1, 2), inputs.transpose(1, 2) @ hidden
+        _ = concatenated @ second, output @ second.T, concatenated.T @ output
 
-    return bare
+    return all_products
 
 
-def written_out(features: Tensor, prototypes: Tensor) -> Tensor:
+def residuals_by_definition(features: Tensor, prototypes: Tensor) -> Tensor:
     """r_k = sum_j softplus(x_j . c_k) (x_j - c_k), features (B, P, L)."""
     differences = features[:, None] - prototypes[None, :, None]
     correlation = torch.einsum("bpl,ml->bmp", features, prototypes)

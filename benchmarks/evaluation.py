@@ -1,19 +1,20 @@
-"""Every retrieval metric at the size of Stanford Online Products (60,502 embeddings of 11,316 classes)
-against a bare FAISS search.
+"""All retrieval metrics at the size of Stanford Online Products (60,502 embeddings of 11,316 classes)
+compared with a FAISS search alone.
 
     python benchmarks/evaluation.py [--dim 128] [--rows 60502] [--rounds 2] [--queries 8192]
 
-One thread, CPU seconds, all candidates in turn within a round, ratios within a round. The bare search fetches
-k = 1001 neighbours (Recall@1000 and the query itself) and computes nothing from them. Ours is every metric of
-every query, whole ranking included, exact with ties: at most 0.7 times the search at 128 dimensions, 0.9
-times at 512, and less than 1 GiB beside the embeddings. Beside them: the whole evaluation (neighbour lists
-and 1,000 class resamples too), the products alone, and pytorch-metric-learning's calculator (k =
-"max_bin_count": no recall beyond 1, no MAP).
+One thread, CPU seconds, all candidates in each round, ratios within a round. The FAISS search returns k =
+1001 neighbours (Recall@1000 and the query itself) and computes no metric. The project computes every metric
+of every query, including the whole ranking, exactly and with ties: in at most 0.7 times the time of the
+search with 128 dimensions, 0.9 times with 512, and with less than 1 GiB in addition to the embeddings.
+Further candidates: the complete evaluation (with neighbour lists and 1,000 class resamples), the matrix
+products alone, and the calculator of pytorch-metric-learning (k = "max_bin_count": no recall beyond 1, no
+MAP).
 """
 
 import os
 
-# before the libraries are loaded: CPU seconds of one thread are compared
+# Before the libraries are loaded, so that CPU seconds of one thread are compared.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
@@ -37,8 +38,8 @@ from pipeline.evaluation.sides import Sides
 IMAGES, CLASSES = 60_502, 11_316
 RECALL_AT = (1, 10, 100, 1000)
 MOST_TIMES, MOST_BYTES = {128: 0.7, 512: 0.9}, 2**30
-BARE, OURS, WHOLE, PRODUCTS, PML = (
-    "bare FAISS search, k = 1001",
+FAISS, OURS, COMPLETE, PRODUCTS, PML = (
+    "FAISS search, k = 1001",
     "all metrics",
     "metrics, lists, intervals",
     "products alone",
@@ -54,9 +55,8 @@ def embeddings(rows: int, dim: int, noise: float) -> Rows:
     sizes[0] = 12
     while (missing := rows - sizes.sum()) > 0:
         open_classes = np.flatnonzero(sizes < 12)
-        sizes[
-            generator.choice(open_classes, min(missing, max(1, len(open_classes) // 4)), replace=False)
-        ] += 1
+        count = min(missing, max(1, len(open_classes) // 4))
+        sizes[generator.choice(open_classes, count, replace=False)] += 1
     labels = generator.permutation(np.repeat(np.arange(classes), sizes))
     vectors = generator.standard_normal((classes, dim), dtype=np.float32)[labels]
     vectors += noise * generator.standard_normal((rows, dim), dtype=np.float32)
@@ -65,12 +65,14 @@ def embeddings(rows: int, dim: int, noise: float) -> Rows:
 
 
 def products(queries: Rows, rows: Rows) -> None:
-    """The floor: every tile multiplied, nothing read."""
-    asked, x, width = queries.embedding, rows.embedding, rank_count.CELLS // rank_count.BLOCK
+    """The lower bound: the matrix product of every tile, whose result is not read."""
+    query_vectors, vectors = queries.embedding, rows.embedding
+    width = rank_count.CELLS // rank_count.BLOCK
     tile = np.empty((rank_count.BLOCK, width), np.float32)
-    for start in range(0, len(asked), len(tile)):
-        for column in range(0, len(x), width):
-            left, right = asked[start : start + len(tile)], x[column : column + width]
+    for start in range(0, len(query_vectors), len(tile)):
+        for column in range(0, len(vectors), width):
+            left = query_vectors[start : start + len(tile)]
+            right = vectors[column : column + width]
             np.matmul(left, right.T, out=tile[: len(left), : len(right)])
 
 
@@ -87,7 +89,7 @@ def calculator(queries: Rows, rows: Rows) -> Callable[[], dict[str, float]]:
 
 
 def measure(work: Callable[[], object]) -> tuple[float, int]:
-    """CPU seconds, and the most memory that was added meanwhile (sampled)."""
+    """CPU seconds of `work`, and the largest memory that it added (sampled)."""
     process, done = psutil.Process(), threading.Event()
     before = most = process.memory_info().rss
 
@@ -114,22 +116,24 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=IMAGES)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
-        "--queries", type=int, help="ask for the first so many rows only, among all: the same ratios sooner"
+        "--queries", type=int, help="use only this many rows as queries: the same ratios in less time"
     )
     parser.add_argument(
         "--noise",
         type=float,
         default=1.3,
-        help="100: an untrained network, relevant rows all over the ranking",
+        help="100: as from an untrained network, relevant rows at random ranks",
     )
     options = parser.parse_args()
     rows = embeddings(options.rows, options.dim, options.noise)
     queries = Rows(*(column[: options.queries] for column in rows))
     protocol = Protocol("test", RECALL_AT, 1000, 0.95, 0)
     ours: dict[str, float] = {}
-    _, first = measure(
-        lambda: ours.update(averages(per_query(queries, rows, RECALL_AT, full_ranking=True)))
-    )  # memory of a heap that is still small
+
+    def all_metrics() -> None:
+        ours.update(averages(per_query(queries, rows, RECALL_AT, full_ranking=True)))
+
+    _, first_memory = measure(all_metrics)  # before the other candidates enlarge the heap
     theirs = calculator(queries, rows)
     values = theirs()
     agreement = {
@@ -141,36 +145,33 @@ def main() -> int:
         )
     }
     work: dict[str, Callable[[], object]] = {
-        BARE: lambda: faiss.knn(queries.embedding, rows.embedding, 1001, metric=faiss.METRIC_INNER_PRODUCT),
+        FAISS: lambda: faiss.knn(queries.embedding, rows.embedding, 1001, metric=faiss.METRIC_INNER_PRODUCT),
         OURS: lambda: averages(per_query(queries, rows, RECALL_AT, full_ranking=True)),
-        WHOLE: lambda: evaluate(Sides(queries, rows), {}, protocol),
+        COMPLETE: lambda: evaluate(Sides(queries, rows), {}, protocol),
         PRODUCTS: lambda: products(queries, rows),
         PML: theirs,
     }
     seconds: dict[str, list[float]] = {name: [] for name in work}
     memory: dict[str, list[int]] = {name: [] for name in work}
-    memory[OURS].append(first)
-    for turn in range(options.rounds):
-        for name in list(work)[:: -1 if turn % 2 else 1]:
-            taken, added = measure(work[name])
-            seconds[name].append(taken)
+    memory[OURS].append(first_memory)
+    for round_number in range(options.rounds):
+        for name in list(work)[:: -1 if round_number % 2 else 1]:
+            elapsed, added = measure(work[name])
+            seconds[name].append(elapsed)
             memory[name].append(added)
     for name in work:
-        times, added = statistics.median(seconds[name]), max(memory[name]) / 2**20
-        print(
-            f"{name:28} {times:8.2f} core-s  {ratio(seconds, name, BARE):6.3f} x search  {added:6.0f} MiB "
-            "added",
-            flush=True,
-        )
+        median, added = statistics.median(seconds[name]), max(memory[name]) / 2**20
+        relative = ratio(seconds, name, FAISS)
+        print(f"{name:28} {median:8.2f} core-s  {relative:6.3f} x search  {added:6.0f} MiB added", flush=True)
     print("  ".join(f"{name} {value:.4f}" for name, value in ours.items()))
     print(
         "difference to pytorch-metric-learning: "
         + "  ".join(f"{name} {value:.1e}" for name, value in agreement.items())
     )
-    times, most, target = ratio(seconds, OURS, BARE), max(memory[OURS]), MOST_TIMES.get(options.dim, 1.0)
+    times, most, target = ratio(seconds, OURS, FAISS), max(memory[OURS]), MOST_TIMES.get(options.dim, 1.0)
     print(
-        f"ratio {times:.3f} (at most {target}), memory {most / 2**20:.0f} MiB (less than "
-        f"{MOST_BYTES / 2**20:.0f})"
+        f"ratio {times:.3f} (at most {target}), "
+        f"memory {most / 2**20:.0f} MiB (less than {MOST_BYTES / 2**20:.0f})"
     )
     save(
         f"evaluation_{options.rows}_{options.dim}"

@@ -1,14 +1,14 @@
-"""The training loader against the usual one: a folder of files, Pillow, tensors and normalisation per sample.
-Per core, at least twice as fast.
+"""The training loader compared with the usual one: a folder of files, Pillow, tensors and normalisation per
+sample. It must be at least twice as fast per core.
 
-Both read the same JPEGs, warm, draw the same crops and end with a normalised float32 batch. The usual loader
-runs in this process, without worker processes: these would add the transport of float samples to its time.
+Both read the same JPEGs from the page cache, draw the same crops and return a normalised float32 batch. The
+usual loader runs in this process: worker processes would add the transfer of float samples to its time.
 
-Resizing by torch's uint8 kernel (pipeline/data/transforms.py) was chosen by the times for a 224-pixel crop of
-a 500 x 375 photograph, whose decoding takes 660 us: bilinear 95-180 us, a fifth of Pillow's time, and bicubic
-1.15 times as much, both with more than 67 dB PSNR to Pillow; cv2 linear 45-80 us, but only 35 dB when
-shrinking by 1.2 and 28 dB by 1.9, because it aliases; cv2 INTER_AREA 350-630 us with 37-42 dB. Bilinear
-instead of bicubic is 40-46 dB.
+The resizing kernel of pipeline/data/transforms.py was selected by these measurements for a 224-pixel crop of
+a 500 x 375 photograph, whose decoding takes 660 us. torch's uint8 kernel: bilinear 95-180 us (a fifth of
+Pillow's time), bicubic 1.15 times as long, both with more than 67 dB PSNR to Pillow. cv2 linear: 45-80 us,
+but 35 dB when shrinking by 1.2 and 28 dB by 1.9, because it aliases. cv2 INTER_AREA: 350-630 us, 37-42 dB.
+Bilinear compared with bicubic: 40-46 dB.
 """
 
 import functools
@@ -50,24 +50,21 @@ def photograph(width: int, height: int, seed: int) -> np.ndarray:
     frequency[0, 0] = 1
 
     def noise(slope: float) -> np.ndarray:
-        spectrum = (
-            generator.normal(size=frequency.shape) + 1j * generator.normal(size=frequency.shape)
-        ) / frequency**slope
+        real, imaginary = generator.normal(size=frequency.shape), generator.normal(size=frequency.shape)
+        spectrum = (real + 1j * imaginary) / frequency**slope
         spectrum[0, 0] = 0
         plane = np.fft.irfft2(spectrum, (height, width))
         return plane / plane.std()
 
     tint = generator.normal(1, 0.3, 3)
-    picture = (
-        128 + 40 * noise(1.5)[:, :, None] * tint + 8 * noise(1.0)[:, :, None] * generator.normal(1, 0.5, 3)
-    )
+    picture = 128 + 40 * noise(1.5)[:, :, None] * tint
+    picture = picture + 8 * noise(1.0)[:, :, None] * generator.normal(1, 0.5, 3)
     rows, columns = np.mgrid[:height, :width]
     for _ in range(6):
         middle, radius = generator.uniform(0, 1, 2) * (height, width), generator.uniform(0.05, 0.25) * height
         inside = np.hypot(rows - middle[0], (columns - middle[1]) * generator.uniform(0.5, 2)) < radius
-        picture[inside] = (
-            generator.uniform(0, 255, 3) + 25 * np.sin(columns[inside] * generator.uniform(0.1, 1))[:, None]
-        )
+        colour = generator.uniform(0, 255, 3)
+        picture[inside] = colour + 25 * np.sin(columns[inside] * generator.uniform(0.1, 1))[:, None]
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
@@ -76,9 +73,8 @@ def make(directory: Path, width: int, height: int, images: int) -> tuple[list[Pa
     (directory / "shards").mkdir()
     files = []
     labels = [image * BATCH.classes * 2 // images for image in range(images)]
-    with ShardWriter(
-        directory / "shards", [f"class-{label}" for label in range(BATCH.classes * 2)], 2**28
-    ) as writer:
+    classes = [f"class-{label}" for label in range(BATCH.classes * 2)]
+    with ShardWriter(directory / "shards", classes, 2**28) as writer:
         for image, label in enumerate(labels):
             file = directory / "files" / f"class-{label}" / f"{image}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,8 +86,8 @@ def make(directory: Path, width: int, height: int, images: int) -> tuple[list[Pa
 
 
 def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, input: Input, steps: int) -> None:
-    """ImageFolder, RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize and default_collate, as
-    torchvision does each of them."""
+    """The operations of torchvision's ImageFolder, RandomResizedCrop, RandomHorizontalFlip, ToTensor and
+    Normalize, and of torch's default_collate."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
     for step in range(steps):
         draw = sampler.draw(step)
@@ -106,10 +102,8 @@ def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, inpu
             )
             if numbers.uniform() < input.flip:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            tensor = (
-                torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div(255)
-            )
-            samples.append(tensor.clone().sub_(mean).div_(std))
+            pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+            samples.append(pixels.to(torch.float32).div(255).clone().sub_(mean).div_(std))
             targets.append(int(labels[position]))
         torch.stack(samples), torch.tensor(targets)
 
@@ -121,7 +115,8 @@ def our_loader(shards: Shards, sampler: PKSampler, input: Input, steps: int, thr
 
 
 def pixel_difference(shards: Shards, input: Input) -> dict[str, float]:
-    """Of our crops to Pillow's of the same boxes, in grey levels of 255 and in decibels."""
+    """The difference of this loader's crops to Pillow's crops of the same boxes, in grey levels of 255 and in
+    decibels."""
     ours = np.empty((3, input.size, input.size), np.uint8)
     differences = []
     for row in range(48):
@@ -129,10 +124,8 @@ def pixel_difference(shards: Shards, input: Input) -> dict[str, float]:
         left, top, width, height = random_crop(picture.shape[1], picture.shape[0], SplitMix64(row), input)
         crop_for_training(picture, row, input.model_copy(update={"flip": 0.0}), ours)
         crop = Image.fromarray(picture[top : top + height, left : left + width])
-        pillow = np.asarray(crop.resize((input.size, input.size), Image.Resampling.BILINEAR)).transpose(
-            2, 0, 1
-        )
-        differences.append(ours.astype(float) - pillow)
+        resized = crop.resize((input.size, input.size), Image.Resampling.BILINEAR)
+        differences.append(ours.astype(float) - np.asarray(resized).transpose(2, 0, 1))
     error = np.stack(differences)
     mean_square = max(float((error**2).mean()), 1e-12)
     return {
@@ -164,19 +157,18 @@ def main() -> int:
         micros = {
             name: statistics.median(times) / (steps * BATCH.size) * 1e6 for name, times in seconds.items()
         }
-        one, two = ratio(seconds, USUAL, OURS), ratio(seconds, USUAL, OURS_2)
-        slowest = min(slowest, one)
-        print(
-            f"{case:32}{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}{one:8.2f}x{two:10.2f}x"
-        )
+        ratio_1, ratio_2 = ratio(seconds, USUAL, OURS), ratio(seconds, USUAL, OURS_2)
+        slowest = min(slowest, ratio_1)
+        times = f"{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}"
+        print(f"{case:32}{times}{ratio_1:8.2f}x{ratio_2:10.2f}x")
         print(
             "    pixels against Pillow: mean {mean_absolute:.4f}, largest {largest:.0f} grey level(s), "
             "{psnr_db:.0f} dB".format(**difference)
         )
         results[case] = {
             "microseconds_per_image": micros,
-            "ratio": one,
-            "ratio_2_threads": two,
+            "ratio": ratio_1,
+            "ratio_2_threads": ratio_2,
             "pixel_difference": difference,
         }
     results["required_ratio"] = REQUIRED

@@ -1,9 +1,10 @@
-"""What Ray adds to a training: wall and CPU seconds of one worker without Ray and of two workers under Ray.
+"""The overhead of Ray in a training: wall and CPU seconds of one worker without Ray and of two workers under
+Ray.
 
-The loop only imports what a training imports; a bare process that does the same is measured first. Then two
-workers start on a private cluster: with few helper processes (pipeline/cluster/lean_trainer.py), and with the
-trainer of Ray. The CPU seconds of Ray's processes follow, by name. The processes that only the latter has are
-what the internals of Ray Train save: PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor.
+The loop only performs the imports of a training. A process without Ray that does the same is measured first.
+Then two workers start on a private cluster: with few helper processes (pipeline/cluster/lean_trainer.py), and
+with Ray's trainer. The output lists the CPU seconds of Ray's processes by name. Only Ray's trainer starts
+PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor; lean_trainer.py saves their time.
 """
 
 import json
@@ -27,7 +28,7 @@ from pipeline.runtime.stage import ROOT
 from pipeline.training.job import job_of
 
 DATASET, METHOD = "parts", "ms"
-INTERVAL = 0.2  # seconds between looks at the processes
+INTERVAL = 0.2  # seconds between two samples of the processes
 
 
 def recipe() -> Recipe:
@@ -35,7 +36,7 @@ def recipe() -> Recipe:
 
 
 def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
-    """Imports what the training imports, and writes a log."""
+    """Performs the imports of the training, and writes a log."""
     import pipeline.training.loop  # noqa: F401
 
     if rank == 0:
@@ -44,7 +45,7 @@ def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> di
 
 
 class Processes:
-    """CPU seconds of the processes that this one starts, by name, while the block runs."""
+    """CPU seconds, by name, of the processes that this one starts within the block."""
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[int, float], float] = {}
@@ -79,16 +80,16 @@ class Processes:
 
 
 def measure(title: str, workers: int) -> None:
-    """Prints what a training by `workers` workers takes."""
+    """Prints the wall and CPU seconds of a training with `workers` workers."""
     with tempfile.TemporaryDirectory() as directory, Processes() as processes:
         job = job_of(DATASET, METHOD, 0, recipe(), Path(directory))
         start, cpu = time.perf_counter(), time.process_time()
         run_training(job, TrainSettings(workers=workers, gpu="no"), loop)
-        wall, own = time.perf_counter() - start, time.process_time() - cpu
+        wall, this_process = time.perf_counter() - start, time.process_time() - cpu
         assert job.outputs is not None
         log = json.loads(job.outputs.log.read_text())
     by_name = processes.by_name()
-    print(f"{title}: {wall:5.1f} s wall, {own + sum(by_name.values()):5.1f} s CPU")
+    print(f"{title}: {wall:5.1f} s wall, {this_process + sum(by_name.values()):5.1f} s CPU")
     for part in ("ray_seconds", "train_seconds"):
         if part in log:
             print(f"    {part} {log[part]}")
@@ -99,7 +100,7 @@ def measure(title: str, workers: int) -> None:
 def main() -> None:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import pipeline.training.loop"], check=True, cwd=ROOT)
-    print(f"bare process with the loop's imports: {time.perf_counter() - start:5.1f} s wall")
+    print(f"process without Ray with the loop's imports: {time.perf_counter() - start:5.1f} s wall")
     measure("1 worker, in this process", 1)
     measure("2 workers, few helper processes", 2)
     from ray.train.torch import TorchTrainer

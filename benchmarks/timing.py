@@ -1,9 +1,9 @@
-"""How everything here is measured: CPU seconds of this process, candidates in shuffled turns, ratios within a
-round.
+"""The measurement of all benchmarks: CPU seconds of this process, candidates in random order within each
+round, ratios within a round.
 
-A shared machine makes wall time useless and CPU time noisy. Candidates that take turns see the same noise;
-the median of the ratios of the rounds cancels what is left of it. Run as a script this prints the control:
-what a plain matrix product reaches on one core just now.
+On a shared machine wall time is not reproducible, and CPU time is noisy. Candidates of the same round have
+similar noise; the median of the ratios over the rounds removes most of the rest. As a script this module
+prints a control: the present speed of a matrix product on one core.
 """
 
 import random
@@ -18,23 +18,23 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def interleave(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each candidate in each round, after one call to warm up. The order is shuffled anew in
-    every round, by a fixed seed."""
+    """CPU seconds of each candidate in each round, after a first round that is not counted. Each round has
+    another random order, from a fixed seed."""
     order = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(rounds + 1):
+    for round_number in range(rounds + 1):
         names = list(candidates)
         order.shuffle(names)
         for name in names:
             start = time.process_time()
             candidates[name]()
-            if turn:
+            if round_number:
                 seconds[name].append(time.process_time() - start)
     return seconds
 
 
 def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> float:
-    """How many times `slow` takes the time of `fast`: the median over the rounds."""
+    """The time of `slow` divided by that of `fast`: the median over the rounds."""
     return statistics.median(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
 
 

@@ -1,5 +1,4 @@
-"""Pages of the site that are not in docs/: README and CONTRIBUTING, and one page of API reference per
-package."""
+"""MkDocs hooks: add README, CONTRIBUTING, CHANGELOG and one page of API reference per package to the site."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ PACKAGES = ("unseen", *sorted(f"pipeline.{path.parent.name}" for path in ROOT.gl
 
 
 def on_config(config: Any) -> Any:
-    """Adds the pages to the navigation."""
+    """Adds these pages to the navigation."""
     config.nav = [
         "index.md",
         *config.nav,
@@ -23,12 +22,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages."""
-    for name, page in (
-        ("README.md", "index.md"),
-        ("CONTRIBUTING.md", "CONTRIBUTING.md"),
-        ("CHANGELOG.md", "CHANGELOG.md"),
-    ):
+    """Adds the files of these pages."""
+    pages = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+    for name, page in pages.items():
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
     for package in PACKAGES:

@@ -1,16 +1,16 @@
-"""Writes the lock files beside this one from the ranges of pyproject.toml.
+"""Writes the lock files of this directory from the version ranges of pyproject.toml.
 
-`make lock` keeps the pins that the ranges allow; `make lock UPGRADE=1` takes the newest versions. One
-resolution holds for all extras, for Python from 3.11 on and for every platform. It is divided into files,
-because an environment takes one build of FAISS, and the CUDA libraries only where its torch needs them:
+`make lock` keeps the pins that the ranges allow; `make lock UPGRADE=1` selects the newest versions. One
+resolution covers all extras, Python from 3.11 on, and every platform. It is divided into files, because an
+environment contains one build of FAISS, and the CUDA libraries only if its torch needs them:
 
     build.txt        setuptools, which builds the project and the packages without a wheel
-    runtime.txt      what the project needs, without torch
-    torch.txt        torch and torchvision: versions without hashes, because one version has several builds
-    (CPU, CUDA),
-                     and the machine's own configuration of pip chooses among them
-    cuda.txt         what the CUDA build of torch needs besides
-    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, docs.txt    what each extra needs besides
+    runtime.txt      dependencies of the project, without torch
+    torch.txt        torch and torchvision, as versions without hashes: a version has several builds (CPU,
+                     CUDA), and the pip configuration of the machine selects one
+    cuda.txt         additional dependencies of the CUDA build of torch
+    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, docs.txt
+                     additional dependencies of each extra
 """
 
 import re
@@ -28,50 +28,37 @@ BUILD = ("setuptools",)
 _HEADER = "# Written by `make lock` from pyproject.toml. Do not edit.\n"
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==[^ ]+")
 
-Pins = dict[str, str]  # name -> its lines
+Pins = dict[str, str]  # name of a package -> its lines in the lock file
 
 
 def pins(text: str) -> Pins:
-    """The requirements of a lock file, each with its marker and its hashes."""
+    """The pins of a lock file, each with its marker and its hashes."""
     blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)
     return {match[1]: block for block in blocks if (match := _PIN.match(block)) is not None}
 
 
 def resolve(requirement: str | None, *options: str) -> Pins:
-    """What a requirement needs, or pyproject.toml where there is none."""
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--quiet",
-        "--generate-hashes",
-        "--no-header",
-        "--no-annotate",
-    ]
-    command += [
-        "--python-version",
-        "3.11",
-        "--fork-strategy",
-        "fewest",
-        *options,
-        str(PROJECT) if requirement is None else "-",
-    ]
-    return pins(
-        subprocess.run(command, input=requirement or "", check=True, text=True, stdout=subprocess.PIPE).stdout
+    """The pins of a requirement and its dependencies, or those of pyproject.toml for None."""
+    arguments = ["--quiet", "--generate-hashes", "--no-header", "--no-annotate", "--python-version", "3.11"]
+    arguments += ["--fork-strategy", "fewest", *options, str(PROJECT) if requirement is None else "-"]
+    result = subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "compile", *arguments],
+        input=requirement or "",
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
     )
+    return pins(result.stdout)
 
 
 def main(options: list[str]) -> None:
+    """Resolves the requirements with these options of uv, and writes the lock files."""
     with tempfile.TemporaryDirectory() as folder:
         everything = Path(folder) / "everything.txt"
-        everything.write_text(
-            "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.txt"))), encoding="utf-8"
-        )
-        resolve(
-            None, "--universal", "--all-extras", *options, "-o", str(everything)
-        )  # prefers the pins that it finds there
+        current = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.txt")))
+        everything.write_text(current, encoding="utf-8")
+        # uv prefers the pins in its output file.
+        resolve(None, "--universal", "--all-extras", *options, "-o", str(everything))
         locked = pins(everything.read_text(encoding="utf-8"))
         pinned = ("-c", str(everything))
         runtime = resolve(None, "--universal", *pinned).keys()
@@ -79,10 +66,10 @@ def main(options: list[str]) -> None:
             file: resolve(None, "--universal", "--extra", extra, *pinned).keys()
             for extra, file in EXTRAS.items()
         }
-        of_torch = resolve("torch", "--universal", *pinned).keys()
-        # The registry has a CPU build for Windows.
-        of_torch_without_cuda = resolve("torch", "--python-platform", "windows", *pinned).keys()
-    cuda = of_torch - of_torch_without_cuda
+        torch = resolve("torch", "--universal", *pinned).keys()
+        # For Windows the registry has the CPU build.
+        torch_without_cuda = resolve("torch", "--python-platform", "windows", *pinned).keys()
+    cuda = torch - torch_without_cuda
     base = runtime - cuda - {*TORCH}
     write("build", locked, BUILD)
     write("runtime", locked, base)
@@ -94,9 +81,9 @@ def main(options: list[str]) -> None:
 
 
 def write(file: str, locked: Pins, names: Iterable[str]) -> None:
-    (HERE / f"{file}.txt").write_text(
-        _HEADER + "".join(locked[name] for name in sorted(names)), encoding="utf-8"
-    )
+    """Writes the pins of `names` into a lock file."""
+    content = _HEADER + "".join(locked[name] for name in sorted(names))
+    (HERE / f"{file}.txt").write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Embeddings of every run -> one table of what generalises, and its curves."""
+"""Embeddings of all runs -> a table of their density, spectrum and similarities, and its curves."""
 
 import csv
 from itertools import product
@@ -13,21 +13,18 @@ from pipeline.runtime.stage import main
 def run() -> None:
     """Analyses the embeddings of all data sets, methods and seeds of the run."""
     inputs = read_inputs(AnalyzeInputs, "analyze").settings
-    axes, how = inputs.run, inputs.analyze
-    transfer = how.transfer_splits, how.transfer_classes, how.transfer_ridge
+    axes, settings = inputs.run, inputs.analyze
+    transfer = settings.transfer_splits, settings.transfer_classes, settings.transfer_ridge
     cells = product(axes.datasets, axes.methods, axes.seeds)
-    runs = analyze(Path("data/embeddings"), cells, how.histogram_bins, how.pairs, *transfer)
+    runs = analyze(Path("data/embeddings"), cells, settings.histogram_bins, settings.pairs, *transfer)
     with atomic_directory(Path("data/analysis")) as directory:
         with (directory / "table.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(
-                {name: "" if value is None else value for name, value in one.row.items()} for one in runs
-            )
-        write_json(
-            directory / "analysis.json",
-            {"runs": [{"row": one.row, "curves": one.curves, "files": one.files} for one in runs]},
-        )
+            for run in runs:
+                writer.writerow({name: "" if value is None else value for name, value in run.row.items()})
+        content = [{"row": run.row, "curves": run.curves, "files": run.files} for run in runs]
+        write_json(directory / "analysis.json", {"runs": content})
     write_json(Path("data/metrics/analysis.json"), numbers(runs))
 
 

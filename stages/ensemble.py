@@ -1,20 +1,22 @@
-"""The MLRC protocol of one method on one data set: folds x repeats members, their ensembles, mean and
-deviation."""
+"""Shards -> the results of the MLRC protocol for one method on one data set: folds x repeats members, their
+ensembles, mean and deviation."""
 
 from pathlib import Path
 
 from pipeline.config import EnsembleSettings, Params, TrainSettings, settings
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import EnsembleInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.ensemble import ensemble
-from pipeline.training.job import say_unwatched
+from pipeline.training.job import note_unwatched_checkpoint
 
 
 def run(dataset: str, method: str) -> None:
-    """Trains a method on every fold of the train classes, several times, and evaluates all ensembles;
-    continues where a killed run stopped."""
+    """Trains a method several times on every fold of the train classes and evaluates all ensembles.
+
+    Resumes a killed run.
+    """
     params, inputs = Params(), read_inputs(EnsembleInputs, "ensemble", dataset, method).settings
     machine = settings(params, "train", TrainSettings)
     protocol = EnsembleSettings(
@@ -25,9 +27,9 @@ def run(dataset: str, method: str) -> None:
         concurrent=settings(params, "ensemble", EnsembleSettings).concurrent,
     )
     cores = usable_cores()
-    with in_full(params, dataset, method):
+    with field_origins(params, dataset, method):
         ensemble(dataset, method, inputs.recipe, protocol, machine, Path.cwd(), cores, inputs.member_code)
-    say_unwatched(inputs.recipe, f"ensemble@{dataset}-{method}")
+    note_unwatched_checkpoint(inputs.recipe, f"ensemble@{dataset}-{method}")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     """Embeds the images of a data set with the selected, the last and the untrained weights of a model."""
     inputs = read_inputs(ExportInputs, "export", dataset, method).settings
     workers = settings(Params(), "export", ExportSettings).workers
-    how = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
+    export = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
     name = Path(dataset, method, str(seed))
-    run_export(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), how)
+    run_export(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), export)
 
 
 if __name__ == "__main__":

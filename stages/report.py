@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pipeline.config.inputs import ReportInputs, read_inputs
-from pipeline.report.inputs import read_inputs as read_results
 from pipeline.report.page import build
+from pipeline.report.report_data import read_report_data
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.stage import main
 
@@ -12,11 +12,11 @@ from pipeline.runtime.stage import main
 def run() -> None:
     """Builds data/report/index.html from all data sets, methods and seeds of the run."""
     inputs = read_inputs(ReportInputs, "report").settings
-    axes, how = inputs.run, inputs.report
-    results = read_results(
+    axes, settings = inputs.run, inputs.report
+    data = read_report_data(
         Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles, inputs.like
     )
-    page = build(results, how.title, how.queries, how.neighbours, how.thumbnail)
+    page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page, encoding="utf-8")
 

@@ -1,5 +1,5 @@
-"""params.yaml, published recipes, code -> the resolved file of every stage of the run. A mistake or a missing
-archive stops the run here."""
+"""params.yaml, published recipes, code -> the resolved file of every stage of the run. A mistake in
+params.yaml or a missing archive stops the run in this stage."""
 
 from pathlib import Path
 
@@ -13,12 +13,11 @@ from pipeline.runtime.stage import main
 
 
 def run() -> None:
-    """Validates params.yaml and the recipes of the run, looks for raw files, and writes data/resolved."""
+    """Validates params.yaml and the recipes, checks that raw files exist, and writes data/resolved."""
     run = plan(Params())
     check(run)
-    for (
-        dataset
-    ) in run.axes.datasets:  # stage ingest depends on this folder; the files of a set may be elsewhere
+    for dataset in run.axes.datasets:
+        # Stage ingest depends on this folder, also if the files of the data set are in another one.
         Path("data/raw", dataset).mkdir(parents=True, exist_ok=True)
     with atomic_directory(ROOT) as directory:
         for path, content in files(run, Code(PROJECT)):

@@ -1,24 +1,26 @@
-"""Shards -> weights and history of one method on one data set under one seed."""
+"""Shards -> weights and history of one method on one data set with one seed."""
 
 from pathlib import Path
 
 from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, settings
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
-from pipeline.training.job import check_world, job_of, say_unwatched
+from pipeline.training.job import check_world, job_of, note_unwatched_checkpoint
 
 
 def run(dataset: str, method: str, seed: int) -> None:
-    """Trains a method on a data set under a seed, on the workers of block `train`; resumes where a run of the
-    same settings stopped."""
+    """Trains a method on a data set with a seed, on the workers of block `train`.
+
+    Resumes a killed run with the same settings.
+    """
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     cores = usable_cores()
     threads = machine.cpus_per_worker or max(1, cores // machine.workers)
-    with in_full(params, dataset, method):
+    with field_origins(params, dataset, method):
         check_world(recipe, machine.workers)
         job = job_of(
             dataset,
@@ -32,7 +34,7 @@ def run(dataset: str, method: str, seed: int) -> None:
             code=inputs.code_digest,
         )
         run_training(job, machine)
-    say_unwatched(recipe, f"train@{dataset}-{method}-{seed}")
+    note_unwatched_checkpoint(recipe, f"train@{dataset}-{method}-{seed}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""unseen: deep metric learning evaluated on classes that were not seen in training. The command line; the
-code is in pipeline."""
+"""unseen: deep metric learning evaluated on classes that were not seen in training. This package is the
+command line; package `pipeline` contains the implementation."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The command `unseen`: run the graph, print a recipe, fetch the files of a data set."""
+"""The command `unseen`: runs the graph, prints a recipe, downloads the files of a data set."""
 
 import argparse
 import os
@@ -6,28 +6,25 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from pipeline.runtime.stage import ROOT, said_plainly
+from pipeline.runtime.stage import ROOT, report_errors
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parses the command line and ends with the status of the subcommand; a UserError is its message and
-    status 1."""
-    options, rest = _parser().parse_known_args(arguments)
-    if rest and options.command != "run":
-        _parser().error(f"unknown arguments: {' '.join(rest)}")
+    """Runs a subcommand and exits with its status. A UserError prints its message and exits with status 1."""
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown and options.command != "run":
+        _parser().error(f"unknown arguments: {' '.join(unknown)}")
     os.chdir(ROOT)
-    with said_plainly():
+    with report_errors():
         if options.command == "run":
-            raise SystemExit(run([*options.targets, *rest]))
+            raise SystemExit(run([*options.targets, *unknown]))
         if options.command == "recipe":
             from unseen.recipe import difference, recipe
 
-            compare = options.diff is not None
-            text = (
-                difference(options.dataset, options.method, options.diff)
-                if compare
-                else recipe(options.dataset, options.method)
-            )
+            if options.diff is None:
+                text = recipe(options.dataset, options.method)
+            else:
+                text = difference(options.dataset, options.method, options.diff)
             sys.stdout.write(f"{text}\n")
         else:
             from pipeline.ingest.files.download import fetch
@@ -36,10 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`dvc repro` with its own arguments; returns its exit status."""
-    return subprocess.run(
-        [sys.executable, "-m", "dvc", "repro", *arguments], cwd=ROOT, check=False
-    ).returncode
+    """Runs `dvc repro` with these arguments; returns its exit status."""
+    command = [sys.executable, "-m", "dvc", "repro", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,10 +44,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run_parser = commands.add_parser(
-        "run", help="build what is missing or changed: `dvc repro`, whose arguments it takes"
+        "run", help="run the stages that are missing or changed, as `dvc repro`, with the same arguments"
     )
     run_parser.add_argument(
-        "targets", nargs="*", help="stages, such as train@parts-ms-0; all of them if none is given"
+        "targets", nargs="*", help="stages, such as train@parts-ms-0; default: all stages"
     )
     recipe_parser = commands.add_parser(
         "recipe", help="print every value of a recipe and the line that sets it"
@@ -59,11 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     recipe_parser.add_argument("dataset")
     recipe_parser.add_argument("method")
     recipe_parser.add_argument(
-        "--diff", metavar="REV", help="print what differs from the recipe and code of a git revision"
+        "--diff", metavar="REV", help="print the differences from the recipe and code of a git revision"
     )
     data_parser = commands.add_parser(
-        "data", help="download the published files of a data set, with resume and hash check"
+        "data", help="download the published files of a data set; resumes, and verifies hashes"
     )
     data_parser.add_argument("dataset")
-    data_parser.add_argument("directory", nargs="?", help="where to put them; data/raw/DATASET if not given")
+    data_parser.add_argument("directory", nargs="?", help="target directory; default: data/raw/DATASET")
     return parser

@@ -1,4 +1,4 @@
-"""A recipe as text: every value with the layer that sets it, or what differs from another revision."""
+"""A recipe as text: every value with the layer that sets it, or the differences from a git revision."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +13,8 @@ from pipeline.runtime.stage import ROOT
 
 
 def recipe(dataset: str, method: str) -> str:
-    """The resolved recipe as lines of field, value and origin: file and line, or `default` for a published
-    default.
+    """The resolved recipe as lines of field, value and origin. The origin is file and line, or `default` for
+    a published default.
 
     Raises UserError as `resolve` does.
     """
@@ -22,15 +22,15 @@ def recipe(dataset: str, method: str) -> str:
     lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     return "\n".join(
-        f"{name:<{widths[0]}}  {value:<{widths[1]}}  {where}".rstrip() for name, value, where in lines
+        f"{name:<{widths[0]}}  {value:<{widths[1]}}  {place}".rstrip() for name, value, place in lines
     )
 
 
 def difference(dataset: str, method: str, revision: str) -> str:
-    """What differs between the training of `method` on `dataset` now and at a git revision: fields of the
+    """The differences between the training of `method` on `dataset` now and at a git revision: fields of the
     recipe, modules of the code.
 
-    Raises UserError where that revision has no resolved file of the training in DVC's cache.
+    Raises UserError if DVC's cache has no resolved file of the training at that revision.
     """
     now = resolve(Params(), dataset, method)
     before = _at_revision(dataset, method, revision)
@@ -60,13 +60,13 @@ def _at_revision(dataset: str, method: str, revision: str) -> Inputs[TrainInputs
         text = DVCFileSystem(".", rev=revision).read_text(path.as_posix(), encoding="utf-8")
     except RevError as error:
         raise UserError(
-            f"There is no git revision {revision}.", "`git log --oneline` lists the revisions."
+            f"Unknown git revision {revision}.", "`git log --oneline` lists the revisions."
         ) from error
     except (FileNotFoundError, DvcException) as error:
         raise UserError(
             f"Revision {revision} has no {path} in DVC's cache.",
-            "It exists where `dvc repro` ran at that revision with this data set and method; `dvc fetch "
-            "--all-commits` fetches it from a remote.",
+            "`dvc repro` at that revision with this data set and method writes it; `dvc fetch --all-commits` "
+            "fetches it from a remote.",
         ) from error
     return parse_inputs(TrainInputs, text, f"{path} of {revision}")
 

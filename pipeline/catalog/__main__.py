@@ -11,7 +11,7 @@ from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.results_page import page
 from pipeline.index.kinds import KINDS
 from pipeline.runtime.files import atomic_file
-from pipeline.runtime.stage import said_plainly
+from pipeline.runtime.stage import report_errors
 
 
 def main() -> None:
@@ -41,14 +41,14 @@ def main() -> None:
     finding.add_argument("-k", type=int, default=10, help="matches per picture (default: 10)")
     finding.add_argument("--page", type=Path, help="also write the matches to this HTML file")
     arguments = parser.parse_args()
-    with said_plainly():
+    with report_errors():
         if arguments.command == "build":
             index = KINDS[arguments.index]() if arguments.index else None
             catalog = build(
                 arguments.model, arguments.photos, arguments.catalog, arguments.skip_damaged, index
             )
             excluded = len(catalog.about["left_out"])
-            suffix = f", {excluded:,} left out" if excluded else ""
+            suffix = f", {excluded:,} excluded" if excluded else ""
             sys.stdout.write(f"{arguments.catalog}: {len(catalog):,} pictures{suffix}\n")
         else:
             _find(Catalog(arguments.catalog), arguments.pictures, arguments.k, arguments.page)

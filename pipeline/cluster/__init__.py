@@ -1,1 +1,1 @@
-"""Everything that imports Ray: connection, training workers, trials, tasks side by side, export workers."""
+"""Everything that imports Ray: connection, training workers, trials, concurrent tasks, export workers."""

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.cluster.private import private_cluster, use_own_token
 from pipeline.runtime.errors import UserError
 
-_WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; where it is set, the cluster may also grow
+_WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -49,7 +49,7 @@ class Cluster:
     def claim(self, workers: int, cpus: int, gpu: str) -> dict[str, float]:
         """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
 
-        `gpu` is yes, no, or auto (where there are any). A private cluster counts processes, not cores: no
+        `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
         other job competes for them. Raises UserError when the cluster does not have the resources or does not
         free them in time.
         """
@@ -67,7 +67,7 @@ class Cluster:
 
 
 def cluster_address() -> str | None:
-    """RAY_ADDRESS, or None where the stage runs on this machine alone."""
+    """RAY_ADDRESS, or None if the stage runs only on this machine."""
     address = os.environ.get("RAY_ADDRESS", "")
     return None if address in ("", "local") else address
 

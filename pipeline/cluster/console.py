@@ -55,7 +55,7 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
 class Titled(io.TextIOBase):
     """The standard error of a task: writes each line to `out`, after `title`.
 
-    Lines that start with one of `hidden` are left out.
+    Lines that start with one of `hidden` are omitted.
     """
 
     def __init__(self, out: Console, title: str, hidden: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ _REMEDY = "Install a CUDA build of torch and a driver that it supports, or set t
 def gpus_here(gpu: str) -> int:
     """GPUs of this machine that torch can use and `gpu` allows.
 
-    Raises UserError where `gpu` is yes and there is none.
+    Raises UserError if `gpu` is yes and there is none.
     """
     import torch
 
@@ -26,7 +26,7 @@ def gpus_here(gpu: str) -> int:
 
 
 def device_here(gpu: str) -> "torch.device":
-    """The device of one training in this process: the first GPU where there is one, else the CPU."""
+    """The device of one training in this process: the first GPU if there is one, else the CPU."""
     import torch
 
     return torch.device("cuda", 0) if gpus_here(gpu) else torch.device("cpu")
@@ -35,7 +35,7 @@ def device_here(gpu: str) -> "torch.device":
 def usable_gpu(gpu: str, cluster: "Cluster") -> str:
     """`gpu`, but no on a private cluster whose GPUs the installed torch cannot use.
 
-    Raises UserError where `gpu` is yes and torch cannot use them.
+    Raises UserError if `gpu` is yes and torch cannot use them.
     """
     import torch
 

@@ -15,7 +15,7 @@ from jaxtyping import Int64
 
 from pipeline.cluster.connection import connection
 from pipeline.config.stages import ExportSettings
-from pipeline.export.model import Embed, Embedded, EmbedHere, export_model, loader_threads
+from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
 from pipeline.methods.artifact import Weights
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
@@ -37,18 +37,18 @@ class Worker:
 
     def __init__(self, settings: ExportSettings, threads: int, loader_threads: int) -> None:
         torch.set_num_threads(threads)
-        self.embed_here = EmbedHere(settings, loader_threads)
+        self.local_embedder = LocalEmbedder(settings, loader_threads)
 
     def embed(self, model: Path, weights: Weights, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
         """Embeddings and attributes of `rows`, in their order."""
-        return self.embed_here(model, weights, shards, rows)
+        return self.local_embedder(model, weights, shards, rows)
 
 
 @contextlib.contextmanager
 def embedding_workers(settings: ExportSettings) -> Iterator[Embed]:
     """Starts `settings.workers` workers and yields the embedding by them.
 
-    Raises UserError where the cluster lacks the resources, and the UserErrors of the workers.
+    Raises UserError if the cluster lacks the resources, and the UserErrors of the workers.
     """
     threads = torch.get_num_threads()
     with connection(settings.workers, object_store=256 * 2**20) as cluster:

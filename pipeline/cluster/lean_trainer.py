@@ -1,11 +1,11 @@
 """Ray's TorchTrainer with fewer helper processes, for a private cluster.
 
 This is the only file that uses internals of Ray Train. Each helper is an actor: a Python process that imports
-Ray Data. Left out are the dataset manager (there are no Ray data sets), the placement group cleaner (the
+Ray Data. It omits the dataset manager (there are no Ray data sets), the placement group cleaner (the
 groups end with the cluster) and the autoscaling coordinator (a private cluster does not grow). On two cores
 they take 1.3, 1.6 and 1.3 s of CPU time (benchmarks/ray_overhead.py).
 
-Importing this module raises ImportError or AttributeError where the internals differ. The caller then uses
+Importing this module raises ImportError or AttributeError if the internals differ. The caller then uses
 TorchTrainer.
 """
 

@@ -1,4 +1,4 @@
-"""A Ray cluster of this process alone, with an address, a directory and a token of its own."""
+"""A private Ray cluster for this process, with its own address, directory and token."""
 
 import contextlib
 import os

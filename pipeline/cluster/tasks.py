@@ -1,7 +1,7 @@
-"""Independent tasks in processes of Ray, several at once: on this machine, or on the cluster of RAY_ADDRESS.
+"""Concurrent independent tasks in processes of Ray: on this machine, or on the cluster of RAY_ADDRESS.
 
-A task that trains takes one worker, for any `train.workers`: the machine is filled with tasks, and Ray Train
-is not needed. A task whose process died runs again, and finds what it left on disk.
+A task that trains uses one worker, for any `train.workers`: concurrent tasks use the machine fully, and Ray
+Train is not needed. A task whose process died runs again and can resume from its files.
 """
 
 import contextlib
@@ -61,10 +61,10 @@ Run = Callable[[Work[Item], Sequence[Task[Item]]], Iterator[list[Task[Item]]]]
 def task_processes(processes: Processes, console: Path, out_of_memory: str) -> Iterator[Run[Any]]:
     """Connects to the cluster and yields run(work, tasks), which yields the running tasks once a second.
 
-    `work(item, device)` does one task. `console` is a file that all processes can append to. The first task
-    that fails ends the others. `out_of_memory` is what to do when a process keeps dying, most often for lack
-    of memory. Raises UserError for a cluster without the resources, for a process that keeps dying, and for a
-    UserError of a task, with its title.
+    `work(item, device)` runs one task. `console` is a file to which all processes can append. The first task
+    that fails ends the others. `out_of_memory` is the remedy for a process that died repeatedly, most often
+    for lack of memory. Raises UserError for a cluster without the resources, for a process that died
+    repeatedly, and for a UserError of a task, with its title.
     """
     with imported("torch"), connection(processes.count, processes.gpu != "no") as cluster:
         import ray

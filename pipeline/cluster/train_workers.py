@@ -133,7 +133,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def raise_unless_dead(error: Any, name: str, workers: int, deaths: int) -> None:
-    """Returns where a worker died for the first `_RETRIES` times; otherwise raises what ended the run.
+    """Returns if a worker died and at most `_RETRIES` times; otherwise raises the error that ended the run.
 
     That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one:
     the others raise it when the worker that they exchange with has died.
@@ -152,7 +152,7 @@ def raise_unless_dead(error: Any, name: str, workers: int, deaths: int) -> None:
 
 
 def raise_failure(error: Exception, name: str) -> None:
-    """Raises `error`, which is not of a worker; as a UserError where Ray could not start the workers."""
+    """Raises `error`, which is not of a worker; as a UserError if Ray could not start the workers."""
     if isinstance(error, TrainingFailedError):
         raise UserError(
             f"Ray could not start the workers of the training of {name}: {_last_line(error)}",

@@ -21,7 +21,7 @@ from pipeline.training.job import Job, Loop, check_world
 def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) -> dict[str, Any]:
     """Trains `job` on `settings.workers` workers of `job.threads` CPUs; returns the loop's value on rank 0.
 
-    Adds to the job's log `train_seconds` (the loop and its imports) and, where Ray starts the workers,
+    Adds to the job's log `train_seconds` (the loop and its imports) and, if Ray starts the workers,
     `ray_seconds` (connect, start of the workers, return, shutdown). Raises UserError for a batch that the
     workers cannot share, for a machine or cluster without the resources, and for every UserError of the loop.
     """

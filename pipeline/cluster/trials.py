@@ -1,4 +1,4 @@
-"""Trainings under Ray Tune, one process each, `concurrent` of them side by side.
+"""Trainings under Ray Tune, one process each, `concurrent` of them at the same time.
 
 A trial trains on one worker, for any `train.workers`: the loss is that of the global batch either way, and a
 trial that is stopped leaves nothing reserved. The cluster is filled with trials, not with the workers of one.
@@ -102,7 +102,7 @@ def _tune(
         )
     resources: Any = tune.PlacementGroupFactory([bundle])
     trainable: Any = tune.with_parameters(run_trial, jobs=dict(jobs), gpu="GPU" in bundle, loop=loop)
-    # Tune warns about files of its own loggers, which are off.
+    # Tune warns about the files of its loggers, which are disabled.
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     notes = Path(tempfile.mkdtemp(prefix="tune-", dir=directory))
     try:

@@ -1,4 +1,5 @@
-"""The events of Ray Tune for a listener. A module of its own: the import of Ray Tune takes seconds."""
+"""The events of Ray Tune for a listener. This is a separate module because importing Ray Tune takes
+seconds."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""What a run may say: frozen models in which an unknown key is an error, and their resolution from
-params.yaml."""
+"""The settings: frozen models in which an unknown key is an error, and their resolution from published
+recipes and params.yaml."""
 
 from pipeline.config.dataset import FolderSource, IngestSettings, PartsSource, Source
 from pipeline.config.document import Params

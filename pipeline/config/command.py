@@ -1,5 +1,5 @@
-"""Settings as arguments of `dvc exp run -S`, and errors about a recipe completed by where its fields are
-set."""
+"""Settings as arguments of `dvc exp run -S`, and the origin of the fields that an error about a recipe
+names."""
 
 import contextlib
 import json
@@ -17,8 +17,8 @@ _PLAIN = re.compile(r"[\w./:+~@%-]*")
 
 def option(params: Params, key: str, value: str) -> str:
     """`-S 'key=value'`, with `++` where params.yaml does not have the key yet."""
-    new = "++" if params.line(key) is None else ""
-    return f"-S '{new}{key}={value}'"
+    prefix = "++" if params.line(key) is None else ""
+    return f"-S '{prefix}{key}={value}'"
 
 
 def literal(value: Any) -> str:
@@ -40,30 +40,30 @@ def origin(params: Params, dataset: str, method: str, field: str) -> str:
 
 
 @contextlib.contextmanager
-def in_full(params: Params, dataset: str, method: str) -> Iterator[None]:
-    """Completes a UserError about the recipe of `method` on `dataset`.
+def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
+    """Adds to the remedy of a UserError about the recipe of `method` on `dataset`.
 
-    A field that its remedy names (`batch.classes`, or `batch.classes=8` with a value) is followed by the
-    layer that sets it and the argument that changes it for this data set and method alone.
+    For each field that the remedy names (`batch.classes`, or `batch.classes=8` with a value) it adds the
+    layer that sets the field, and the argument that changes the field for this data set and method only.
     """
     try:
         yield
     except UserError as error:
         recipe = resolve(params, dataset, method).model_dump(mode="json")
         lines = [error.remedy]
-        for field, value in dict(
-            sorted(_FIELD.findall(error.remedy))
-        ).items():  # of two mentions, the one with a value
-            if (present := at(recipe, field)) is not ABSENT:
-                place = origin(params, dataset, method, field)
+        # Sorted: of two mentions of a field, the dict keeps the one with a value.
+        for field, new_value in dict(sorted(_FIELD.findall(error.remedy))).items():
+            value = at(recipe, field)
+            if value is not ABSENT:
+                argument = change(params, dataset, method, field, new_value or "...")
                 lines.append(
-                    f"{field} of {method} on {dataset} is {literal(present)} ({place}). "
-                    f"Change it with {change(params, dataset, method, field, value or '...')}"
+                    f"{field} of {method} on {dataset} is {literal(value)} "
+                    f"({origin(params, dataset, method, field)}). Change it with {argument}"
                 )
         raise UserError(error.what, "\n  ".join(lines)) from error.__cause__
 
 
 def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:
-    """The argument of `dvc exp run` that sets a field of `method` on `dataset` alone, in the layer that wins
-    over all others."""
+    """The argument of `dvc exp run` that sets a field of `method` on `dataset` only, in the layer with the
+    highest precedence."""
     return option(params, f"datasets.{dataset}.methods.{method}.{field}", value)

@@ -1,4 +1,4 @@
-"""A data set: where it comes from, how it becomes shards, what it changes in recipes."""
+"""The source of a data set, and the settings of ingest."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -27,20 +27,19 @@ class FolderSource(Strict):
     module: ClassVar[str] = "pipeline.ingest.sources.folder"
     kind: Literal["folder"] = "folder"
     path: str  # folder or .zip, relative to the project or absolute
-    labels: str | None = None  # CSV inside `path`; None: the directory that holds an image is its class
-    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the classes, when nothing else names a split
-    order: Literal["random", "name"] = (
-        "random"  # which classes become test: drawn by `seed`, or the last ones in name order
-    )
+    labels: str | None = None  # CSV inside `path`; None: the class of an image is the name of its directory
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the classes, if the files define no split
+    # how test classes are chosen: at random with `seed`, or the last ones in name order
+    order: Literal["random", "name"] = "random"
     seed: Annotated[int, Field(ge=0)] = 0
 
 
 class CubSource(Strict):
-    """CUB-200-2011: `CUB_200_2011.tgz`, or what it holds."""
+    """CUB-200-2011: `CUB_200_2011.tgz`, or its content."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.cub"
     kind: Literal["cub"] = "cub"
-    # folder that holds the archive or its files, or the archive; relative to the project or absolute
+    # the archive, or the folder that contains it or its files; relative to the project or absolute
     path: str = "data/raw/cub"
 
 
@@ -50,23 +49,23 @@ class CarsSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.cars"
     kind: Literal["cars"] = "cars"
-    path: str = "data/raw/cars"  # folder that holds these files, packed or unpacked
+    path: str = "data/raw/cars"  # folder that contains these files, packed or unpacked
 
 
 class SopSource(Strict):
-    """Stanford Online Products: `Stanford_Online_Products.zip`, or what it holds."""
+    """Stanford Online Products: `Stanford_Online_Products.zip`, or its content."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.sop"
     kind: Literal["sop"] = "sop"
-    path: str = "data/raw/sop"  # folder that holds the archive or its files, or the archive
+    path: str = "data/raw/sop"  # the archive, or the folder that contains it or its files
 
 
 class InshopSource(Strict):
-    """In-Shop Clothes Retrieval: `Img/img.zip` (or what it holds) and `Eval/list_eval_partition.txt`."""
+    """In-Shop Clothes Retrieval: `Img/img.zip` (or its content) and `Eval/list_eval_partition.txt`."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.inshop"
     kind: Literal["inshop"] = "inshop"
-    path: str = "data/raw/inshop"  # folder that holds `Img` and `Eval`
+    path: str = "data/raw/inshop"  # folder that contains `Img` and `Eval`
 
 
 class Cifar10Source(Strict):
@@ -75,10 +74,10 @@ class Cifar10Source(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.cifar"
     kind: Literal["cifar10"] = "cifar10"
-    path: str = "data/raw/cifar10"  # folder that holds the archive or its files, or the archive
-    # classes: the first half of the classes in label order is train, the other test, the images of both
-    # official parts together. images: the official parts. Test holds unseen images of seen classes: GSP
-    # figure 5 trains on all ten.
+    path: str = "data/raw/cifar10"  # the archive, or the folder that contains it or its files
+    # classes: the first half of the classes in label order is train, the other half test; each class has its
+    # images of both official parts. images: the official parts, so that test contains unseen images of seen
+    # classes (GSP figure 5 trains on all ten classes).
     split: Literal["classes", "images"] = "classes"
 
 
@@ -99,9 +98,8 @@ class CollageSource(Strict):
     kind: Literal["collage"] = "collage"
     path: str = "data/raw/cifar100"
     distilled: bool = False  # the same images alone, without the shared classes
-    train_subclasses: Literal[2, 3] = (
-        3  # of the five of a class; 3 is the released code, 2 the text, which keeps the third for validation
-    )
+    # subclasses for training, of five per class; 3: released code; 2: the text, which validates on the third
+    train_subclasses: Literal[2, 3] = 3
     seed: Annotated[int, Field(ge=0)] = 0
 
 
@@ -110,7 +108,7 @@ class OmniglotSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.omniglot"
     kind: Literal["omniglot"] = "omniglot"
-    path: str = "data/raw/omniglot"  # folder that holds both, or one archive of both folders
+    path: str = "data/raw/omniglot"  # folder that contains both, or one archive of both folders
 
 
 class TokensSource(Strict):
@@ -122,13 +120,12 @@ class TokensSource(Strict):
     classes: Annotated[int, Field(ge=2)] = 16
     class_tokens: Count = 4  # of each class
     shared_tokens: Count = 4  # background, of all classes
-    bag: Annotated[int, Field(ge=2)] = 50  # tokens of a sample; the text, where the released code has 10
-    background: Annotated[float, Field(ge=0, le=1)] = (
-        0.5  # mean share of background tokens; the text, where the released code has 0.7
-    )
+    bag: Annotated[int, Field(ge=2)] = 50  # tokens of a sample, as in the text; the released code has 10
+    # mean share of background tokens, as in the text; the released code has 0.7
+    background: Annotated[float, Field(ge=0, le=1)] = 0.5
     deviation: Annotated[float, Field(ge=0)] = 0.1  # of that share
     train_per_class: Annotated[int, Field(ge=2)] = 4096  # 512 x 8 (released code)
-    validation_per_class: Annotated[int, Field(ge=2)] = 128  # as the released code
+    validation_per_class: Annotated[int, Field(ge=2)] = 128  # released code
     test_per_class: Annotated[int, Field(ge=2)] = 128
 
 
@@ -137,7 +134,7 @@ class Sfm120kSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.sfm120k"
     kind: Literal["sfm120k"] = "sfm120k"
-    path: str = "data/raw/sfm120k"  # folder that holds both
+    path: str = "data/raw/sfm120k"  # folder that contains both
 
 
 class RoxfordSource(Strict):
@@ -145,7 +142,7 @@ class RoxfordSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.revisited"
     kind: Literal["roxford5k"] = "roxford5k"
-    path: str = "data/raw/roxford5k"  # folder that holds both
+    path: str = "data/raw/roxford5k"  # folder that contains both
 
 
 class RparisSource(Strict):
@@ -153,25 +150,23 @@ class RparisSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.revisited"
     kind: Literal["rparis6k"] = "rparis6k"
-    path: str = "data/raw/rparis6k"  # folder that holds all three
+    path: str = "data/raw/rparis6k"  # folder that contains all three
 
 
 class LandmarksSource(Strict):
-    """Particular objects (IRT section 4.2): trained on retrieval-SfM-120k, judged on revisited Oxford,
+    """Particular objects (IRT section 4.2): training on retrieval-SfM-120k, evaluation on revisited Oxford,
     revisited Paris, or both."""
 
     module: ClassVar[str] = "pipeline.ingest.sources.landmarks"
     kind: Literal["landmarks"] = "landmarks"
-    sfm120k: str = "data/raw/sfm120k"  # folders, as for the three sets by themselves
-    roxford5k: str | None = "data/raw/roxford5k"  # None: leave this benchmark out
+    sfm120k: str = "data/raw/sfm120k"  # folders, as for each of the three sets alone
+    roxford5k: str | None = "data/raw/roxford5k"  # None: omit this benchmark
     rparis6k: str | None = "data/raw/rparis6k"
 
     @model_validator(mode="after")
-    def _judged(self) -> "LandmarksSource":
+    def _has_benchmark(self) -> "LandmarksSource":
         if self.roxford5k is None and self.rparis6k is None:
-            raise ValueError(
-                "say where roxford5k or rparis6k is: without a benchmark there is nothing to be judged on"
-            )
+            raise ValueError("roxford5k or rparis6k must be set: evaluation needs at least one benchmark")
         return self
 
 
@@ -198,9 +193,8 @@ Source = Annotated[
 class IngestSettings(Strict):
     """Block `ingest`."""
 
-    resize: Count | None = (
-        None  # shorter side in pixels, once, at ingest; None keeps the bytes of JPEG files as they are
-    )
-    quality: Annotated[int, Field(ge=1, le=100)] = 95  # of JPEG files that ingest itself encodes
-    on_error: Literal["stop", "skip"] = "stop"  # a corrupt image
+    # length of the shorter side in pixels in the shards; None: JPEG files keep their bytes
+    resize: Count | None = None
+    quality: Annotated[int, Field(ge=1, le=100)] = 95  # of the JPEG files that ingest encodes
+    on_error: Literal["stop", "skip"] = "stop"  # what ingest does on a corrupt image
     shard_mebibytes: Annotated[int, Field(ge=1, le=256)] = 256

@@ -14,7 +14,7 @@ class Document:
     """The content of a YAML file. A key is dotted (`methods.gsp.dim`); a digit is a position in a list
     (`changes.0.for`).
 
-    Raises UserError for a file that is missing or not YAML.
+    Raises UserError for a file that is missing, not UTF-8 or not YAML.
     """
 
     def __init__(self, path: Path, label: str | None = None) -> None:
@@ -54,8 +54,8 @@ class Document:
         return plain(node)
 
     def block(self, key: str) -> dict[str, Any]:
-        """The block at a dotted key; empty where it is missing or null. Raises UserError for a value that is
-        no block."""
+        """The block at a dotted key; empty if it is missing or null. Raises UserError for a value that is not
+        a block."""
         node: Any = self._tree
         for part in key.split("."):
             node = node.get(part) if isinstance(node, dict) else None
@@ -96,7 +96,7 @@ class Params(Document):
 
 
 def plain(node: Any) -> Any:
-    """The same value without YAML's own types."""
+    """The same value in plain Python types instead of ruamel's."""
     if isinstance(node, dict):
         return {str(key): plain(value) for key, value in node.items()}
     if isinstance(node, list):

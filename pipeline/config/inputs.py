@@ -1,13 +1,13 @@
-"""The files of data/resolved: what a stage of a run depends on besides its data. Stage `resolve` writes them,
-each stage reads its own.
+"""The files of data/resolved: the settings and the code on which a stage of a run depends. Stage `resolve`
+writes them. Each stage reads one.
 
     data/resolved/<stage>/<dataset>.json            ingest
     data/resolved/<stage>/<dataset>/<method>.json   train, export, evaluate, sweep, ensemble
     data/resolved/<stage>.json                      analyze, report
 
-A file contains the settings that can change the result of the stage, and a digest of each module that it can
-reach (pipeline/resolution/code.py). Settings of the machine (workers, threads, checkpoint interval) are not
-in it: stages read them from params.yaml.
+A file contains the settings that can change the result of the stage, and a digest of each module that the
+stage can reach (pipeline/resolution/code.py). Stages read the settings of the machine (workers, threads,
+checkpoint interval) from params.yaml instead.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ Settings = TypeVar("Settings", bound=Strict)
 
 
 class IngestInputs(Strict):
-    """A data set: where its images are, and how ingest treats them."""
+    """The source of a data set, and the settings of ingest."""
 
     source: Source
     ingest: IngestSettings
 
 
 class TrainInputs(Strict):
-    """A training of one method on one data set, under any seed."""
+    """The training of a method on a data set, for any seed."""
 
     recipe: AnyRecipe
 
@@ -64,23 +64,23 @@ class EvaluateInputs(Strict):
 
 
 class Trial(Strict):
-    """One trial of a sweep: the values of the swept fields, and the recipe that has them."""
+    """One trial of a sweep: the values of the swept fields, and the recipe with these values."""
 
     values: dict[str, Any]
     recipe: AnyRecipe
 
 
 class SweepInputs(Strict):
-    """A search over recipe fields. The recipes are those of the trials: the adopted values of swept fields
-    are not among the inputs."""
+    """A search over recipe fields. The inputs contain the recipes of the trials, and so no adopted value of a
+    swept field."""
 
     space: dict[str, Axis]
     seed: int
     iterations: int
     scheduler: Literal["asha", "none"]
     grace: int
-    trials: tuple[Trial, ...]  # empty: the sweep does not name this data set
-    training_code: str  # digest of what a trial can reach
+    trials: tuple[Trial, ...]  # empty: the sweep does not include this data set
+    training_code: str  # digest of the code that a trial can reach
 
 
 class EnsembleInputs(Strict):
@@ -91,18 +91,18 @@ class EnsembleInputs(Strict):
     repeats: int
     seed: int
     recall_at: tuple[int, ...]
-    member_code: str  # digest of what a member's training and export can reach
+    member_code: str  # digest of the code that training and export of a member can reach
 
 
 class AnalyzeInputs(Strict):
-    """The runs that are analysed, and how."""
+    """The runs to analyse, and the settings of the analysis."""
 
     run: RunSettings
     analyze: AnalyzeSettings
 
 
 class ReportInputs(Strict):
-    """The runs that the report shows."""
+    """The runs in the report, and the settings of the report."""
 
     run: RunSettings
     report: ReportSettings
@@ -146,7 +146,7 @@ def content_of(settings: Strict, code: dict[str, str]) -> dict[str, Any]:
 
 
 def read_inputs(model: type[Settings], stage: str, *cell: str) -> Inputs[Settings]:
-    """The resolved file of a stage. Raises UserError where it is missing or of another version."""
+    """The resolved file of a stage. Raises UserError if it is missing or of another version."""
     path = path_of(stage, *cell)
     try:
         text = path.read_text(encoding="utf-8")
@@ -156,17 +156,14 @@ def read_inputs(model: type[Settings], stage: str, *cell: str) -> Inputs[Setting
 
 
 def parse_inputs(model: type[Settings], text: str, where: str) -> Inputs[Settings]:
-    """A resolved file from its text. Raises UserError where it is not one that this version wrote."""
+    """A resolved file from its text. Raises UserError if this version did not write it."""
     try:
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ValueError(
-                f"schema {content.get('schema') if isinstance(content, dict) else None!r}, expected {SCHEMA}"
-            )
-        return Inputs(
-            model.parse(content["settings"]),
-            {str(name): str(value) for name, value in content["code"].items()},
-        )
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            raise ValueError(f"schema {schema!r}, expected {SCHEMA}")
+        code = {str(name): str(value) for name, value in content["code"].items()}
+        return Inputs(model.parse(content["settings"]), code)
     except (ValueError, KeyError, ValidationError) as error:
         raise UserError(
             f"{where} is not a file that this version of stage `resolve` wrote: {error}.",

@@ -1,4 +1,4 @@
-"""The layers of a recipe, the one that wins last:
+"""The layers of a recipe. Each layer overrides those above it in this list:
 
     published defaults (config/methods.py)
     < pipeline/recipes/methods/<m>.yaml              the setting of the paper
@@ -9,9 +9,10 @@
     < params.yaml: datasets.<d>.recipe
     < params.yaml: datasets.<d>.methods.<m>
 
-A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that it is like, and in each
-layer of params.yaml its own block above that of the other. A data set of params.yaml has the published layers
-of the kind of its source: every `kind: folder` those of pipeline/recipes/datasets/folder.yaml.
+A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that `like` names. In each layer
+of params.yaml the block of the variant overrides the block of that method. A data set that params.yaml
+defines has the published layers of the kind of its source: those of pipeline/recipes/datasets/folder.yaml for
+`kind: folder`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,8 +73,8 @@ def datasets_of(params: Params) -> list[str]:
 
 
 def lineage(params: Params, method: str) -> tuple[str, ...]:
-    """The methods that `method` is like, the published or first one first, and itself. Raises UserError for
-    an unknown name or a circle."""
+    """`method` and the methods that `like` leads to, `method` last. The first one is published, or has no
+    `like`. Raises UserError for an unknown name or a cycle."""
     names: list[str] = []
     while True:
         require_known(params, "methods", method, methods_of(params))
@@ -91,20 +92,19 @@ def lineage(params: Params, method: str) -> tuple[str, ...]:
             raise UserError(
                 f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published "
                 "recipe and cannot be like another.",
-                "Give the variant a name of its own.",
+                "Give the variant another name.",
             )
         method = str(parent)
 
 
 def published_method(params: Params, method: str) -> str | None:
-    """The published method that `method` is or is like; None for one that params.yaml defines from
-    nothing."""
+    """The published method that `method` is or is like; None for a method that only params.yaml defines."""
     first = lineage(params, method)[0]
     return first if first in published("methods") else None
 
 
 def class_of(params: Params, method: str) -> str:
-    """The class of recipe (config/methods.py) of a method. Raises UserError where nothing names one."""
+    """The class of recipe (config/methods.py) of a method. Raises UserError if no layer names a class."""
     name = published_method(params, method)
     if name is not None:
         for variant in lineage(params, method):
@@ -128,8 +128,8 @@ def class_of(params: Params, method: str) -> str:
 
 
 def kind_of(params: Params, dataset: str) -> str:
-    """The kind of a data set's source, which names its published layers. Raises UserError for an unknown data
-    set."""
+    """The kind of a data set's source, which determines its published layers. Raises UserError for an unknown
+    data set."""
     require_known(params, "datasets", dataset, datasets_of(params))
     kind = block_of(params, dataset).source.get("kind")
     if kind is None and dataset in published("datasets"):
@@ -145,37 +145,38 @@ def kind_of(params: Params, dataset: str) -> str:
 
 
 def block_of(params: Params, dataset: str) -> DatasetBlock:
-    """Block `datasets.<d>` of params.yaml; empty where there is none. Raises UserError for another key."""
+    """Block `datasets.<d>` of params.yaml; empty if it is missing. Raises UserError for an unknown key."""
     key = f"datasets.{dataset}"
     try:
         return DatasetBlock.parse(params.block(key))
     except ValidationError as error:
-        finding = error.errors()[0]
-        field = ".".join(map(str, finding["loc"]))
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
         where = f"{params.label}:{params.line(f'{key}.{field}') or params.line(key)}"
-        if finding["type"] == "extra_forbidden" and finding["loc"][0] == "recipes":
+        if first["type"] == "extra_forbidden" and first["loc"][0] == "recipes":
             raise UserError(
                 f"{where}: {key}.recipes is of an earlier version.",
                 f"Published recipes are in pipeline/recipes. Move your changes to {key}.methods and remove "
                 "the rest.",
             ) from None
-        if finding["type"] == "extra_forbidden":
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(DatasetBlock.model_fields)
             raise UserError(
                 f"{where}: {key}.{field} is not a setting.",
-                f"{suggestion(field, DatasetBlock.model_fields)}Known here: "
-                f"{', '.join(DatasetBlock.model_fields)}.",
+                f"{suggestion(field, DatasetBlock.model_fields)}Known here: {known}.",
             ) from None
         raise UserError(
-            f"{where}: {key}.{field} must be a block of settings, got {finding['input']!r}.",
+            f"{where}: {key}.{field} must be a block of settings, got {first['input']!r}.",
             "Write `key: value` lines below it, or {}.",
         ) from None
 
 
 def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
-    """The layers of a recipe above the published defaults, the one that wins last. Raises UserError for
-    unknown names."""
+    """The layers of a recipe above the published defaults; each overrides the earlier ones. Raises UserError
+    for unknown names."""
     family = lineage(params, method)
     kind = kind_of(params, dataset)
+    block = block_of(params, dataset)
     set_chain = chain("datasets", kind) if kind in published("datasets") else ()
     method_chain = chain("methods", family[0]) if family[0] in published("methods") else ()
     layers = [
@@ -184,11 +185,9 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
         *(layer for name in method_chain for layer in _changes("methods", name, [kind])),
         *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
         *(Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}"))) for name in family),
-        Layer(params, f"datasets.{dataset}.recipe", block_of(params, dataset).recipe),
+        Layer(params, f"datasets.{dataset}.recipe", block.recipe),
         *(
-            Layer(
-                params, f"datasets.{dataset}.methods.{name}", block_of(params, dataset).methods.get(name, {})
-            )
+            Layer(params, f"datasets.{dataset}.methods.{name}", block.methods.get(name, {}))
             for name in family
         ),
     ]
@@ -196,7 +195,7 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
 
 
 def require_known(params: Params, group: str, name: str, known: Sequence[str]) -> None:
-    """Raises UserError for a name that is not valid or not among the known ones."""
+    """Raises UserError for an invalid or unknown name."""
     try:
         checked_name(name)
     except ValueError as error:
@@ -204,7 +203,7 @@ def require_known(params: Params, group: str, name: str, known: Sequence[str]) -
     if name not in known:
         raise UserError(
             f"{params.label}: there is no {group}.{name}.",
-            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{group} chooses among them.",
+            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{group} lists those to run.",
         )
 
 

@@ -21,7 +21,7 @@ class MultiSimilarityLoss(Strict):
     alpha: Positive = 2.0
     beta: Positive = 40.0
     threshold: float = 0.5  # lambda
-    mining_margin: NonNegative | None = 0.1  # epsilon; None turns mining off
+    mining_margin: NonNegative | None = 0.1  # epsilon; None: no mining
 
 
 class ContrastiveLoss(Strict):
@@ -65,9 +65,8 @@ class ProxyNcaLoss(Strict):
     module: ClassVar[str] = "pipeline.losses.proxy_nca:ProxyNca"
     name: Literal["proxy_nca"] = "proxy_nca"
     scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
-    initialization: Literal["normal_over_8", "he_normal"] = (
-        "normal_over_8"  # of the proxies; GSP code: he_normal
-    )
+    # of the proxies; GSP code: he_normal
+    initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"
 
 
 class NormalizedSoftmaxLoss(Strict):
@@ -96,9 +95,9 @@ class TupleContrastiveLoss(Strict):
     negatives: Count = 5  # of a tuple
 
 
-# Images against images; a memory may stand behind.
+# Compare images with images; may be combined with a cross-batch memory.
 AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss
-# Images against learned vectors of the classes.
+# Compare images with learned vectors of the classes.
 AnyProxyLoss = ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss
 PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
 ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
@@ -122,23 +121,22 @@ class CrossBatchMemory(Strict):
     """Cross-batch memory: a pair loss against embeddings of earlier batches (Wang et al. 2020)."""
 
     module: ClassVar[str] = "pipeline.losses.memory:CrossBatchMemory"
-    size: Count | None = None  # samples; None takes `share`
+    size: Count | None = None  # samples; None: `share` defines the size
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the training images
-    start: Annotated[int, Field(ge=0)] = 0  # iterations before the memory takes part
+    start: Annotated[int, Field(ge=0)] = 0  # iterations before the memory is used
     weight: Positive = 1.0
-    # released XBM code: loss of the batch + weight * loss against the memory; false: the latter alone (IRT
-    # eq. 1)
+    # true: loss of the batch + weight * loss against the memory (released XBM code); false: only the latter
+    # (IRT eq. 1)
     with_batch: bool = True
-    momentum: Annotated[float, Field(ge=0, lt=1)] | None = (
-        None  # of a second network that fills the memory (IRT on In-Shop: 0.999)
-    )
+    # of the averaged network whose embeddings fill the memory (IRT on In-Shop: 0.999); None: no such network
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
 
 
 class ZeroShotLoss(Strict):
     """Zero-shot prediction loss (GSP eq. 4.4; constants of its code)."""
 
     module: ClassVar[str] = "pipeline.losses.zero_shot:ZeroShot"
-    weight: Share = 0.1  # the pair loss takes 1 - weight
+    weight: Share = 0.1  # the weight of the pair loss is 1 - weight
     ridge: Positive = 0.05
     scale: Positive = 9.5  # of the logits; undocumented in the paper
     dim: Count = 128  # of the label embeddings

@@ -1,4 +1,4 @@
-"""One recipe per method: the published setting as defaults, in the words of its paper."""
+"""One recipe per method. The defaults are the published setting; names follow the paper."""
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -33,17 +33,16 @@ from pipeline.runtime.errors import UserError
 
 
 class Projection(Strict):
-    """The linear layer from the pooled features to the embedding, where `dim` asks for one."""
+    """The linear layer from the pooled features to the embedding. It exists if `dim` is set."""
 
     bias: bool = True
     layer_norm: bool = False  # in front of it, without scale and shift (ProxyNCA++, normalised softmax)
-    initialization: Literal["kaiming", "xavier", "orthogonal", "default"] = (
-        "kaiming"  # MS and Proxy-Anchor code; orthogonal: Hyp; default: torch's
-    )
+    # MS and Proxy-Anchor code; orthogonal: Hyp; default: torch's
+    initialization: Literal["kaiming", "xavier", "orthogonal", "default"] = "kaiming"
 
 
 class _Recipe(Strict):
-    """What every method needs."""
+    """The fields of every recipe."""
 
     backbone: Backbone = Backbone()
     input: Input = Input()
@@ -54,42 +53,41 @@ class _Recipe(Strict):
 
     @model_validator(mode="after")
     def _pairs(self) -> "_Recipe":
-        """A batch of single images has no positive pair; a memory holds the second set of a pair loss; a loss
-        of tuples takes batches of tuples."""
+        """A pair loss without a memory needs two images of a class in a batch. A memory needs a pair loss.
+        The tuple loss needs batches of tuples of its size."""
         loss, memory = getattr(self, "loss", None), getattr(self, "memory", None)
-        pairs = isinstance(loss, AnyPairLoss | HybridLoss)
-        alone = self.batch.images_per_class == 1 and self.batch.sampling == "classes"
-        if pairs and alone and memory is None:
+        is_pair_loss = isinstance(loss, AnyPairLoss | HybridLoss)
+        single_images = self.batch.images_per_class == 1 and self.batch.sampling == "classes"
+        if is_pair_loss and single_images and memory is None:
             raise ValueError(
                 "batch.images_per_class must be at least 2: a pair loss needs two images of a class, got 1"
             )
-        tuples = isinstance(loss, TupleContrastiveLoss)
-        if tuples != (self.batch.sampling == "tuples"):
+        loss_name = getattr(loss, "name", None)
+        is_tuple_loss = isinstance(loss, TupleContrastiveLoss)
+        if is_tuple_loss != (self.batch.sampling == "tuples"):
             raise ValueError(
-                f"loss tuple_contrastive and sampling tuples go together, got {getattr(loss, 'name', None)} "
-                f"and {self.batch.sampling}"
+                "loss.name tuple_contrastive and batch.sampling tuples require each other, "
+                f"got {loss_name} and {self.batch.sampling}"
             )
-        if tuples and self.training.fold is not None:
+        if is_tuple_loss and self.training.fold is not None:
             raise ValueError(
-                "batches of tuples take the data set's own validation classes: training.fold must be null"
+                "with batch.sampling tuples the data set defines the validation classes: "
+                "training.fold must be null"
             )
         if isinstance(loss, TupleContrastiveLoss) and self.batch.images_per_class != 2 + loss.negatives:
             raise ValueError(
                 "a tuple is a query, a positive and loss.negatives: batch.images_per_class must be "
-                f"{2 + loss.negatives}, "
-                f"got {self.batch.images_per_class}"
+                f"{2 + loss.negatives}, got {self.batch.images_per_class}"
             )
         if memory is not None and not isinstance(loss, AnyPairLoss):
             raise ValueError(
-                f"a memory stands behind a pair loss, and loss is {getattr(loss, 'name', None)}: set memory "
-                "to null or choose a pair loss"
+                f"a memory needs a pair loss, got loss {loss_name}: set memory to null or choose a pair loss"
             )
         return self
 
 
 class BaselineRecipe(_Recipe):
-    """A pooled feature map, one linear layer, one loss: every baseline of the papers, and the yardstick under
-    the same protocol."""
+    """A pooled feature map, one linear layer, one loss: every baseline of the papers."""
 
     module: ClassVar[str] = "pipeline.methods.baseline:Baseline"
     method: Literal["baseline"] = "baseline"
@@ -111,8 +109,8 @@ class CrtBranch(Strict):
 
 
 class CrtRecipe(_Recipe):
-    """Coded Residual Transform. Test embedding: branch `embedding`; branch `auxiliary` exists in training
-    only."""
+    """Coded Residual Transform. Branch `embedding` gives the test embedding. Branch `auxiliary` exists only
+    in training."""
 
     module: ClassVar[str] = "pipeline.methods.crt:Crt"
     method: Literal["crt"] = "crt"
@@ -121,13 +119,11 @@ class CrtRecipe(_Recipe):
     auxiliary: CrtBranch = CrtBranch(
         prototypes=64, dim=1024, loss_weight=0.1
     )  # sec. 3.3; 0.9 for SOP and In-Shop
-    transform: Literal["coded_residual", "average"] = (
-        "coded_residual"  # average: pooled branches, the row of table 6 without CRT
-    )
+    # average: pooled branches, the row of table 6 without CRT
+    transform: Literal["coded_residual", "average"] = "coded_residual"
     networks: Literal["separate", "shared"] = "separate"  # the embedding network of each prototype (table 7)
-    branches: Literal["separate", "shared"] = (
-        "separate"  # shared: same prototypes and first layers, a last layer each (tables 9 and 10)
-    )
+    # shared: both branches share prototypes and first layers; each has its own last layer (tables 9 and 10)
+    branches: Literal["separate", "shared"] = "separate"
     diversity_weight: NonNegative = 1.0
     consistency_weight: NonNegative = 0.9  # lambda_2
     loss: PairLoss = MultiSimilarityLoss()
@@ -135,34 +131,31 @@ class CrtRecipe(_Recipe):
     @model_validator(mode="after")
     def _shareable(self) -> "CrtRecipe":
         first, second = self.embedding, self.auxiliary
-        if self.branches == "shared" and (first.prototypes, first.hidden) != (
-            second.prototypes,
-            second.hidden,
-        ):
+        equal = (first.prototypes, first.hidden) == (second.prototypes, second.hidden)
+        if self.branches == "shared" and not equal:
             raise ValueError(
-                "branches: shared takes the same prototypes and hidden in embedding and auxiliary, "
+                "branches: shared needs the same prototypes and hidden in embedding and auxiliary, "
                 f"got {first.prototypes} and {second.prototypes}, {first.hidden} and {second.hidden}"
             )
         return self
 
 
 class MultiheadRecipe(_Recipe):
-    """Multi-Head global and local DML: two maps of the backbone, second-order attention, hybrid loss."""
+    """Multi-Head global and local DML: two feature maps of the backbone, second-order attention, hybrid
+    loss."""
 
     module: ClassVar[str] = "pipeline.methods.multihead:Multihead"
     method: Literal["multihead"] = "multihead"
     backbone: Backbone = Backbone(stages=(-2, -1))  # local, global
-    heads: Literal["both", "local", "global", "single"] = (
-        "both"  # single: one head over both maps, by a focus layer (sec. 4.5)
-    )
+    # single: one head over both maps, by a focus layer (sec. 4.5)
+    heads: Literal["both", "local", "global", "single"] = "both"
     dim: Annotated[int, Field(ge=2)] = 512  # D; two heads give D/2 each
     attention: bool = True
     attention_scale: Positive | None = 1.0  # zeta; None is 1/sqrt(channels) as in SOLAR
-    attention_reduction: tuple[Count, Count] = (4, 2)  # local, global (SOLAR); a single head takes the second
+    attention_reduction: tuple[Count, Count] = (4, 2)  # local, global (SOLAR); a single head uses the second
     loss: Loss = HybridLoss(
-        pair=MultiSimilarityLoss(
-            alpha=2.0, beta=50.0, threshold=0.5
-        ),  # sec. 4.2; threshold: that of the released MS code
+        # sec. 4.2; the threshold is that of the released MS code
+        pair=MultiSimilarityLoss(alpha=2.0, beta=50.0, threshold=0.5),
         proxy=ProxyAnchorLoss(),
         proxy_weight=0.03,  # lambda
     )
@@ -171,7 +164,7 @@ class MultiheadRecipe(_Recipe):
     def _fits(self) -> "MultiheadRecipe":
         if len(self.backbone.stages) != 2:
             raise ValueError(
-                "multihead reads two feature maps (local, global): backbone.stages must hold two indices, "
+                "multihead reads two feature maps (local, global): backbone.stages must contain two indices, "
                 f"got {self.backbone.stages}"
             )
         if self.heads == "both" and self.dim % 2:
@@ -187,7 +180,7 @@ class GspRecipe(_Recipe):
     backbone: Backbone = Backbone(
         name="bn_inception", batch_norm="fixed"
     )  # released code: batch norms are not trainable
-    dim: Count | None = 128  # None: no projection, pooling `gsp` alone
+    dim: Count | None = 128  # None: no projection; only pooling `gsp` allows it
     pooling: AttributePooling = GspPooling()
     loss: Loss = MultiSimilarityLoss(mining_margin=None)  # released code: no miner
     zero_shot: ZeroShotLoss | None = ZeroShotLoss()
@@ -220,11 +213,11 @@ def default_recipe(method: str, where: str) -> Recipe:
     if method not in _METHODS:
         raise UserError(
             f"{where}: `method` must be one of {', '.join(_METHODS)}, got {method!r}.",
-            "Say there which method it is.",
+            "Correct `method`.",
         )
     return _METHODS[method]()
 
 
 def parse_recipe(value: dict[str, Any]) -> Recipe:
-    """The recipe of a dict such as recipe.json holds. Raises pydantic.ValidationError."""
+    """The recipe from plain values, as in recipe.json. Raises pydantic.ValidationError."""
     return _ADAPTER.validate_json(as_json(value))

@@ -64,25 +64,22 @@ class _Transport(Strict):
     prototypes: Count = 64  # M; 64 for CUB and Cars, 128 for SOP and In-Shop
     transport_ratio: Annotated[float, Field(gt=0, le=1)] = 0.3  # mu; 1 is average pooling
     epsilon: Positive = 5.0  # 5 with pair losses, 0.5 with proxy losses; larger is sharper
-    warmup: Annotated[int, Field(ge=0)] = (
-        0  # iterations of average pooling before the memory of the initialisation starts to fill
-    )
-    initialization_memory: Count = 1024  # pooled features that the greedy k-centre chooses prototypes from
-    solver: Literal["newton", "iteration"] = (
-        "newton"  # iteration: the paper's own, for the study of its fig. 7
-    )
+    # iterations of average pooling before the initialisation memory starts to fill
+    warmup: Annotated[int, Field(ge=0)] = 0
+    initialization_memory: Count = 1024  # pooled features from which greedy k-centre selects the prototypes
+    # newton: exact; iteration: the solver of the paper, for the study of its fig. 7
+    solver: Literal["newton", "iteration"] = "newton"
     iterations: Count = 100  # of solver `iteration`
     gradient: Literal["closed_form", "autograd"] = "closed_form"  # of solver `iteration`
-    bound: Positive | None = (
-        None  # of every element of a prototype, put back after each step (the token study: 0.3)
-    )
+    # largest absolute value of an element of a prototype, enforced after each step (the token study: 0.3)
+    bound: Positive | None = None
 
     @model_validator(mode="after")
-    def _enough(self) -> "_Transport":
+    def _memory_is_large_enough(self) -> "_Transport":
         if self.initialization_memory < 2 * self.prototypes:
             raise ValueError(
-                f"initialization_memory must hold at least twice the {self.prototypes} prototypes, got "
-                f"{self.initialization_memory}"
+                f"initialization_memory must be at least twice the number of prototypes ({self.prototypes}), "
+                f"got {self.initialization_memory}"
             )
         return self
 
@@ -131,7 +128,7 @@ class CbamPooling(Strict):
 
     module: ClassVar[str] = "pipeline.pooling.cbam:Cbam"
     name: Literal["cbam"] = "cbam"
-    reduction: Count = 1  # GSP's configs; CBAM's own default is 16
+    reduction: Count = 1  # GSP's configs; CBAM's default is 16
 
 
 class CrowPooling(Strict):
@@ -170,9 +167,8 @@ class SmoothingPooling(Strict):
 class SecondOrderPooling(Strict):
     """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020)."""
 
-    attention: ClassVar[str] = (
-        "pipeline.models.attention:SecondOrderAttention"  # poolings do not import models
-    )
+    # poolings do not import models
+    attention: ClassVar[str] = "pipeline.models.attention:SecondOrderAttention"
     module: ClassVar[str] = "pipeline.pooling.second_order:SecondOrder"
     name: Literal["second_order"] = "second_order"
     reduction: Count = 1
@@ -227,8 +223,7 @@ AnyMapPooling = (
     | WeldonPooling
 )
 AnyTransportPooling = GspPooling | MaxGspPooling | GemGspPooling
-AnyAttributePooling = (
-    AnyTransportPooling | AttributeAveragePooling
-)  # those that find attributes beside the vector
+# Poolings that return attributes in addition to the vector.
+AnyAttributePooling = AnyTransportPooling | AttributeAveragePooling
 AttributePooling = Annotated[AnyAttributePooling, Field(discriminator="name")]
 Pooling = Annotated[AnyMapPooling | ClsPooling | AnyTransportPooling, Field(discriminator="name")]

@@ -1,9 +1,9 @@
 """The published recipes: pipeline/recipes/methods/<m>.yaml and pipeline/recipes/datasets/<d>.yaml.
 
-A file contains a recipe, changes of it for some data sets (in the file of a method) or for some methods (in
-the file of a data set), and may start from another file, its `base`. A file whose name starts with `_` is
-only a base. The chain of a file is the list of its bases and itself, the first base first; a change for a
-base is a change for all that start from it.
+A file contains a recipe and changes of it: for some data sets in the file of a method, for some methods in
+the file of a data set. It may extend another file, its `base`. A file whose name starts with `_` is only a
+base. The chain of a file is the list of its bases and itself, the first base first. A change for a base
+applies to all files that extend it.
 """
 
 from functools import cache
@@ -39,7 +39,7 @@ class MethodFile(Strict):
 
 
 class DatasetFile(Strict):
-    """The source of a data set, and what it changes in every recipe and in that of some methods."""
+    """The source of a data set, and its changes of the recipes of all methods and of some methods."""
 
     base: str | None = None
     source: dict[str, Any] = {}
@@ -60,13 +60,13 @@ def document(kind: Kind, name: str) -> Document:
 
 @cache
 def method_file(name: str) -> MethodFile:
-    """A published method. Raises UserError for a file that has another key."""
+    """A published method. Raises UserError for a file with an unknown key."""
     return _parsed("methods", name, MethodFile)
 
 
 @cache
 def dataset_file(name: str) -> DatasetFile:
-    """A published data set. Raises UserError for a file that has another key."""
+    """A published data set. Raises UserError for a file with an unknown key."""
     return _parsed("datasets", name, DatasetFile)
 
 
@@ -77,7 +77,7 @@ def chain(kind: Kind, name: str) -> tuple[str, ...]:
 
 
 def method_class(name: str) -> str:
-    """The class of recipe that a published method has, its own or that of its base."""
+    """The class of recipe of a published method: that of its file, else that of its base."""
     classes = [file.method for file in map(method_file, chain("methods", name)) if file.method]
     if not classes:
         raise UserError(
@@ -95,7 +95,7 @@ def source_of(name: str) -> dict[str, Any]:
 
 
 def sweep_of(name: str) -> dict[str, Any] | None:
-    """The published sweep of a method, its own or that of its base."""
+    """The published sweep of a method: that of its file, else that of its base."""
     sweeps = [file.sweep for file in map(method_file, chain("methods", name)) if file.sweep is not None]
     return sweeps[-1] if sweeps else None
 
@@ -105,7 +105,7 @@ def _parsed(kind: Kind, name: str, model: type[File]) -> File:
     try:
         return model.parse({key: source.read(key) for key in source.names()})
     except ValidationError as error:
-        finding = error.errors()[0]
-        key = ".".join(map(str, finding["loc"]))
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
         where = f"{source.label}:{source.line(key) or 1}"
-        raise UserError(f"{where}: {key}: {finding['msg']}.", "Correct the published recipe.") from None
+        raise UserError(f"{where}: {key}: {first['msg']}.", "Correct the published recipe.") from None

@@ -1,10 +1,11 @@
-"""From the layers of a recipe to validated settings."""
+"""Merges the layers of a recipe and validates the result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pipeline.config.dataset import IngestSettings, Source
 from pipeline.config.document import Document, Params
@@ -19,13 +20,13 @@ from pipeline.runtime.errors import UserError
 Settings = TypeVar("Settings", bound=Strict)
 _SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
 ABSENT = object()
-_PARTS = ("pooling", "loss", "pair", "proxy")  # another `name` means another part, with other fields
-_OF_ONE_NETWORK = ("arguments", "checkpoint")  # of backbone: another network has others
+_PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on `name`
+_NETWORK_FIELDS = ("arguments", "checkpoint")  # fields of block backbone that belong to one network
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value of a recipe and the layer that sets it. Leaves compare by value, so `merge` treats them as
+    """A value of a recipe and the layer that sets it. Leaves compare by value, so that `merge` treats them as
     plain values."""
 
     value: Any
@@ -38,26 +39,22 @@ def settings(params: Params, key: str, model: type[Settings]) -> Settings:
 
 
 def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettings]:
-    """The source of a data set, and the settings of ingest. A folder set without a path is in
+    """The source of a data set, and the settings of ingest. The default path of a folder set is
     data/raw/<dataset>."""
     kind = kind_of(params, dataset)
-    own = block_of(params, dataset).source
-    known = (
-        source_of(dataset)
-        if dataset in published("datasets")
-        else source_of(kind)
-        if kind in published("datasets")
-        else {}
-    )
-    value = {**(known if known.get("kind") == kind else {}), **own}
+    published_name = next((name for name in (dataset, kind) if name in published("datasets")), None)
+    published_source = source_of(published_name) if published_name is not None else {}
+    if published_source.get("kind") != kind:
+        published_source = {}
+    value = {**published_source, **block_of(params, dataset).source}
     if kind == "folder" and value.get("path") is None:
         value["path"] = f"data/raw/{dataset}"
 
-    class _Holder(Strict):
+    class _SourceBlock(Strict):
         source: Source
 
     try:
-        source = _Holder.parse({"source": value}).source
+        source = _SourceBlock.parse({"source": value}).source
     except ValidationError as error:
         fields = _SOURCES[kind].model_fields if kind in _SOURCES else {}
         raise _explain(error, [(params, f"datasets.{dataset}")], {"source": dict.fromkeys(fields)}) from None
@@ -65,10 +62,10 @@ def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettin
 
 
 def sweep_settings(params: Params, method: str) -> SweepSettings:
-    """The search of a method: the published one under the blocks `sweep.<m>` of the methods that it is like
-    and its own.
+    """The sweep of a method: the published one, overridden by the blocks `sweep.<m>` of its lineage, its
+    block last.
 
-    A key of a block replaces that key of the blocks below. Raises UserError where nothing defines a search
+    A key of a block replaces the whole value of that key. Raises UserError if no layer defines a search
     space.
     """
     family = lineage(params, method)
@@ -78,18 +75,18 @@ def sweep_settings(params: Params, method: str) -> SweepSettings:
         merged |= document.block(key)
     if "space" not in merged:
         raise UserError(
-            f"{params.label}: sweep.{method} is missing, and no search space of {method} is published.",
+            f"{params.label}: sweep.{method} is missing, and {method} has no published search space.",
             f"Add sweep.{method} with a `space`; docs/recipes.md describes it.",
         )
     return _validated(params, blocks or [(params, f"sweep.{method}")], merged, SweepSettings)
 
 
 def resolve(params: Params, dataset: str, method: str, overrides: dict[str, Any] | None = None) -> Recipe:
-    """The recipe of `method` on `dataset`; `overrides` (dotted fields, as a sweep sets them) win over every
+    """The recipe of `method` on `dataset`. `overrides` (dotted fields, as a sweep sets them) override every
     layer.
 
-    Where a layer names another part (another loss, another pooling), the fields of the part that it replaces
-    are dropped. Raises UserError naming file and line of the offending key.
+    If a layer changes the name of a part (another loss, another pooling), the fields of the replaced part are
+    dropped. Raises UserError with file and line of the incorrect key.
     """
     layers = layers_of(params, dataset, method)
     merged = _published_defaults(params, method)
@@ -105,7 +102,7 @@ def resolve(params: Params, dataset: str, method: str, overrides: dict[str, Any]
 
 
 def trace(params: Params, dataset: str, method: str) -> dict[str, Any]:
-    """The merged recipe as `resolve` has it before validation, with a `Leaf` in place of each value."""
+    """The merged recipe of `resolve` before validation, with a `Leaf` in place of each value."""
     merged = _leaves(_published_defaults(params, method), None)
     for layer in layers_of(params, dataset, method):
         merged = merge(merged, _leaves(layer.value, layer))
@@ -113,23 +110,24 @@ def trace(params: Params, dataset: str, method: str) -> dict[str, Any]:
 
 
 def at(tree: Any, path: str) -> Any:
-    """What nested dicts hold at `a.b`; ABSENT where they do not."""
-    for part in path.split("."):
-        tree = tree.get(part, ABSENT) if isinstance(tree, dict) else ABSENT
+    """The value of nested dicts at a dotted path `a.b`; ABSENT if it does not exist."""
+    for key in path.split("."):
+        tree = tree.get(key, ABSENT) if isinstance(tree, dict) else ABSENT
     return tree
 
 
 def nested(path: str, value: Any) -> Any:
-    """{"a": {"b": value}} of `a.b`."""
-    for part in reversed(path.split(".")):
-        value = {part: value}
+    """{"a": {"b": value}} for the dotted path `a.b`."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
     return value
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, block by block.
+    """The blocks of `below`, overridden by those of `above`.
 
-    Another pooling or loss replaces the whole part; another network drops what belongs to one network.
+    A changed name of a pooling or loss drops all fields of the old part. A changed name of the network drops
+    the fields that belong to one network.
     """
     result = dict(below)
     for key, value in above.items():
@@ -137,15 +135,12 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         if not (isinstance(old, dict) and isinstance(value, dict)):
             result[key] = value
             continue
-        renamed = value.get("name", old.get("name")) != old.get("name")
-        dropped = (
-            old.keys()
-            if renamed and key in _PARTS
-            else _OF_ONE_NETWORK
-            if renamed and key == "backbone"
-            else ()
-        )
-        result[key] = merge({name: rest for name, rest in old.items() if name not in dropped}, value)
+        if value.get("name", old.get("name")) != old.get("name"):
+            if key in _PARTS:
+                old = {}
+            elif key == "backbone":
+                old = {name: item for name, item in old.items() if name not in _NETWORK_FIELDS}
+        result[key] = merge(old, value)
     return result
 
 
@@ -172,46 +167,35 @@ def _validated(
 
 
 def _explain(
-    error: ValidationError, places: Sequence[tuple[Document, str]], merged: dict[str, Any]
+    error: ValidationError, blocks: Sequence[tuple[Document, str]], merged: dict[str, Any]
 ) -> UserError:
-    """A UserError for the first finding, at the line of the uppermost of `places` (document, key of a block)
-    that has the key."""
-    finding = error.errors()[0]
-    path, node = [], merged
-    for index, part in enumerate(
-        map(str, finding["loc"])
-    ):  # pydantic adds the tag of a union, which is no key of the file
-        is_key = index + 1 == len(finding["loc"]) and finding["type"] in ("extra_forbidden", "missing")
-        if isinstance(node, dict) and part not in node and not is_key:
-            continue
-        path.append(part)
-        if isinstance(node, dict) and isinstance(node.get(part), dict):
-            node = node[part]
-    holder: Any = merged
-    for part in path[:-1]:
-        holder = holder.get(part) if isinstance(holder, dict) else None
-    document, block = places[-1]
-    written = (
-        path[:-1] if finding["type"] == "missing" else path
-    )  # a missing key has no line: its block has one
+    """A UserError for the first problem of `error`.
+
+    `blocks` are the blocks (document, key) from which `merged` was merged, that with the highest precedence
+    first. The error names the line of the key in the first block that contains it.
+    """
+    problem = error.errors()[0]
+    path, siblings = _key_path(problem, merged)
+    # A missing key has no line. The line of its block is given instead.
+    located = path[:-1] if problem["type"] == "missing" else path
+    document, block = blocks[-1]
     line = None
-    for document_above, block_above in places:
-        line = document_above.line(".".join([block_above, *written]))
+    for candidate, candidate_block in blocks:
+        line = candidate.line(".".join([candidate_block, *located]))
         if line is not None:
-            document, block = document_above, block_above
+            document, block = candidate, candidate_block
             break
     key = ".".join([block, *path] if isinstance(document, Params) else path)
     where = f"{document.label}:{line}" if line else document.label
-    if finding["type"] == "extra_forbidden":
-        known = sorted(str(name) for name in (holder or {}) if name != path[-1])
-        listed = (
-            f"{suggestion(path[-1], known)}Known here: {', '.join(known)}."
-            if known
-            else "Remove it, or correct its name."
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        known = sorted(str(name) for name in siblings if name != path[-1])
+        remedy = f"{suggestion(path[-1], known)}Known here: {', '.join(known)}."
+        return UserError(
+            f"{where}: {key} is not a setting.", remedy if known else "Remove it, or correct its name."
         )
-        return UserError(f"{where}: {key} is not a setting.", listed)
-    if finding["type"].startswith("union_tag"):
-        context = finding["ctx"]
+    if kind.startswith("union_tag"):
+        context = problem["ctx"]
         name = context["discriminator"].strip("'")
         if "tag" not in context:
             return UserError(
@@ -222,8 +206,30 @@ def _explain(
             f"{where}: unknown {key}.{name} {context['tag']!r}.",
             f"{suggestion(context['tag'], known)}Known are: {', '.join(known)}.",
         )
-    if finding["type"] == "missing":
+    if kind == "missing":
         return UserError(f"{where}: {key} is missing.", "Add it.")
-    got = "" if isinstance(finding["input"], dict) else f", got {finding['input']!r}"
-    problem = finding["msg"].removeprefix("Value error, ")
-    return UserError(f"{where}: {key}: {problem}{got}.", "Correct the value.")
+    message = problem["msg"].removeprefix("Value error, ")
+    value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
+    return UserError(f"{where}: {key}: {message}{value}.", "Correct the value.")
+
+
+def _key_path(problem: ErrorDetails, merged: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The keys that lead to a problem in the file, and the block that contains the last one.
+
+    pydantic adds the tag of a union to the location. The tag is no key of the file and is omitted.
+    """
+    location = list(map(str, problem["loc"]))
+    names_a_key = problem["type"] in ("extra_forbidden", "missing")
+    path: list[str] = []
+    node: Any = merged
+    for index, part in enumerate(location):
+        is_key = names_a_key and index + 1 == len(location)
+        if isinstance(node, dict) and part not in node and not is_key:
+            continue
+        path.append(part)
+        if isinstance(node, dict) and isinstance(node.get(part), dict):
+            node = node[part]
+    block: Any = merged
+    for part in path[:-1]:
+        block = block.get(part) if isinstance(block, dict) else None
+    return path, block or {}

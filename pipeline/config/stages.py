@@ -10,20 +10,18 @@ from pipeline.config.strict import Strict
 
 
 class RunSettings(Strict):
-    """Block `run`: the axes of the matrix."""
+    """Block `run`: the axes of the run. DVC expands them to one stage per combination."""
 
     datasets: tuple[Name, ...] = Field(min_length=1)
     methods: tuple[Name, ...] = Field(min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
-    sweeps: tuple[Name, ...] = ()  # methods to search, on the data sets that their sweep names
-    ensembles: tuple[
-        Name, ...
-    ] = ()  # methods evaluated by the MLRC protocol too, on every data set of the run
+    sweeps: tuple[Name, ...] = ()  # methods to sweep, on the data sets that their sweep lists
+    ensembles: tuple[Name, ...] = ()  # methods to evaluate also by the MLRC protocol, on every data set
 
 
 class TrainSettings(Strict):
-    """Block `train`: the machine a training takes. Nothing here changes the loss; bytes are equal for equal
-    settings."""
+    """Block `train`: the resources of a training. They do not change the loss. Equal settings give equal
+    bytes."""
 
     workers: Count = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
@@ -33,18 +31,16 @@ class TrainSettings(Strict):
 
 
 class EnsembleSettings(Strict):
-    """Block `ensemble`: the MLRC protocol, folds x repeats trainings of a method. Members stay what they are
-    when repeats are added."""
+    """Block `ensemble`: the MLRC protocol, folds x repeats trainings of a method. Additional repeats leave
+    the existing members unchanged."""
 
     folds: Annotated[int, Field(ge=2)] = 4  # MLRC
     repeats: Count = 3  # GSP code: all 3^4 ensembles are averaged
-    seed: Annotated[int, Field(ge=0)] = 0  # of the first member; the others count on from it
+    seed: Annotated[int, Field(ge=0)] = 0  # of the first member; each further member adds 1
     recall_at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    concurrent: Count | None = (
-        # members trained side by side; None: one per GPU, or on CPUs as many as find `train.cpus_per_worker`
-        # (1) free
-        None
-    )
+    # members trained at the same time; None: one per GPU, or without GPUs as many as the free cores allow
+    # with `train.cpus_per_worker` (default 1) each
+    concurrent: Count | None = None
 
 
 class ExportSettings(Strict):
@@ -52,33 +48,31 @@ class ExportSettings(Strict):
 
     workers: Count = 1
     batch_size: Count = 256
-    scales: tuple[Positive, ...] = Field(
-        default=(1.0,), min_length=1
-    )  # of every image, one descriptor of them all (pipeline/export/scales.py)
+    # of every image, one descriptor of them all (pipeline/export/scales.py)
+    scales: tuple[Positive, ...] = Field(default=(1.0,), min_length=1)
 
     @field_validator("scales")
     @classmethod
     def _largest_first(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
         if len(set(scales)) < len(scales):
             raise ValueError("each scale counts once")
-        return tuple(sorted(scales, reverse=True))  # their order says nothing, and changes nothing
+        return tuple(sorted(scales, reverse=True))  # the order does not change the result
 
 
 class Reduce(Strict):
-    """A linear reduction of the embeddings, learned on those of the train images by the same weights
-    (pipeline/evaluation/reduction.py)."""
+    """A linear reduction of the embeddings, learned from the embeddings of the train images by the same
+    weights (pipeline/evaluation/reduction.py)."""
 
     dim: Count
-    whiten: Literal["none", "pca", "pairs"] = (
-        "none"  # none: PCA; pairs: supervised, by the data set's table of matching images
-    )
+    # none: PCA; pairs: supervised, by the data set's table of matching images
+    whiten: Literal["none", "pca", "pairs"] = "none"
 
 
 class _Cells(Strict):
     lists: Count | None = None  # cells; None: 4 sqrt(N)
-    probes: Count = 64  # cells that a query looks into
+    probes: Count = 64  # cells that a query searches
     seed: Annotated[int, Field(ge=0)] = 1234
-    build_threads: Count = 1  # more: another index each time
+    build_threads: Count = 1  # more than 1: the index differs from build to build
 
 
 class IvfSettings(_Cells):
@@ -92,9 +86,8 @@ class IvfPqSettings(_Cells):
 
     kind: Literal["ivf_pq"] = "ivf_pq"
     code_bytes: Count = 32  # a divisor of the dimensions
-    refine: Count | None = (
-        100  # rows ranked anew by their full vectors, which the index then holds; None: it holds codes alone
-    )
+    # rows ranked again by their full vectors, which the index then stores; None: it stores only codes
+    refine: Count | None = 100
 
 
 class HnswSettings(Strict):
@@ -117,11 +110,15 @@ class EvaluateSettings(Strict):
     bootstrap: Count = 1000  # class resamples of an interval
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     seed: Annotated[int, Field(ge=0)] = 0
-    map: bool = True  # mean average precision over the whole ranking, beside MAP@R; always counted on the CPU
+    map: bool = True  # also mean average precision over the whole ranking; always computed on the CPU
     nmi: bool = False  # agreement of a k-means clustering with the classes
-    class_means: bool = False  # each metric again as a mean over classes instead of queries
-    reduce: Reduce | None = None  # the selected model again, reduced, as reduced_<metric> (IRT: PCA to 128)
-    approximate: ApproximateIndex | None = None  # the selected model again, by an approximate index
+    class_means: bool = False  # also each metric as a mean over classes instead of queries
+    reduce: Reduce | None = (
+        None  # also reduced embeddings of the selected model, as reduced_<metric> (IRT: PCA 128)
+    )
+    approximate: ApproximateIndex | None = (
+        None  # also an approximate index over the selected model's embeddings
+    )
     approximate_sample: Count = 1000  # queries on which the index is compared with exact search
 
 
@@ -129,11 +126,10 @@ class AnalyzeSettings(Strict):
     """Block `analyze`."""
 
     histogram_bins: Annotated[int, Field(ge=10)] = 100
-    pairs: Count = 1_000_000  # sampled pairs of a similarity histogram; all of them where there are fewer
-    transfer_splits: Count = (
-        1000  # of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
-    )
-    transfer_classes: Count = 200  # most classes of a split; larger data sets are drawn from
+    pairs: Count = 1_000_000  # sampled pairs of a similarity histogram; all pairs if there are fewer
+    # splits of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
+    transfer_splits: Count = 1000
+    transfer_classes: Count = 200  # largest number of classes in a split; of larger data sets a random subset
     transfer_ridge: Annotated[float, Field(gt=0)] = 0.05  # GSP sec. 4.4
 
 
@@ -149,12 +145,11 @@ class ReportSettings(Strict):
 class Axis(Strict):
     """An axis of a search space: exactly one of grid, choice, uniform and loguniform (docs/recipes.md)."""
 
-    grid: tuple[Any, ...] | None = Field(
-        default=None, min_length=1
-    )  # every value, combined with every other grid
+    # every value, in every combination with the values of other grids
+    grid: tuple[Any, ...] | None = Field(default=None, min_length=1)
     choice: tuple[Any, ...] | None = Field(default=None, min_length=1)  # one of the values, drawn per trial
-    uniform: tuple[float, float] | None = None  # drawn between low and high
-    loguniform: tuple[float, float] | None = None  # its logarithm drawn between those of low and high
+    uniform: tuple[float, float] | None = None  # a value drawn uniformly between low and high
+    loguniform: tuple[float, float] | None = None  # the same, uniform in the logarithm
     tied: tuple[str, ...] = ()  # further fields that get the same value
 
     @model_validator(mode="after")
@@ -173,20 +168,20 @@ class Axis(Strict):
 
 
 class SweepSettings(Strict):
-    """Block `sweep.<m>`: a search over recipe fields of method `m`, evaluated on held-out train classes
-    only."""
+    """Block `sweep.<m>`: a search over recipe fields of method `m`, evaluated only on held-out train
+    classes."""
 
     seed: Annotated[int, Field(ge=0)] = 0
-    datasets: tuple[Name, ...] | None = None  # on which the search runs; None: every data set of the run
+    datasets: tuple[Name, ...] | None = None  # data sets to search on; None: every data set of the run
     space: dict[str, Axis] = Field(min_length=1)  # dotted recipe field -> its values
-    trials: Count = 8  # drawn from what is not a grid; a grid is taken whole
-    iterations: Count | None = None  # of the longest trial; None: those of the recipe
+    trials: Count = 8  # draws from the axes that are no grid, for each point of the grid
+    iterations: Count | None = None  # of the longest trial; None: the iterations of the recipe
     concurrent: Count = 1
     scheduler: Literal["asha", "none"] = "asha"
     grace: Count = 1  # validations before a trial may be stopped
 
     @model_validator(mode="after")
-    def _once(self) -> "SweepSettings":
+    def _each_field_once(self) -> "SweepSettings":
         fields = [name for field, axis in self.space.items() for name in (field, *axis.tied)]
         if repeated := sorted({name for name in fields if fields.count(name) > 1}):
             raise ValueError(f"{', '.join(repeated)}: a field belongs to one axis of the space")
@@ -194,6 +189,6 @@ class SweepSettings(Strict):
 
 
 class Search(SweepSettings):
-    """A sweep whose longest trial is known."""
+    """A sweep with the length of its longest trial filled in."""
 
     iterations: Count

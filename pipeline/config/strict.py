@@ -9,8 +9,8 @@ Model = TypeVar("Model", bound="Strict")
 
 
 class Strict(BaseModel):
-    """Frozen. An unknown key, a value of another type ("8" or true for 8), NaN and infinity are errors; 1 is
-    a float too."""
+    """A frozen model. It refuses an unknown key, a value of another type ("8" or true for 8), NaN and
+    infinity. It accepts 1 for a float."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -23,12 +23,11 @@ class Strict(BaseModel):
 
     @classmethod
     def parse(cls: type[Model], value: Any) -> Model:
-        """The settings in plain values, as YAML and JSON hold them: a list is a tuple. Raises
+        """The settings from plain values of YAML or JSON. A list becomes a tuple. Raises
         pydantic.ValidationError."""
         return cls.model_validate_json(as_json(value))
 
 
 def as_json(value: Any) -> str:
-    """Plain values as JSON; what JSON does not have (a date of YAML) as text, which validation then
-    refuses."""
+    """Plain values as JSON. A value that JSON lacks (a date of YAML) becomes text; validation refuses it."""
     return json.dumps(value, default=str)

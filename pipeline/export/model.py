@@ -1,16 +1,15 @@
-"""A trained model's embeddings of the splits of its data set, in float32 whatever it was trained in.
+"""Embeds the splits of a data set with a trained model, in float32 regardless of the precision of training.
 
-test            test classes, weights chosen on validation classes: what is reported
+test            test classes, weights selected on validation classes: the reported result
 train           train classes, the same weights: for the analysis of the train-test gap
 test-last       test classes, weights of the last iteration
-test-untrained  test classes, the network before its first step: the floor
-test-best       test classes, the iterate that did best on them, where training.watch_test kept it: not to be
-quoted
+test-untrained  test classes, the network before its first step: the reference without training
+test-best       test classes, the best iterate on them, if training.watch_test is set: not for publication
 
 Weights with equal bytes are embedded once, and the file is copied.
 
-Methods that pool by prototypes leave the attributes of the test images beside them, for the analysis of how
-they transfer.
+If the pooling of a method has prototypes, the file of the test images also contains their attributes, for the
+analysis of zero-shot transfer.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
-from pipeline.export.scales import AS_IT_IS, check_scales, describe
+from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
 from pipeline.methods.artifact import LoadedModel, Weights, load_method, weights_digest
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import usable_cores
@@ -40,17 +39,17 @@ FILES: dict[str, tuple[Weights, str]] = {
     "test-last": ("last", "test"),
     "test-untrained": ("untrained", "test"),
 }
-WATCHED: dict[str, tuple[Weights, str]] = {"test-best": ("best_on_test", "test")}
+BEST_ON_TEST: dict[str, tuple[Weights, str]] = {"test-best": ("best_on_test", "test")}
 
 
 class Embedded(NamedTuple):
-    """Unit vectors of images, and their attributes where the method pools by prototypes."""
+    """Unit vectors of images, and their attributes if the pooling of the method has prototypes."""
 
     embedding: Float32[np.ndarray, "N D"]
     attributes: Float32[np.ndarray, "N M"] | None
 
 
-# Embeds rows of shards, in their order: (model, weights, shards, rows, label of the progress line)
+# Embeds rows of shards in their order. Arguments: model, weights, shards, rows, label of the progress line.
 Embed = Callable[[Path, Weights, Path, np.ndarray, str], Embedded]
 
 
@@ -64,22 +63,22 @@ def export_model(
     """Writes the files into `output`, all or none.
 
     `embed` replaces the embedding in this process; pipeline/cluster/export.py passes one that uses workers.
-    The tables that a data set has beside its shards (ground truth, pairs) are copied, because evaluation
-    reads this directory only.
+    The additional tables of a data set (ground truth, pairs) are copied, because evaluation reads only this
+    directory.
 
-    Raises UserError where a part of the model is missing or does not take images at `settings.scales`, an
-    image cannot be decoded, or an embedding is no finite unit vector.
+    Raises UserError if a file of the model is missing, the model does not accept images at `settings.scales`,
+    an image cannot be decoded, or an embedding is not a finite unit vector.
     """
-    data, embed = Shards(shards), embed or EmbedHere(settings, loader_threads())
+    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
     with atomic_directory(output) as directory:
-        written: dict[tuple[str, str], Path] = {}  # by the sha256 of the weights and the split
+        written: dict[tuple[str, str], Path] = {}  # (sha256 of the weights, split) -> file
         for table in data.manifest.get("extras", {}):
             shutil.copyfile(data.directory / table, directory / table)
-        watched = WATCHED if (model / "best_on_test.safetensors").is_file() else {}
-        for name, (weights, split) in (FILES | watched).items():
+        best_on_test = BEST_ON_TEST if (model / "best_on_test.safetensors").is_file() else {}
+        for name, (weights, split) in (FILES | best_on_test).items():
             path = directory / f"{name}.arrow"
             key = weights_digest(model, weights), split
-            if key in written:  # the last weights may be the selected ones, and both the untrained ones
+            if key in written:  # selected, last and untrained weights can be equal
                 shutil.copyfile(written[key], path)
                 continue
             rows = data.rows(split)
@@ -91,8 +90,9 @@ def export_model(
             written[key] = path
 
 
-class EmbedHere:
-    """An `Embed` in this process. It keeps the model and the shards of its last call."""
+class LocalEmbedder:
+    """An `Embed` in this process. It reuses the model and the shards of the previous call if they are the
+    same."""
 
     def __init__(self, settings: ExportSettings, threads: int) -> None:
         self.settings, self.threads = settings, threads
@@ -110,7 +110,7 @@ class EmbedHere:
         if self.data is None or self.data[0] != shards:
             self.data = shards, Shards(shards)
         if self.loaded is None or self.loaded[0] != (model, weights):
-            self.loaded = None  # frees it before the next model is loaded
+            self.loaded = None  # free its memory before the next model is loaded
             next_model = load_method(model, weights)
             check_scales(next_model, self.settings.scales)
             self.loaded = (model, weights), next_model
@@ -125,12 +125,12 @@ def embed_rows(
     loader: EvalLoader,
     device: torch.device,
     label: str | None = None,
-    scales: tuple[float, ...] = AS_IT_IS,
+    scales: tuple[float, ...] = SINGLE_SCALE,
 ) -> Embedded:
-    """The loader's N rows embedded in its order, each at all `scales`: evaluation mode, float32 throughout
-    (no autocast, no TF32).
+    """The embeddings of the loader's N rows in its order, each at all `scales`, in eval mode and float32 (no
+    autocast, no TF32).
 
-    `label` shows progress.
+    `label` shows progress under that name.
     """
     method = method.to(device).eval()
     rows: Int64[np.ndarray, N] = loader.rows
@@ -145,10 +145,10 @@ def embed_rows(
             assert np.array_equal(ids.numpy(), rows[done : done + len(ids)]), (
                 "the loader must keep the order of the rows"
             )
-            found = describe(method, normalize(images.to(device), *statistics), scales)
-            embeddings[done : done + len(ids)] = found.embedding.float().cpu().numpy()
-            if found.attributes is not None:
-                attributes.append(found.attributes.float().cpu().numpy())
+            outputs = describe(method, normalize(images.to(device), *statistics), scales)
+            embeddings[done : done + len(ids)] = outputs.embedding.float().cpu().numpy()
+            if outputs.attributes is not None:
+                attributes.append(outputs.attributes.float().cpu().numpy())
             done += len(ids)
             if progress is not None:
                 progress.advance(len(ids))
@@ -156,23 +156,23 @@ def embed_rows(
 
 
 def device() -> torch.device:
-    """The GPU where there is one."""
+    """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def loader_threads() -> int:
-    """The usable cores, at most eight: more threads decode faster than one GPU embeds."""
+    """The number of usable cores, at most eight. More threads would decode faster than one GPU embeds."""
     return min(8, usable_cores())
 
 
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
-    """Convolutions and products of float32 in float32, and the same algorithm each time: cuDNN takes TF32 and
-    the fastest one otherwise."""
-    before = torch.get_float32_matmul_precision()
+    """Computes convolutions and products of float32 in float32 with deterministic algorithms. The default of
+    cuDNN is TF32 and the fastest algorithm."""
+    precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(precision)

@@ -17,7 +17,7 @@ import cv2
 from pipeline.ingest.collection import Content
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import die_with_parent
+from pipeline.runtime.stage import end_with_parent
 
 CHUNK = 16  # pictures that a process takes at once
 AHEAD = 3  # chunks per process that are read before they are asked for: memory does not grow with the set
@@ -80,7 +80,7 @@ def outcomes(
 def _start(job: Job[Any], parent: int) -> None:
     global _job
     _job = job
-    die_with_parent(parent)
+    end_with_parent(parent)
     signal.signal(
         signal.SIGTERM, signal.SIG_DFL
     )  # an exception, as a stage raises there, would be taken for the failure of one chunk

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 class CrossBatchMemory(nn.Module):
     """`size` places for embeddings of `dim` dimensions. The state dict contains its whole state."""
 
-    of_training = True  # embeddings do not depend on it, so a saved model does not contain it
+    training_only = True  # embeddings do not depend on it, so a saved model does not contain it
     embeddings: Tensor
     labels: Tensor
     pointer: Tensor

@@ -34,7 +34,7 @@ class Snca(nn.Module):
     momentum: weight of the old vector of an image.
     """
 
-    of_training = True  # embeddings do not depend on it, so a saved model does not contain it
+    training_only = True  # embeddings do not depend on it, so a saved model does not contain it
     memory: Tensor
     labels: Tensor
 

@@ -1,2 +1,2 @@
-"""One file per paper, each read like section 3 of it: a recipe becomes a module that embeds images and knows
-its loss."""
+"""The methods, one file per paper, in the order of its section 3. A recipe becomes a module that embeds
+images and computes its loss."""

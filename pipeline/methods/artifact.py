@@ -1,11 +1,11 @@
-"""A trained method as files: its weights, and the recipe.json from which the network that they fill is built.
+"""A trained method as files: its weights, and recipe.json, from which the network for them is built.
 
     weights.safetensors        selected on validation classes
     last.safetensors           of the last iteration
     untrained.safetensors      before the first step
-    best_on_test.safetensors   best on the test classes, if training.watch_test is set; not to be quoted
+    best_on_test.safetensors   best on the test classes, if training.watch_test is set; not for publication
 
-The directory is self-contained: no checkpoint that the training started from is read again.
+The directory is self-contained: loading reads no checkpoint from which the training started.
 """
 
 import json
@@ -28,12 +28,12 @@ from pipeline.runtime.files import atomic_file, write_json
 SCHEMA_VERSION = 1  # of the directory; files of unreleased versions have none
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
 _RETRAIN = "Train the model: `dvc repro` does it."
-_FETCH = "Train the model again, or fetch the file anew with `dvc checkout`."
+_FETCH = "Train the model again, or restore the file with `dvc checkout`."
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A method in eval mode on the CPU, and where it comes from."""
+    """A method in eval mode on the CPU, with its recipe, data set and seed."""
 
     method: Method
     recipe: Recipe
@@ -42,11 +42,11 @@ class LoadedModel:
 
 
 def save_weights(path: Path, method: Method) -> None:
-    """Parameters and buffers as safetensors, the same bytes for the same values.
+    """Writes parameters and buffers as safetensors. Equal values give equal bytes.
 
-    What only a running training needs (memories) is left out.
+    Modules that only training needs (memories) are excluded.
     """
-    state = {name: value.detach().cpu().contiguous() for name, value in lasting_state(method).items()}
+    state = {name: value.detach().cpu().contiguous() for name, value in saved_state(method).items()}
     with atomic_file(path) as aside:
         save_file(state, aside)
 
@@ -103,12 +103,12 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     except SafetensorError as error:
         raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
     expected, shapes = (
-        {name: value.shape for name, value in each.items()} for each in (lasting_state(method), state)
+        {name: value.shape for name, value in each.items()} for each in (saved_state(method), state)
     )
     wrong = sorted(name for name in expected.keys() | shapes.keys() if expected.get(name) != shapes.get(name))
     if wrong:
         difference = f"{len(wrong)} tensors differ, first {wrong[0]}"
-        problem = f"{path} does not hold the network that {where} describes: {difference}."
+        problem = f"{path} does not contain the network that {where} describes: {difference}."
         raise UserError(problem, "Train the model again.")
     method.load_state_dict(state, strict=False)
     return LoadedModel(method.eval(), recipe, dataset, seed)
@@ -123,12 +123,12 @@ def weights_digest(directory: Path, weights: Weights) -> str:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
 
 
-def lasting_state(method: Method) -> dict[str, Tensor]:
-    """The state of a method without the memories of its loss, on which no embedding depends."""
-    memories = tuple(
-        f"{name}." for name, module in method.named_modules() if getattr(module, "of_training", False)
+def saved_state(method: Method) -> dict[str, Tensor]:
+    """The state of a method without the modules that only training needs. No embedding depends on these."""
+    training_only = tuple(
+        f"{name}." for name, module in method.named_modules() if getattr(module, "training_only", False)
     )
-    return {name: value for name, value in method.state_dict().items() if not name.startswith(memories)}
+    return {name: value for name, value in method.state_dict().items() if not name.startswith(training_only)}
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:

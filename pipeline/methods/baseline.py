@@ -1,4 +1,4 @@
-"""The yardstick: one pooled vector, one linear layer, one loss, under the same protocol as the papers."""
+"""The baseline: one pooled vector, one linear layer, one loss, under the same protocol as the papers."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -9,10 +9,10 @@ from pipeline.methods.method import Outputs
 
 
 class Baseline(EmbeddingMethod):
-    """z = v / ||v||,  v = W pool(features) + b.     loss = L(z), any loss, with a memory behind a pair loss
+    """z = v / ||v||,  v = W pool(features) + b.     loss = L(z), any loss; a pair loss may use a memory
 
-    Every baseline of the papers is this with another pooling and loss: MS, contrastive, triplet, XBM,
-    ProxyNCA++, Proxy-Anchor, normalised softmax, SNCA.
+    Poolings and losses give every baseline of the papers: MS, contrastive, triplet, XBM, ProxyNCA++,
+    Proxy-Anchor, normalised softmax, SNCA.
     """
 
     def __init__(self, recipe: BaselineRecipe, classes: int, samples: int) -> None:

@@ -1,4 +1,4 @@
-"""From a recipe to a method, the same bytes for the same seed."""
+"""Builds the method of a recipe. Equal seeds give equal bytes."""
 
 import torch
 
@@ -9,12 +9,12 @@ from pipeline.runtime.errors import UserError
 
 
 def build_method(recipe: Recipe, classes: int, samples: int) -> Method:
-    """The method of a recipe, its random weights drawn from torch's generator. `classes` and `samples`:
-    training classes and training images.
+    """The method of a recipe, with random weights from torch's generator. `classes` and `samples` are the
+    numbers of training classes and images.
 
-    Raises UserError where the parts do not fit: an unknown network or argument, weights that are not there or
-    of another network, a stage that does not exist, a class token asked of a network without one, an input
-    size that the network does not take.
+    Raises UserError for incompatible parts: an unknown network or argument, weights that are missing or of
+    another network, a stage that does not exist, pooling `cls` with a network without class token, an input
+    size that the network does not accept.
     """
     try:
         method: Method = load(recipe.module)(recipe, classes, samples)
@@ -33,14 +33,15 @@ def build_method(recipe: Recipe, classes: int, samples: int) -> Method:
         raise UserError(
             f"Method {recipe.method}: {recipe.backbone.name} takes images of {needed[0]} x {needed[1]}, "
             f"input.size is {recipe.input.size}.",
-            "Set input.size to that, or the network's size with backbone.arguments: {img_size: ...}.",
+            "Set input.size to that size, or change the size of the network with backbone.arguments: "
+            "{img_size: ...}.",
         )
     return method
 
 
 def initial_method(recipe: Recipe, classes: int, samples: int, seed: int) -> Method:
-    """The method before its first training step, drawn from `seed` alone. The generator of the caller is left
-    as it was."""
+    """The method before its first training step. It depends only on the recipe and `seed`. The state of the
+    caller's generator does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build_method(recipe, classes, samples)

@@ -25,17 +25,18 @@ class Crt(Method):
     """Two coded residual transforms of one feature map, with different prototypes and dimensions; each gives
     f / ||f||.
 
-    loss = sum over both branches b of [ L_DIV(prototypes of b) + lambda_b L_MS(f_b) ] + lambda_2 L_CON(f_1,
-    f_2)      sec. 3.2-3.4
+    loss = sum over both branches b of [ L_DIV(prototypes of b) + lambda_b L_MS(f_b) ] + lambda_2
+    L_CON(f_1, f_2)      sec. 3.2-3.4
 
-    The test embedding is that of branch `embedding`; branch `auxiliary` runs in training mode only. The two
-    share the backbone and, unless the recipe says so, nothing else: the text says both "K_1 = 49, K_2 = 64"
-    and "weights shared", and heads of different K cannot share theirs. Branches that share have the same
-    prototypes and first layers and a last layer each; one L_DIV then counts the prototypes once.
+    The test embedding is that of branch `embedding`; branch `auxiliary` runs only in training mode. Both
+    branches use the same backbone. By default they share nothing else: the text contains both "K_1 = 49,
+    K_2 = 64" and "weights shared", but heads of different K cannot share weights. With `branches: shared`
+    they share prototypes and first layers, and each has its own last layer; L_DIV then counts the prototypes
+    once.
 
-    Features enter as the backbone gives them: layer-normalised by the paper's MiT and by vision transformers,
-    otherwise not. A layer norm in front of the heads brought no gain where it was tried, on a small residual
-    network trained from scratch; training was stable either way.
+    The branches read the output of the backbone unchanged. MiT (the paper's backbone) and vision transformers
+    end with a layer norm, other networks do not. A layer norm in front of the branches gave no gain on a
+    small residual network trained from scratch; training was stable with and without it.
     """
 
     def __init__(self, recipe: CrtRecipe, classes: int, samples: int) -> None:
@@ -43,7 +44,7 @@ class Crt(Method):
         self.backbone = modules.backbone(recipe.backbone)
         channels = self.backbone.channels[-1]
         self.dim = recipe.embedding.dim
-        both = (recipe.embedding, recipe.auxiliary)
+        branches = (recipe.embedding, recipe.auxiliary)
         dims = (recipe.embedding.dim, recipe.auxiliary.dim)
         self.branches: CodedResidualBranches | _AverageBranches
         if recipe.transform == "average":
@@ -51,9 +52,9 @@ class Crt(Method):
         else:
             self.branches = CodedResidualBranches(
                 channels,
-                tuple(branch.prototypes for branch in both),
+                tuple(branch.prototypes for branch in branches),
                 dims,
-                tuple(branch.hidden for branch in both),
+                tuple(branch.hidden for branch in branches),
                 shared=recipe.branches == "shared",
                 shared_network=recipe.networks == "shared",
             )
@@ -71,27 +72,25 @@ class Crt(Method):
         assert isinstance(outputs, CrtOutputs)
         if outputs.auxiliary is None:
             raise ValueError(
-                "the loss of CRT compares its two branches, and the second one runs in training mode only"
+                "the loss of CRT compares its two branches, and the second one runs only in training mode"
             )
         recipe = self.recipe
         first, second = recipe.embedding.loss_weight, recipe.auxiliary.loss_weight
+        consistency = similarity_consistency(outputs.embedding, outputs.auxiliary)
         terms = {
             recipe.loss.name: first * self.loss(outputs.embedding, labels),
             f"{recipe.loss.name}_auxiliary": second * self.loss(outputs.auxiliary, labels),
-            "consistency": recipe.consistency_weight
-            * similarity_consistency(outputs.embedding, outputs.auxiliary),
+            "consistency": recipe.consistency_weight * consistency,
         }
         prototypes = self.branches.prototypes[:1] if recipe.branches == "shared" else self.branches.prototypes
         if prototypes:
-            terms["diversity"] = (
-                recipe.diversity_weight
-                * torch.stack([prototype_diversity(each) for each in prototypes]).sum()
-            )
+            diversity = torch.stack([prototype_diversity(each) for each in prototypes]).sum()
+            terms["diversity"] = recipe.diversity_weight * diversity
         return terms
 
 
 class _AverageBranches(nn.Module):
-    """Two branches without CRT: the average of the map through a linear layer each (table 6)."""
+    """Two branches without CRT: average pooling, then one linear layer per branch (table 6)."""
 
     prototypes: tuple[Tensor, ...] = ()
 

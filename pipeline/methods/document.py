@@ -1,7 +1,7 @@
 """Writes docs/library.md from the code: `python -m pipeline.methods.document > docs/library.md`.
 
-Every published recipe, loss, pooling and own network has a row. Its text is the first paragraph of a
-docstring, or the first sentence of a recipe file.
+Every published recipe, loss, pooling and network of the project has a row. Its text is the first paragraph of
+a docstring, or the first sentence of a recipe file.
 """
 
 import inspect
@@ -24,18 +24,19 @@ from pipeline.config.poolings import AttributePooling, Pooling
 from pipeline.config.recipe_files import ROOT, published
 from pipeline.config.strict import Strict
 from pipeline.methods.modules import backbone
-from pipeline.models.networks import OWN
+from pipeline.models.networks import PROJECT_NETWORKS
 
 _PAGE = """# The library
 
-A recipe names its parts. Any loss works with any pooling, and any pooling with any network; combinations that
-cannot work are refused before anything starts. `python -m pipeline.methods.document` writes this page from
-the code. [Rows of the papers' tables](papers.md) shows how to combine the parts; [deviations](deviations.md)
-lists where a definition differs from released code; [extending](extending.md) adds a part.
+A recipe names its parts. Any loss works with any pooling, and any pooling with any network, with a few
+exceptions that stage `resolve` refuses before training starts. `python -m pipeline.methods.document` writes
+this page from the code. [Rows of the papers' tables](papers.md) shows how to combine the parts;
+[deviations](deviations.md) lists where a definition differs from released code; [extending](extending.md)
+describes how to add a part.
 
 ## Recipes: `run.methods`
 
-The setting for CUB. `unseen recipe DATASET METHOD` prints all values, and the lines that set them.
+The setting for CUB. `unseen recipe DATASET METHOD` prints all values with the file and line that sets each.
 
 {recipes}
 
@@ -45,10 +46,10 @@ The settings are fields of the part, with their published defaults: `-S '++metho
 
 {losses}
 
-Beside a loss, each a field of some recipes: `memory`, `zero_shot`, `koleo_weight` (KoLeo, IRT eq. 5),
-`diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
+Some recipes have further terms, each with its own field: `memory`, `zero_shot`, `koleo_weight` (KoLeo, IRT
+eq. 5), `diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
 
-{beside}
+{terms}
 
 ## Poolings: `pooling.name`
 
@@ -63,8 +64,8 @@ Every network of [timm](https://huggingface.co/docs/timm) that has feature maps 
 
 | field of `backbone` | meaning |
 |---|---|
-| `checkpoint` | a file of weights on disk, under timm's names or those of the published file |
-| `pretrained` | the published weights of the network, which the libraries download; `false`: random weights |
+| `checkpoint` | a file of weights on disk, with timm's names or those of the published file |
+| `pretrained` | the published weights of the network, which a library downloads; `false`: random weights |
 | `stages` | the feature maps that the method reads, the coarsest last |
 | `arguments` | passed to the constructor: with `img_size: 384` a transformer interpolates its positions |
 | `batch_norm` | `frozen`: running statistics; `fixed`: also scale and shift; `batch`: batch statistics |
@@ -79,9 +80,9 @@ def markdown() -> str:
     return _PAGE.format(
         recipes=_table(recipe, map(_recipe, published("methods"))),
         losses=_table(part, map(_part, members(Loss))),
-        beside=_table(["field", *part[1:]], map(_beside, ("memory", "zero_shot"))),
+        terms=_table(["field", *part[1:]], map(_term, ("memory", "zero_shot"))),
         poolings=_table(part, map(_part, members(Pooling, AttributePooling))),
-        networks=_table(network, map(_network, OWN)),
+        networks=_table(network, map(_network, PROJECT_NETWORKS)),
     )
 
 
@@ -97,15 +98,15 @@ def members(*unions: Any) -> list[type[Strict]]:
 
 
 def _recipe(name: str) -> list[str]:
-    recipe = resolve(Params(Path(os.devnull)), "cub", name)  # without changes of a user
+    recipe = resolve(Params(Path(os.devnull)), "cub", name)  # an empty file: no changes of a user
     parts = [f"`{recipe.backbone.name}`", _loss(recipe), _pooling(recipe), _dimensions(recipe)]
     return [f"`{name}`", _first_sentence(name), *parts]
 
 
 def _first_sentence(name: str) -> str:
     lines = (ROOT / "methods" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    head = takewhile(lambda line: line.startswith("#"), lines)
-    comment = " ".join(line.removeprefix("#").strip() for line in head)
+    comment_lines = takewhile(lambda line: line.startswith("#"), lines)
+    comment = " ".join(line.removeprefix("#").strip() for line in comment_lines)
     return re.split(r"\.(?= [A-Z]|$)", comment)[0]
 
 
@@ -135,16 +136,16 @@ def _part(settings: type[Strict]) -> list[str]:
     return [f"`{settings.model_fields['name'].default}`", *_described(settings)]
 
 
-def _beside(field: str) -> list[str]:
+def _term(field: str) -> list[str]:
     settings: dict[str, type[Strict]] = {"memory": CrossBatchMemory, "zero_shot": ZeroShotLoss}
     return [f"`{field}`", *_described(settings[field])]
 
 
 def _described(settings: type[Strict]) -> list[str]:
     fields = {name: field for name, field in settings.model_fields.items() if name != "name"}
-    shown = [f"`{name}` {_default(field.get_default())}" for name, field in fields.items()]
+    defaults = [f"`{name}` {_default(field.get_default())}" for name, field in fields.items()]
     module = getattr(settings, "module", "").partition(":")[0]
-    return [_first_paragraph(settings), ", ".join(shown), _path(module)]
+    return [_first_paragraph(settings), ", ".join(defaults), _path(module)]
 
 
 def _default(value: Any) -> str:
@@ -154,19 +155,20 @@ def _default(value: Any) -> str:
 
 
 def _network(name: str) -> list[str]:
-    own = OWN[name]
+    entry = PROJECT_NETWORKS[name]
     with torch.device("meta"):
-        network = own.build({})
+        network = entry.build({})
     weights = "none"
     if network.published is not None:
         how = "downloaded by a library" if network.published.fetch else "by hand, as `backbone.checkpoint`"
         weights = f"[{network.published.file}]({network.published.page}), {how}"
+    definition = _first_paragraph(import_module(entry.module))
     channels = ", ".join(map(str, network.channels))
-    return [f"`{name}`", _first_paragraph(import_module(own.module)), channels, weights, _path(own.module)]
+    return [f"`{name}`", definition, channels, weights, _path(entry.module)]
 
 
-def _first_paragraph(described: Any) -> str:
-    return " ".join((inspect.getdoc(described) or "").split("\n\n")[0].split())
+def _first_paragraph(documented: Any) -> str:
+    return " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
 
 
 def _path(module: str) -> str:

@@ -1,5 +1,5 @@
-"""What baseline, GSP and IRT have in common: a backbone, a pooling head, one metric loss; with a momentum
-encoder where the memory asks for one."""
+"""The base of baseline, GSP and IRT: a backbone, a pooling head, one metric loss, and a momentum encoder if
+the memory has a momentum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,13 @@ from pipeline.methods.momentum import MomentumEncoder
 
 @dataclass(frozen=True)
 class EmbeddingOutputs(Outputs):
-    average: (
-        Float[Tensor, "B L"] | None
-    )  # average-pooled features that prototypes are chosen from; training mode only
-    key: Float[Tensor, "B D"] | None  # embedding by the momentum encoder; training mode only
+    # average-pooled features from which prototypes are selected; only in training mode
+    average: Float[Tensor, "B L"] | None
+    key: Float[Tensor, "B D"] | None  # embedding by the momentum encoder; only in training mode
 
 
 class EmbeddingMethod(Method):
-    """z = head(features) / ||.||, and the terms of the recipe's loss on it."""
+    """z = head(features) / ||.||, and the terms of the recipe's loss for z."""
 
     def __init__(self, recipe: BaselineRecipe | GspRecipe | IrtRecipe, classes: int, samples: int) -> None:
         super().__init__()
@@ -38,15 +37,15 @@ class EmbeddingMethod(Method):
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> EmbeddingOutputs:
         pooled = self.head(self.backbone(images))
+        average = pooled.average if self.training else None
         key = self.momentum(images) if self.momentum is not None and self.training else None
-        return EmbeddingOutputs(
-            unit(pooled.vector), pooled.average if self.training else None, key, attributes=pooled.attributes
-        )
+        return EmbeddingOutputs(unit(pooled.vector), average, key, attributes=pooled.attributes)
 
     def metric_terms(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
     ) -> dict[str, Float[Tensor, ""]]:
-        """The terms of the metric loss; in training mode the pooling sees the batch as well."""
+        """The terms of the metric loss. In training mode the pooling also updates its state with the
+        batch."""
         assert isinstance(outputs, EmbeddingOutputs)
         terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples, outputs.key)
         if self.training and outputs.average is not None:
@@ -55,7 +54,7 @@ class EmbeddingMethod(Method):
 
     def after_step(self) -> None:
         if self.momentum is not None:
-            self.momentum.follow(self.backbone, self.head)
+            self.momentum.update(self.backbone, self.head)
 
     def proxies(self) -> Sequence[nn.Parameter]:
         return self.loss.proxies()

@@ -10,14 +10,14 @@ from pipeline.methods.method import Outputs
 
 
 class Gsp(EmbeddingMethod):
-    """A 1 x 1 projection without bias, the features that transport chooses summed, z = pooled / ||pooled||
-    (sec. 4.1).
+    """A 1 x 1 projection without bias, the sum of the features that transport selects, z = pooled /
+    ||pooled|| (sec. 4.1).
 
     loss = (1 - w) L_DML(z) + w L_ZS(attributes)      eq. 4.4 and sec. 4.2
 
-    Costs, prototypes and pooling all live in the projected space, as in the released code. Any loss is L_DML:
-    the paper's are C2, MS, triplet, XBM, ProxyNCA++ and Proxy-Anchor. Until the prototypes have been chosen,
-    pooling is the average.
+    Costs, prototypes and pooling use projected features, as in the released code. L_DML can be any loss; the
+    paper uses C2, MS, triplet, XBM, ProxyNCA++ and Proxy-Anchor. Until the prototypes are selected, pooling
+    is the average.
     """
 
     def __init__(self, recipe: GspRecipe, classes: int, samples: int) -> None:
@@ -33,8 +33,8 @@ class Gsp(EmbeddingMethod):
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
     ) -> dict[str, Float[Tensor, ""]]:
-        share = 1 - self.zero_shot_weight
-        terms = {name: share * term for name, term in self.metric_terms(outputs, labels, samples).items()}
+        weight = 1 - self.zero_shot_weight
+        terms = {name: weight * term for name, term in self.metric_terms(outputs, labels, samples).items()}
         if self.zero_shot is not None:
             assert isinstance(outputs, EmbeddingOutputs)
             assert outputs.attributes is not None

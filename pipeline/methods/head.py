@@ -1,5 +1,5 @@
-"""From a backbone's features to the vector of an image: any pooling with any backbone, and a linear layer
-behind it where the recipe has one."""
+"""From the features of a backbone to the vector of an image: any pooling with any backbone, and a linear
+layer if the recipe has one."""
 
 from typing import Any, NamedTuple
 
@@ -17,15 +17,15 @@ from pipeline.models.batch_norm import synchronise
 class Pooled(NamedTuple):
     vector: Float[Tensor, "B D"]
     attributes: Float[Tensor, "B M"] | None = None  # of a pooling with prototypes
-    average: Float[Tensor, "B L"] | None = None  # what such a pooling chooses its prototypes from
+    average: Float[Tensor, "B L"] | None = None  # features from which such a pooling selects its prototypes
 
 
 class PoolingHead(nn.Module):
-    """The last feature map pooled, or the class token taken, then projected.
+    """Pools the last feature map, or reads the class token, then projects the result.
 
-    `dim` None leaves the projection out. A pooling whose definition contains the transform to D (GSP and its
-    kin, NetVLAD, ...) takes the place of the projection. Raises ValueError for the class token of a network
-    that has none, and for such a pooling, `gsp` apart, without `dim`.
+    With `dim` None there is no projection. A pooling whose definition contains the transform to D (GSP and
+    its variants, NetVLAD, ...) replaces the projection. Raises ValueError for pooling `cls` with a network
+    without class token, and for a pooling that contains the transform, except `gsp`, without `dim`.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class PoolingHead(nn.Module):
         projection: Projection,
         size: int,
     ) -> None:
-        """size: side of the input image, which one pooling (GSoP) is built for."""
+        """size: side of the input image. Pooling GSoP depends on it."""
         super().__init__()
         channels, projects = source.channels[-1], False
         self.pooling: Any = None
@@ -44,7 +44,7 @@ class PoolingHead(nn.Module):
         if isinstance(settings, ClsPooling):
             if source.cls_channels is None:
                 raise ValueError(
-                    "pooling `cls` takes the class token, and this network has none: choose a vision "
+                    "pooling `cls` reads the class token, and this network has none: choose a vision "
                     "transformer or another pooling."
                 )
             channels = source.cls_channels
@@ -65,15 +65,16 @@ class PoolingHead(nn.Module):
         return Pooled(*pooled) if self.with_attributes else Pooled(self.projection(pooled))
 
     def observe(self, average: Float[Tensor, "B L"]) -> None:
-        """One training step of a pooling that chooses its prototypes: the averages of the global batch."""
+        """Passes the averages of the global batch to a pooling that selects its prototypes from them. Called
+        once per training step."""
         if self.with_attributes:
             assert self.pooling is not None
             self.pooling.observe(average)
 
 
 class Linear(nn.Module):
-    """W v + b, with the layer norm in front and the initialisation that a recipe asks for. dim None: the
-    layer norm alone, or nothing."""
+    """W v + b, with the initialisation of the recipe, after a layer norm if the recipe has one. With dim None
+    only the layer norm, or the identity."""
 
     def __init__(self, channels: int, dim: int | None, settings: Projection) -> None:
         super().__init__()
@@ -82,16 +83,17 @@ class Linear(nn.Module):
         if dim is None:
             return
         self.linear = nn.Linear(channels, dim, bias=settings.bias)
-        weight, start = self.linear.weight, settings.initialization
-        if start == "kaiming":
+        weight, initialization = self.linear.weight, settings.initialization
+        if initialization == "kaiming":
             nn.init.kaiming_normal_(weight, mode="fan_out")
-        elif start == "xavier":
+        elif initialization == "xavier":
             nn.init.xavier_uniform_(weight)
-        elif start == "orthogonal":
+        elif initialization == "orthogonal":
             nn.init.orthogonal_(weight)
-        if self.linear.bias is not None and start != "default":
+        if self.linear.bias is not None and initialization != "default":
             nn.init.zeros_(self.linear.bias)
 
     def forward(self, vectors: Float[Tensor, "B L"]) -> Float[Tensor, "B D"]:
-        entering = functional.layer_norm(vectors, vectors.shape[-1:]) if self.layer_norm else vectors
-        return entering if self.linear is None else self.linear(entering)
+        if self.layer_norm:
+            vectors = functional.layer_norm(vectors, vectors.shape[-1:])
+        return vectors if self.linear is None else self.linear(vectors)

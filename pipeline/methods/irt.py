@@ -11,12 +11,13 @@ from pipeline.methods.method import Outputs
 
 
 class Irt(EmbeddingMethod):
-    """z = CLS / ||CLS||, after the final layer norm, without a projection.     loss = L_contr + lambda
-    L_KoLeo
+    """z = CLS / ||CLS||, after the final layer norm, without a projection.
 
-    L_contr (eq. 1) compares the batch with the memory, whose entries include the batch itself; without a
-    memory, or before it starts, with the batch. It is not the sum of the two: the memory is the second set of
-    eq. 1. KoLeo (eq. 5) spreads the batch alone; lambda = 0 is IRT_L.
+    loss = L_contr + lambda L_KoLeo
+
+    L_contr (eq. 1) compares the batch with the memory, which already contains the batch. Without a memory,
+    and before the memory starts, it compares the batch with itself. It is not the sum of both: the memory is
+    the second set of eq. 1. KoLeo (eq. 5) is computed on the batch only; lambda = 0 is IRT_L.
     """
 
     def __init__(self, recipe: IrtRecipe, classes: int, samples: int) -> None:

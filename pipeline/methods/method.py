@@ -1,4 +1,4 @@
-"""What a method is: images to outputs, outputs of a whole batch to named loss terms, images to unit
+"""The interface of a method: images to outputs, outputs of a global batch to named loss terms, images to unit
 vectors."""
 
 from abc import ABC, abstractmethod
@@ -16,21 +16,20 @@ from pipeline.models.backbone import Backbone
 
 @dataclass(frozen=True)
 class Outputs:
-    """One row per image in every tensor, so that the rows of several workers can be put together. `embedding`
-    has unit rows."""
+    """Every tensor has one row per image, so that the rows of several workers can be concatenated.
+    `embedding` has unit rows."""
 
     embedding: Float[Tensor, "B D"]
-    attributes: Float[Tensor, "B M"] | None = field(
-        default=None, kw_only=True
-    )  # how much of each prototype an image was found to hold; sums to 1
+    # share of each prototype in an image; the shares of an image sum to 1
+    attributes: Float[Tensor, "B M"] | None = field(default=None, kw_only=True)
 
 
 class Method(nn.Module, ABC):
     """The network and the loss of one paper.
 
-    A training step on W workers is: `forward` on the worker's own images, gathering of the outputs in rank
-    order, `objective` on all of them on every worker. `objective` therefore reads nothing but its arguments
-    and parameters, and what it keeps (memories) is equal on all workers.
+    A training step on W workers: each worker calls `forward` on its slice of the batch, the outputs are
+    gathered in rank order, and each worker calls `objective` on all outputs. Therefore `objective` depends
+    only on its arguments, the parameters and its state (memories), which is equal on all workers.
     """
 
     dim: int  # D of the embedding
@@ -38,31 +37,31 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
-        """What the loss needs of each normalised image."""
+        """The outputs of normalised images, from which `objective` computes the loss."""
 
     @abstractmethod
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
     ) -> dict[str, Float[Tensor, ""]]:
-        """The terms of the loss on a whole batch, each with its weight already in it; the loss is their sum.
+        """The weighted terms of the loss on a global batch. The loss is their sum.
 
-        Labels count the training classes from 0, `samples` the training images. In training mode it also
-        moves what the loss remembers (cross-batch memory, the memory from which prototypes are chosen); in
-        eval mode it changes nothing. The terms are the same ones at every step.
+        `labels` are indices of training classes and `samples` indices of training images, both from 0. In
+        training mode the call also updates the state of the loss (the cross-batch memory, the memory from
+        which prototypes are selected). In eval mode it changes nothing. Every step has the same terms.
         """
 
     def after_step(self) -> None:
-        """What follows each step of the optimizer. Most methods have nothing to do then."""
+        """Called after each step of the optimizer. Does nothing by default."""
 
     def embed(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B D"]:
-        """Unit vectors of images, as `describe` finds them."""
+        """The unit vectors of images that `describe` returns."""
         return self.describe(images).embedding
 
     def describe(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
-        """Unit vectors of images, and attributes where a method pools by prototypes, each image independent
-        of the others in the batch.
+        """The unit vectors of images, and attributes if the pooling has prototypes. The result for an image
+        does not depend on the others in the batch.
 
-        Raises RuntimeError in training mode, where that would not hold.
+        Raises RuntimeError in training mode, in which it would depend on them.
         """
         if self.training:
             raise RuntimeError(
@@ -71,29 +70,26 @@ class Method(nn.Module, ABC):
         return self.forward(images)
 
     def proxies(self) -> Sequence[nn.Parameter]:
-        """Learned vectors that stand for training classes in the loss and are left behind after it."""
+        """The learned vectors that represent training classes in the loss. Embedding does not use them."""
         return ()
 
     def statistics(self, input: Input) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation that images are normalised with: the recipe's, else those that the
-        network was trained with."""
+        """Mean and standard deviation for the normalisation of images: those of the recipe, else those of the
+        network's pretraining."""
         return input.mean or self.backbone.mean, input.std or self.backbone.std
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Every parameter that an optimizer may move, once, under `backbone`, `head` or `proxies`; a group
-        without parameters is left out."""
+        """Every trainable parameter once, in group `backbone`, `head` or `proxies`. A group without
+        parameters is omitted."""
         backbone, proxies = list(self.backbone.parameters()), list(self.proxies())
-        known = {id(parameter) for parameter in (*backbone, *proxies)}
-        head = [
-            parameter
-            for parameter in self.parameters()
-            if parameter.requires_grad and id(parameter) not in known
-        ]
+        grouped = {id(parameter) for parameter in (*backbone, *proxies)}
+        trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        head = [parameter for parameter in trainable if id(parameter) not in grouped]
         groups = {"backbone": backbone, "head": head, "proxies": proxies}
         return {name: parameters for name, parameters in groups.items() if parameters}
 
 
 def unit(vectors: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-    """v / ||v||, in float32 at least; a vector of zeros stays zero."""
+    """v / ||v||, in float32 or float64; a zero vector stays zero."""
     with without_autocast(vectors):
         return functional.normalize(full_precision(vectors), dim=-1)

@@ -1,5 +1,5 @@
-"""The metric-learning loss of a recipe: a pair loss, alone or with a cross-batch memory behind it, a proxy
-loss, both, SNCA, or that of tuples."""
+"""The metric-learning loss of a recipe: a pair loss with or without a cross-batch memory, a proxy loss, both,
+SNCA, or the tuple loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,12 @@ from pipeline.methods.modules import load, pair_loss, proxy_loss
 class MetricLoss(nn.Module):
     """The terms of a loss, under the names of its parts.
 
-    A memory (Wang et al. 2020) is the second set of a pair loss. In training mode the batch enters it first,
-    so that its own images are among the references; each anchor is kept from itself by position. It takes
-    part, and begins to fill, after `start` calls in training mode; it holds at least one batch, and `share`
-    is a share of the training images. With the batch, as in the released XBM code, its term stands beside the
-    loss of the batch; without it (IRT eq. 1) it takes the place of that loss once it has started.
+    A memory (Wang et al. 2020) contains the references of a pair loss. In training mode the batch first
+    enters the memory, so that the references include the batch; the loss excludes the pair of each anchor
+    with itself by position. The memory starts to fill, and is used, after `start` calls in training mode. Its
+    size is at least one batch; `share` is a share of the training images. With `with_batch` (released XBM
+    code) its term is added to the loss of the batch. Otherwise (IRT eq. 1) it replaces that loss once the
+    memory has started.
     """
 
     calls: Tensor
@@ -64,30 +65,32 @@ class MetricLoss(nn.Module):
         samples: Int[Tensor, "B"],
         keys: Float[Tensor, "B D"] | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
-        """The weighted terms of unit vectors, always the same ones. keys: what enters the memory in place of
-        the embeddings."""
+        """The weighted terms of unit vectors. Every call returns the same terms. keys: vectors to store in
+        the memory instead of the embeddings."""
         terms: dict[str, Tensor] = {}
         if self.pair is not None:
-            memory = self._against_memory(embeddings, labels, embeddings if keys is None else keys)
-            beside = self.settings is None or self.settings.with_batch
-            terms[self.name] = self.pair(embeddings, labels) if memory is None or beside else memory
+            memory_loss = self._memory_loss(embeddings, labels, embeddings if keys is None else keys)
+            with_batch = self.settings is None or self.settings.with_batch
+            if memory_loss is None or with_batch:
+                terms[self.name] = self.pair(embeddings, labels)
+            else:
+                terms[self.name] = memory_loss
             if self.settings is not None and self.settings.with_batch:
-                terms["memory"] = embeddings.new_zeros(()) if memory is None else memory
+                terms["memory"] = embeddings.new_zeros(()) if memory_loss is None else memory_loss
         if self.proxy is not None:
             terms[self.proxy_name] = self.proxy_weight * self.proxy(embeddings, labels)
         if self.snca is not None:
             terms[self.name] = self.snca(embeddings, labels, samples)
         if self.tuple is not None:
-            tuples = embeddings.unflatten(
-                0, (-1, 2 + self.negatives)
-            )  # tuple by tuple: query, positive, negatives
+            # The rows of a tuple are query, positive, negatives.
+            tuples = embeddings.unflatten(0, (-1, 2 + self.negatives))
             terms[self.name] = self.tuple(tuples[:, 0], tuples[:, 1], tuples[:, 2:])
         return terms
 
     def proxies(self) -> Sequence[nn.Parameter]:
         return [] if self.proxy is None else list(self.proxy.parameters())
 
-    def _against_memory(
+    def _memory_loss(
         self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], keys: Float[Tensor, "B D"]
     ) -> Float[Tensor, ""] | None:
         """The weighted loss against the memory; None without a memory, before it starts, and in eval mode."""
@@ -96,7 +99,7 @@ class MetricLoss(nn.Module):
         self.calls += 1
         if self.calls <= self.settings.start:
             return None
-        places = self.memory.enqueue(keys, labels)
+        positions = self.memory.enqueue(keys, labels)
         references, reference_labels = self.memory.valid()
-        loss: Tensor = self.pair(embeddings, labels, references, reference_labels, places)
+        loss: Tensor = self.pair(embeddings, labels, references, reference_labels, positions)
         return self.settings.weight * loss

@@ -1,7 +1,7 @@
-"""From the settings of a part (a loss, a pooling, a network, a method) to its module.
+"""Builds the module of a part (a loss, a pooling, a network, a method) from its settings.
 
-The settings name the class (`module`), and it is imported here, when a recipe asks for it: the code of a run
-is that of its own parts (pipeline/resolution/code.py).
+The settings name the class (`module`). It is imported only if a recipe uses it, so that the code of a run
+contains only the parts of that run (pipeline/resolution/code.py).
 """
 
 from importlib import import_module
@@ -46,11 +46,11 @@ def proxy_loss(settings: losses.ProxyLoss, classes: int, dim: int) -> nn.Module:
 
 
 def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | None, size: int) -> nn.Module:
-    """The pooling of the last map, (B, L, H, W) -> (B, E): E is `out_channels`; `projects` where E is D =
-    `dim` already.
+    """The pooling of the last map, (B, L, H, W) -> (B, E). E is `out_channels`. The pooling `projects` if it
+    contains the transform to D, so that E = D = `dim`.
 
-    size: side of the input image. Raises ValueError for a pooling that contains the transform to D where
-    `dim` is None.
+    size: side of the input image. Raises ValueError for a pooling that contains the transform if `dim` is
+    None.
     """
     channels = source.channels[-1]
     match settings:
@@ -59,16 +59,15 @@ def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | N
             return load(settings.module)(channels, attention, settings.exponent)
         case poolings.GsopPooling():
             positions = _positions(source, size)
-            return load(settings.module)(
-                channels, _required(dim, settings.name), positions, settings.attention_dim
-            )
+            width = _required(dim, settings.name)
+            return load(settings.module)(channels, width, positions, settings.attention_dim)
     if getattr(settings, "projects", False):
         return _built(settings, channels, _required(dim, settings.name))
     return _built(settings, channels)
 
 
 def attribute_pooling(settings: poolings.AttributePooling, channels: int, dim: int | None) -> nn.Module:
-    """The pooling that gives a vector, attributes and the average of the transformed map of (B, L, H, W).
+    """The pooling of (B, L, H, W) that returns a vector, attributes, and the average of the transformed map.
 
     Raises ValueError without `dim`, except for `gsp`.
     """
@@ -76,9 +75,10 @@ def attribute_pooling(settings: poolings.AttributePooling, channels: int, dim: i
 
 
 def _built(settings: Any, *arguments: Any) -> nn.Module:
-    """The module of a part: `arguments`, then the fields of the settings by name."""
+    """The module of a part, built with `arguments` and, by name, the fields of the settings."""
     assert isinstance(settings, Strict)
-    return load(settings.module)(*arguments, **settings.model_dump(exclude={"name"}))  # type: ignore[attr-defined]
+    fields = settings.model_dump(exclude={"name"})
+    return load(settings.module)(*arguments, **fields)  # type: ignore[attr-defined]
 
 
 def _required(dim: int | None, name: str) -> int:
@@ -89,7 +89,7 @@ def _required(dim: int | None, name: str) -> int:
 
 @torch.no_grad()
 def _positions(source: Backbone, size: int) -> int:
-    """Positions of the last map for images of that size, from a forward pass."""
+    """The number of positions of the last map for images of that size, from a forward pass."""
     was_training = source.training
     source.eval()
     last = source(torch.zeros(1, 3, size, size)).maps[-1]

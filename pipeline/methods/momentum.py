@@ -1,5 +1,5 @@
-"""A second network that follows the trained one slowly: theta' <- m theta' + (1 - m) theta after each step
-(He et al. 2020; IRT on In-Shop)."""
+"""A second network whose weights are a moving average of the trained ones: theta' <- m theta' + (1 - m) theta
+after each step (He et al. 2020; IRT on In-Shop)."""
 
 import copy
 
@@ -13,14 +13,14 @@ from pipeline.models.backbone import Backbone
 
 
 class MomentumEncoder(nn.Module):
-    """Embeds images without gradient, for a memory whose entries age slowly.
+    """Embeds images without gradient. The memory stores these embeddings, which change slowly from step to
+    step.
 
-    It runs in eval mode: its embeddings depend on nothing but the image, on any number of workers. Buffers
-    (running statistics, the state of a pooling) are those of the trained network. Only a running training
-    needs it; a saved model leaves it out.
+    It runs in eval mode, so that an embedding depends only on the image, for any number of workers. Its
+    buffers (running statistics, the state of a pooling) are copies of those of the trained network.
     """
 
-    of_training = True  # no embedding depends on it: not part of a saved model
+    training_only = True  # embeddings do not depend on it, so a saved model does not contain it
 
     def __init__(self, backbone: Backbone, head: PoolingHead, momentum: float) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class MomentumEncoder(nn.Module):
         return unit(self.head(self.backbone(images)).vector)
 
     @torch.no_grad()
-    def follow(self, backbone: Backbone, head: PoolingHead) -> None:
-        """One step towards the trained network."""
-        for own, trained in ((self.backbone, backbone), (self.head, head)):
-            for slow, fast in zip(own.parameters(), trained.parameters(), strict=True):
-                slow.lerp_(fast, 1 - self.momentum)
-            for kept, current in zip(own.buffers(), trained.buffers(), strict=True):
-                kept.copy_(current)
+    def update(self, backbone: Backbone, head: PoolingHead) -> None:
+        """Updates the average with the weights of the trained network, and copies its buffers."""
+        for averaged, trained in ((self.backbone, backbone), (self.head, head)):
+            for average, weight in zip(averaged.parameters(), trained.parameters(), strict=True):
+                average.lerp_(weight, 1 - self.momentum)
+            for buffer, current in zip(averaged.buffers(), trained.buffers(), strict=True):
+                buffer.copy_(current)

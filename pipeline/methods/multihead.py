@@ -16,54 +16,45 @@ from pipeline.pooling.average_max import AverageMax
 
 
 class Multihead(Method):
-    """Two maps of the backbone, the earlier one for local and the last one for global structure, each through
-    a head of its own:
+    """Two feature maps of the backbone, the earlier one for local and the last one for global structure. Each
+    has its own head:
 
         f_soa = f + v(softmax(zeta q^T k) h(f))        eq. 1-2
         e = W (average(f_soa) + maximum(f_soa)) + b    eq. 3-4, e in R^(D/2)
 
     z = [e_local, e_global] / ||.||     loss = L_MS + lambda L_ProxyAnchor on z
 
-    Only the heads attend: the attention on the local map does not feed the backbone's next stage, as it would
-    in SOLAR. The concatenation is normalised as a whole; the text leaves that open. The ablations of sec.
-    4.5: one head alone, with the whole D; and a single head over both maps, the local one brought to the size
-    of the global one by a focus layer (space to depth).
+    The attention is part of the heads: the next stage of the backbone reads the local map without attention,
+    unlike in SOLAR. The concatenation is normalised as a whole; the text does not define this. The ablations
+    of sec. 4.5 are the local or the global head alone, with all D dimensions, and a single head over both
+    maps; a focus layer (space to depth) then gives the local map the size of the global one.
     """
 
     def __init__(self, recipe: MultiheadRecipe, classes: int, samples: int) -> None:
         super().__init__()
-        wanted = ("local", "global") if recipe.heads in ("both", "single") else (recipe.heads,)
-        stages = dict(zip(("local", "global"), recipe.backbone.stages, strict=True))
-        self.backbone = modules.backbone(
-            recipe.backbone.model_copy(update={"stages": tuple(stages[name] for name in wanted)})
-        )
+        map_names = ("local", "global") if recipe.heads in ("both", "single") else (recipe.heads,)
+        stage_of = dict(zip(("local", "global"), recipe.backbone.stages, strict=True))
+        stages = tuple(stage_of[name] for name in map_names)
+        self.backbone = modules.backbone(recipe.backbone.model_copy(update={"stages": stages}))
         self.dim = recipe.dim
-        channels = dict(zip(wanted, self.backbone.channels, strict=True))
+        channels = dict(zip(map_names, self.backbone.channels, strict=True))
         self.focus = Focus(*self.backbone.channels) if recipe.heads == "single" else None
         if self.focus is not None:
             channels = {"single": self.focus.out_channels}
         local, last = recipe.attention_reduction
         reductions: dict[str, int | None] = {"local": local, "global": last, "single": last}
-        self.heads = nn.ModuleDict(
-            {
-                name: _head(
-                    width,
-                    self.dim // len(channels),
-                    reductions[name] if recipe.attention else None,
-                    recipe.attention_scale,
-                )
-                for name, width in channels.items()
-            }
-        )
+        self.heads = nn.ModuleDict()
+        for name, width in channels.items():
+            reduction = reductions[name] if recipe.attention else None
+            self.heads[name] = _head(width, self.dim // len(channels), reduction, recipe.attention_scale)
         self.loss = MetricLoss(recipe.loss, None, self.dim, recipe.batch.size, classes, samples)
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
         maps = self.backbone(images).maps
         if self.focus is not None:
             maps = (self.focus(*maps),)
-        return Outputs(
-            unit(cat([head(each) for head, each in zip(self.heads.values(), maps, strict=True)], dim=1))
-        )
+        vectors = [head(features) for head, features in zip(self.heads.values(), maps, strict=True)]
+        return Outputs(unit(cat(vectors, dim=1)))
 
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pipeline.models.batch_norm import fix, freeze, synchronise
 from pipeline.models.checkpoint import fit, read_state
-from pipeline.models.networks import OWN
+from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.staged import Staged
 from pipeline.models.torchvision_guard import ensure_torchvision
 
@@ -48,7 +48,7 @@ class Features:
 
 
 class Backbone(nn.Module):
-    """Network `name`, of timm or of `OWN`, without its classifier.
+    """Network `name`, of timm or of `PROJECT_NETWORKS`, without its classifier.
 
     `stages` are indices of the feature maps of the network, the coarsest last; negative indices count from
     the end. Layers that no requested map needs are removed. The last map of a transformer is after its final
@@ -60,9 +60,9 @@ class Backbone(nn.Module):
 
     `pretrained` downloads the weights of the tag in the name. `checkpoint` overrides it: a .safetensors or
     weights-only .pth file with the names of timm or of the published file, of any floating-point type, with
-    or without a classifier. `arguments` are passed to timm.create_model, or to the network of `OWN`.
-    `batch_norm`: "batch" uses the statistics of the batch of all workers, "frozen" the running statistics
-    (see `freeze`), "fixed" also fixes scale and shift (see `fix`).
+    or without a classifier. `arguments` are passed to timm.create_model, or to the network of
+    `PROJECT_NETWORKS`. `batch_norm`: "batch" uses the statistics of the batch of all workers, "frozen" the
+    running statistics (see `freeze`), "fixed" also fixes scale and shift (see `fix`).
 
     Raises ValueError for a name, argument, stage or checkpoint that does not fit, and FileNotFoundError for
     missing weights.
@@ -154,15 +154,15 @@ class Backbone(nn.Module):
 
 
 def require_network(name: str) -> None:
-    """Raises ValueError for a name that neither timm nor `OWN` has."""
-    if name not in OWN and not timm.is_model(name):
-        close = difflib.get_close_matches(name, [*OWN, *timm.list_models()], n=3)
+    """Raises ValueError for a name that neither timm nor `PROJECT_NETWORKS` has."""
+    if name not in PROJECT_NETWORKS and not timm.is_model(name):
+        close = difflib.get_close_matches(name, [*PROJECT_NETWORKS, *timm.list_models()], n=3)
         suggestion = f" Did you mean {', '.join(close)}?" if close else ""
         raise ValueError(f"timm has no network {name!r}.{suggestion}")
 
 
 def require_published(network: nn.Module, name: str) -> None:
-    """Raises FileNotFoundError for a network of `OWN` whose pretrained weights no library downloads."""
+    """Raises FileNotFoundError for a network of `PROJECT_NETWORKS` with weights that no library downloads."""
     if isinstance(network, Staged) and (network.published is None or network.published.fetch is None):
         if network.published is None:
             raise FileNotFoundError(
@@ -183,18 +183,19 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module
             f"backbone.arguments must not contain {sorted(reserved)}, which this project sets; "
             "other options of the network, such as img_size, are accepted."
         )
+    is_own = name in PROJECT_NETWORKS
     try:
-        build = OWN[name].build if name in OWN else partial(_create_by_timm, name, pretrained)
+        build = PROJECT_NETWORKS[name].build if is_own else partial(_create_by_timm, name, pretrained)
         network: Any = build(arguments)
     except OSError as error:
         raise _not_fetched(name, _weights_file(name), error) from error
     except (TypeError, ValueError, RuntimeError, AssertionError, KeyError) as error:
         options = f" with {arguments}" if arguments else ""
-        builder = "this project" if name in OWN else "timm"
+        builder = "this project" if is_own else "timm"
         raise ValueError(
             f"{builder} cannot build {name}{options}: {type(error).__name__}: {error}"
         ) from error
-    if name in OWN and pretrained:
+    if is_own and pretrained:
         _load_published(network, name)
     return network
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class OwnNetwork:
+class ProjectNetwork:
     """Class `name` of `module`, with the arguments that belong to the name of the network."""
 
     module: str
@@ -21,11 +21,11 @@ class OwnNetwork:
         return getattr(import_module(self.module), self.name)(*self.arguments, **options)
 
 
-OWN = {
-    "googlenet": OwnNetwork("pipeline.models.googlenet", "GoogLeNet"),
-    "bn_inception": OwnNetwork("pipeline.models.bn_inception", "BnInception"),
-    "mit_b1": OwnNetwork("pipeline.models.mix_transformer", "MixTransformer", ("b1",)),
-    "mit_b2": OwnNetwork("pipeline.models.mix_transformer", "MixTransformer", ("b2",)),
-    "resnet20_preact": OwnNetwork("pipeline.models.resnet20", "PreactivationResNet20"),
-    "token_embedding": OwnNetwork("pipeline.models.token_embedding", "TokenEmbedding"),
+PROJECT_NETWORKS = {
+    "googlenet": ProjectNetwork("pipeline.models.googlenet", "GoogLeNet"),
+    "bn_inception": ProjectNetwork("pipeline.models.bn_inception", "BnInception"),
+    "mit_b1": ProjectNetwork("pipeline.models.mix_transformer", "MixTransformer", ("b1",)),
+    "mit_b2": ProjectNetwork("pipeline.models.mix_transformer", "MixTransformer", ("b2",)),
+    "resnet20_preact": ProjectNetwork("pipeline.models.resnet20", "PreactivationResNet20"),
+    "token_embedding": ProjectNetwork("pipeline.models.token_embedding", "TokenEmbedding"),
 }

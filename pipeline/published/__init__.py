@@ -1,4 +1,4 @@
-"""The tables of the papers as data: published numbers, their conditions, and which cells are unreliable."""
+"""The tables of the papers as data: published numbers, their conditions, and the unreliable cells."""
 
 from pipeline.published.model import PAPERS, PLAIN, Number, Paper, Row, Table, papers, published, rows
 

@@ -12,11 +12,11 @@ The tables of the four papers, as the report compares them with our numbers. `py
 pipeline.published.document` writes this page from `pipeline/published/*.yaml`;
 `pipeline.published.published("cub", "ms")` returns the same rows.
 
-Numbers are percent as printed, except density and decay. Column "recipe" has the recipe of ours that
-reproduces the row, and the values that it must have ([papers.md](papers.md) lists the options). Network,
-dimensions and size are empty where the paper does not state them. *Italic* rows are quoted there from other
-papers. A number with † is not reliable; the reason is below the table. ? is printed and not legible. Names
-are without citation marks.
+Numbers are percent as printed, except density and decay. Column "recipe" contains the recipe of this project
+that reproduces the row, and the values that it must have ([papers.md](papers.md) lists the options). Network,
+dimensions and size are empty if the paper does not state them. *Italic* rows are quoted by the paper from
+other papers. A number with † is not reliable; the reason is below the table. ? is a number that is not
+legible. Names are without citation marks.
 """
 _METRICS = {
     "map_at_r": "MAP@R",
@@ -27,7 +27,7 @@ _METRICS = {
     "rparis6k_medium_map": "RParis M",
     "rparis6k_hard_map": "RParis H",
 }
-_PROTOCOLS = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
+_SETTINGS = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
 
 
 def markdown() -> str:
@@ -36,7 +36,7 @@ def markdown() -> str:
 
 
 def _paper(paper: Paper) -> str:
-    left_out = [_wrapped(f"Left out: {'; '.join(paper.left_out)}."), ""] if paper.left_out else []
+    left_out = [_wrapped(f"Omitted: {'; '.join(paper.left_out)}."), ""] if paper.left_out else []
     about = _wrapped(f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}.")
     parts = [f"## {paper.name}", "", about, "", *left_out]
     return "\n".join([*parts, *(_table(paper, table) for table in paper.tables)])
@@ -52,30 +52,28 @@ def _table(paper: Paper, table: Table) -> str:
         _line(["---"] * (5 + len(heads))),
     ]
     lines += [_row(table, row) for row in table.rows]
-    notes = dict.fromkeys(
-        f"{row.name}: {note}" for row in table.rows for note in filter(None, (row.note, *row.notes.values()))
-    )
-    return "\n".join([*lines, *([""] if notes else []), *(_wrapped(f"- {note}", "  ") for note in notes), ""])
+    notes = {
+        f"{row.name}: {note}": None for row in table.rows for note in (row.note, *row.notes.values()) if note
+    }
+    lines += ["", *(_wrapped(f"- {note}", "  ") for note in notes)] if notes else []
+    return "\n".join([*lines, ""])
 
 
 def _row(table: Table, row: Printed) -> str:
     quoted = table.quoted if row.quoted is None else row.quoted
-    settings = ", ".join(f"{key}={_text(value) or 'null'}" for key, value in row.settings.items())
-    recipe = f"`{row.method}`" + (f" {settings}" if settings else "") if row.method else ""
+    values = ", ".join(f"{key}={_text(value) or 'null'}" for key, value in row.recipe.items())
+    recipe = f"`{row.method}`" + (f" {values}" if values else "") if row.method else ""
     dim = stated("dim", row, table)
-    where = [
-        stated("backbone", row, table),
-        f"{dim} (PCA)" if row.reduced else dim,
-        stated("size", row, table),
-    ]
+    dimensions = f"{dim} (PCA)" if row.reduced else dim
+    conditions = [stated("backbone", row, table), dimensions, stated("size", row, table)]
     cells = [cell for group in groups(row.values) for cell in group]
-    return _line([f"*{row.name}*" if quoted else row.name, recipe, *map(_text, where), *map(_cell, cells)])
+    name = f"*{row.name}*" if quoted else row.name
+    return _line([name, recipe, *map(_text, conditions), *map(_cell, cells)])
 
 
 def _group(group: Columns) -> str:
-    return " ".join(
-        filter(None, (group.dataset, _text(group.dim), _PROTOCOLS.get(group.protocol), group.label))
-    )
+    words = (group.dataset, _text(group.dim), _SETTINGS.get(group.setting), group.label)
+    return " ".join(filter(None, words))
 
 
 def _metric(name: str) -> str:
@@ -87,7 +85,7 @@ def _cell(cell: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """As YAML writes it; what is not stated, as nothing in a column of its own."""
+    """A value as YAML writes it; an empty text for a condition that the paper does not state."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,7 +1,7 @@
 """Reads the tables of the papers, one YAML file each, into rows: one per printed row and group of columns.
 
-A file has tables. A table has groups of columns (a data set, a protocol, metrics under our names) and rows.
-The `values` of a row are its cells as printed, with `|` between groups:
+A file has tables. A table has groups of columns (a data set, the setting of its evaluation, metrics under the
+names of this project) and rows. The `values` of a row are its cells as printed, with `|` between groups:
 
     78.98       a number as printed: percent, except for the metrics of PLAIN
     69.29±0.11  with its deviation
@@ -9,12 +9,12 @@ The `values` of a row are its cells as printed, with `|` between groups:
     -           not given
     ?           printed, but not legible
 
-Conditions (`backbone` by our name, `dim`, `size` in pixels) are read from the row, else from the group, else
-from the table; null means "not stated". A tag of weights in `backbone` (`resnet50.tv_in1k`: torchvision's) is
-part of the condition; without a tag any weights of the network meet it. `method` is the recipe that
-reproduces the row, and `settings` are the values that its resolved recipe must have. `loss_of` is a recipe of
-the same loss in another setting. `quoted`: the paper copies the row from another paper. `reduced`: by PCA
-after training.
+Conditions (`backbone` by the name in a recipe, `dim`, `size` in pixels) are read from the row, else from the
+group, else from the table; null means "not stated". A tag of weights in `backbone` (`resnet50.tv_in1k`:
+torchvision's) is part of the condition; without a tag any weights of the network meet it. `method` is the
+recipe that reproduces the row, and `recipe` contains the values that its resolved recipe must have. `loss_of`
+is a recipe with the same loss whose other values differ. `quoted`: the paper copies the row from another
+paper. `reduced`: by PCA after training.
 """
 
 import re
@@ -26,15 +26,14 @@ from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from pipeline.config.blocks import Count
+from pipeline.config.blocks import Count, Scalar
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 
 PAPERS = ("crt", "multihead", "gsp", "irt")
 PLAIN = ("embedding_density", "spectral_decay")  # numbers of order one; everything else is percent
-Protocol = Literal["conventional", "query-gallery", "mlrc-separated", "mlrc-concatenated", "revisited"]
+Setting = Literal["conventional", "query-gallery", "mlrc-separated", "mlrc-concatenated", "revisited"]
 Dataset = Literal["cub", "cars", "sop", "inshop", "landmarks"]
-Setting = bool | int | float | str | None
 _CELL = re.compile(r"(?P<value>\d+(?:\.\d+)?)(?:±(?P<deviation>\d+(?:\.\d+)?))?(?P<mark>!?)")
 _METRIC = re.compile(
     r"recall_at_\d+|map_at_r|embedding_density|spectral_decay|(roxford5k|rparis6k)_(easy|medium|hard)_map"
@@ -54,16 +53,16 @@ class Number(Strict):
 
 
 class Row(Strict):
-    """A printed row for one data set and protocol."""
+    """A printed row for one data set and setting."""
 
     paper: str
     table: str  # its number, or a section
     name: str
     method: str | None
     loss_of: str | None
-    settings: dict[str, Setting]
+    recipe: dict[str, Scalar | None]  # dotted field -> value
     dataset: Dataset
-    protocol: Protocol
+    setting: Setting
     backbone: str | None
     dim: int | None
     size: int | None
@@ -80,7 +79,7 @@ class Row(Strict):
 
 
 class Conditions(Strict):
-    """Of a row, a group of columns or a whole table."""
+    """The conditions of a row, of a group of columns, or of a table."""
 
     backbone: str | None = None
     dim: Count | None = None
@@ -92,9 +91,9 @@ class Columns(Conditions):
 
     dataset: Dataset
     metrics: tuple[str, ...] = Field(min_length=1)
-    protocol: Protocol = "conventional"
+    setting: Setting = "conventional"
     label: str = ""
-    settings: dict[str, Setting] = Field(default={})
+    recipe: dict[str, Scalar | None] = Field(default={})
 
     @model_validator(mode="after")
     def _known(self) -> "Columns":
@@ -105,26 +104,28 @@ class Columns(Conditions):
 
 
 class Printed(Conditions):
-    """A row of the file."""
+    """A row of a table in a file."""
 
     name: str
     values: str
     method: str | None = None
     loss_of: str | None = None
-    settings: dict[str, Setting] = Field(default={})
-    quoted: bool | None = None  # None: as the table
+    recipe: dict[str, Scalar | None] = Field(default={})
+    quoted: bool | None = None  # None: the value of the table
     reduced: bool = False
     note: str = ""
-    notes: dict[Dataset, str] = Field(default={})  # of one data set
+    notes: dict[Dataset, str] = Field(default={})  # notes for one data set each
 
     @model_validator(mode="after")
-    def _whole(self) -> "Printed":
-        if self.method is None and (self.settings or self.loss_of):
-            raise ValueError(f"row {self.name}: settings and loss_of need a method")
+    def _has_method(self) -> "Printed":
+        if self.method is None and (self.recipe or self.loss_of):
+            raise ValueError(f"row {self.name}: recipe and loss_of need a method")
         return self
 
 
 class Table(Conditions):
+    """A table of a paper."""
+
     table: str
     what: str
     columns: tuple[Columns, ...] = Field(min_length=1)
@@ -142,9 +143,11 @@ class Table(Conditions):
                     f"table {self.table}, row {row.name}: groups of {expected} cells expected, got {sizes}"
                 )
             for group, cells in zip(self.columns, cells_of, strict=True):
-                bad = [cell for cell in cells if cell not in "-?" and _CELL.fullmatch(cell) is None]
-                if bad:
-                    raise ValueError(f"table {self.table}, row {row.name}: {bad[0]!r} is not a valid cell")
+                invalid = [cell for cell in cells if cell not in "-?" and _CELL.fullmatch(cell) is None]
+                if invalid:
+                    raise ValueError(
+                        f"table {self.table}, row {row.name}: {invalid[0]!r} is not a valid cell"
+                    )
                 if any(cell.endswith("!") for cell in cells) and not (row.note or group.dataset in row.notes):
                     raise ValueError(
                         f"table {self.table}, row {row.name}: a cell is marked with !, but there is no note"
@@ -153,7 +156,7 @@ class Table(Conditions):
 
 
 class Paper(Strict):
-    """A file."""
+    """The content of a file: the tables of a paper."""
 
     key: Literal["crt", "multihead", "gsp", "irt"]
     name: str
@@ -166,16 +169,16 @@ class Paper(Strict):
 
 
 def read(text: str, where: str) -> Paper:
-    """The paper of a YAML text. Raises UserError with `where` and the first mistake."""
+    """The paper in a YAML text. Raises UserError with `where` and the first mistake."""
     try:
         return Paper.parse(YAML(typ="safe").load(text))
     except MarkedYAMLError as error:
         raise UserError(f"{where} is not valid YAML: {error}.", "Correct that line.") from None
     except ValidationError as error:
-        finding = error.errors()[0]
-        place = ".".join(map(str, finding["loc"]))
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"{where}: {place}: {finding['msg']}.",
+            f"{where}: {key}: {first['msg']}.",
             "Correct it; pipeline/published/model.py describes the format.",
         ) from None
 
@@ -183,13 +186,8 @@ def read(text: str, where: str) -> Paper:
 @cache
 def papers() -> tuple[Paper, ...]:
     """All papers, in the order of PAPERS."""
-    return tuple(
-        read(
-            files(__package__).joinpath(f"{key}.yaml").read_text(encoding="utf-8"),
-            f"pipeline/published/{key}.yaml",
-        )
-        for key in PAPERS
-    )
+    texts = {key: files(__package__).joinpath(f"{key}.yaml").read_text(encoding="utf-8") for key in PAPERS}
+    return tuple(read(text, f"pipeline/published/{key}.yaml") for key, text in texts.items())
 
 
 @cache
@@ -213,7 +211,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def published(dataset: str, method: str) -> list[Row]:
-    """The rows of a data set that recipe `method` reproduces, then those of its loss in other recipes."""
+    """The rows of a data set that recipe `method` reproduces, then rows of other recipes with its loss."""
     of_dataset = [row for row in rows() if row.dataset == dataset]
     reproduced = [row for row in of_dataset if row.method == method]
     return reproduced + [row for row in of_dataset if row.loss_of == method]
@@ -232,9 +230,9 @@ def _row(paper: Paper, table: Table, printed: Printed, group: Columns, cells: li
         name=", ".join(filter(None, (printed.name, group.label))),
         method=printed.method,
         loss_of=printed.loss_of,
-        settings={**printed.settings, **group.settings} if printed.method else {},
+        recipe={**printed.recipe, **group.recipe} if printed.method else {},
         dataset=group.dataset,
-        protocol=group.protocol,
+        setting=group.setting,
         quoted=table.quoted if printed.quoted is None else printed.quoted,
         reduced=printed.reduced,
         metrics=metrics,
@@ -245,7 +243,7 @@ def _row(paper: Paper, table: Table, printed: Printed, group: Columns, cells: li
 
 
 def stated(name: str, *places: Conditions) -> Any:
-    """The condition of the first place that states it; the value may be null."""
+    """The condition from the first place that contains it; its value may be null."""
     return next((getattr(place, name) for place in places if name in place.model_fields_set), None)
 
 

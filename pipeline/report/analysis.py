@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.inputs import Inputs
+from pipeline.report.report_data import ReportData
 
 NETWORKS = ("selected", "untrained")
 Means = Mapping[str, float | None]
@@ -30,17 +30,17 @@ class Analysis:
         return {method: self.means[method, "selected"] for method in self.rows}
 
 
-def read_analysis(inputs: Inputs, dataset: str) -> Analysis:
+def read_analysis(report_data: ReportData, dataset: str) -> Analysis:
     """The entries of the data set, in the order of the methods."""
-    entries = [entry for entry in inputs.analysis if entry["row"]["dataset"] == dataset]
+    entries = [entry for entry in report_data.analysis if entry["row"]["dataset"] == dataset]
     groups = {
         (method, network): [
             entry
             for entry in entries
             if (entry["row"]["method"], entry["row"]["network"]) == (method, network)
-            and entry["row"]["seed"] in inputs.seeds
+            and entry["row"]["seed"] in report_data.seeds
         ]
-        for method in inputs.methods
+        for method in report_data.methods
         for network in NETWORKS
     }
     selected = {

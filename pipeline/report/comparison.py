@@ -20,8 +20,8 @@ from pipeline.evaluation.statistics.comparison import Comparison, compare_pairs
 from pipeline.evaluation.statistics.holm import holm
 from pipeline.evaluation.statistics.seeds import Average, over_seeds
 from pipeline.evaluation.tables import read_runs
-from pipeline.report.inputs import Inputs
 from pipeline.report.joint_intervals import column_of
+from pipeline.report.report_data import ReportData
 from pipeline.report.summary import HEADLINE
 
 COMPARED = (HEADLINE, "recall_at_1")
@@ -64,14 +64,14 @@ class Lead:
     margin: tuple[float, float, float] | None = None  # difference and interval, with one other method
 
 
-def compare_methods(inputs: Inputs, dataset: str) -> list[Pair]:
+def compare_methods(report_data: ReportData, dataset: str) -> list[Pair]:
     """All pairs of methods in each metric of COMPARED that the per-query files have.
 
     The method with the higher headline metric is the first of a pair. Raises UserError if the methods have
     different queries.
     """
-    runs = {method: inputs.of(dataset, method) for method in inputs.methods}
-    protocol = inputs.of(dataset)[0].protocol
+    runs = {method: report_data.of(dataset, method) for method in report_data.methods}
+    protocol = report_data.of(dataset)[0].protocol
     level = 1 - protocol["confidence"]
     columns = [set(run.queries.column_names) for group in runs.values() for run in group]
     metrics = [metric for metric in COMPARED if all(column_of(metric) in names for names in columns)]

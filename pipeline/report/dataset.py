@@ -8,8 +8,8 @@ from pipeline.data.shards import Shards
 from pipeline.report.analysis import Analysis, read_analysis
 from pipeline.report.comparison import Lead, Pair, compare_methods, lead_of
 from pipeline.report.figures.svg import SERIES, dash_pattern
-from pipeline.report.inputs import HistoryRow, Inputs, RunResults
 from pipeline.report.joint_intervals import LANDMARKS, joint_intervals
+from pipeline.report.report_data import HistoryRow, ReportData, RunResults
 from pipeline.report.summary import Best, Summary, best_method, summarize
 
 
@@ -55,23 +55,23 @@ class GallerySize:
 class DataSet:
     """`anchor` is the prefix of all HTML ids of the data set."""
 
-    inputs: Inputs
+    report_data: ReportData
     name: str
     anchor: str
     gallery: GallerySize
 
     def runs(self, method: str | None = None) -> list[RunResults]:
         """The runs of one method or of all, in the order of the run axes."""
-        return self.inputs.of(self.name, method)
+        return self.report_data.of(self.name, method)
 
     @property
     def shards(self) -> Shards:
-        return self.inputs.shards[self.name]
+        return self.report_data.shards[self.name]
 
     @property
     def seeds(self) -> int:
         """The number of seeds."""
-        return len(self.inputs.seeds)
+        return len(self.report_data.seeds)
 
     @property
     def confidence(self) -> str:
@@ -90,7 +90,7 @@ class DataSet:
 
     @cached_property
     def methods(self) -> tuple[MethodStyle, ...]:
-        return styles_of(self.inputs.methods, self.anchor, self.inputs.like)
+        return styles_of(self.report_data.methods, self.anchor, self.report_data.like)
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -101,16 +101,18 @@ class DataSet:
     def histories(self) -> dict[str, list[list[HistoryRow]]]:
         """The history of each seed of each method that has one."""
         histories = {
-            name: [run.history for run in self.runs(name) if run.history] for name in self.inputs.methods
+            name: [run.history for run in self.runs(name) if run.history] for name in self.report_data.methods
         }
         return {name: group for name, group in histories.items() if group}
 
     @cached_property
     def summary(self) -> Summary:
         joint = (
-            {name: joint_intervals(self.runs(name)) for name in self.inputs.methods} if self.seeds > 1 else {}
+            {name: joint_intervals(self.runs(name)) for name in self.report_data.methods}
+            if self.seeds > 1
+            else {}
         )
-        return summarize([(run.method, run.metrics) for run in self.runs()], self.inputs.methods, joint)
+        return summarize([(run.method, run.metrics) for run in self.runs()], self.report_data.methods, joint)
 
     @cached_property
     def best(self) -> Best | None:
@@ -120,7 +122,7 @@ class DataSet:
     @cached_property
     def pairs(self) -> list[Pair]:
         """The paired comparisons of all methods."""
-        return compare_methods(self.inputs, self.name)
+        return compare_methods(self.report_data, self.name)
 
     @property
     def lead(self) -> Lead | None:
@@ -129,4 +131,4 @@ class DataSet:
 
     @cached_property
     def analysis(self) -> Analysis:
-        return read_analysis(self.inputs, self.name)
+        return read_analysis(self.report_data, self.name)

@@ -20,7 +20,7 @@ from jaxtyping import Float64, Int64
 
 from pipeline.evaluation.statistics.bootstrap import class_intervals
 from pipeline.evaluation.tables import file_of, read_runs
-from pipeline.report.inputs import RunResults
+from pipeline.report.report_data import RunResults
 from pipeline.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
 from pipeline.runtime.errors import UserError
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.inputs import Inputs, RunResults
+from pipeline.report.report_data import ReportData, RunResults
 from pipeline.report.words import counted, listed, name_of
 
 FEW = 10  # validation classes; fewer make the selected iterate unreliable
@@ -31,13 +31,13 @@ def before(run: RunResults) -> str:
     return "pretrained, before fine-tuning" if is_pretrained(run) else "before training"
 
 
-def networks(inputs: Inputs, dataset: str) -> list[Network]:
+def networks(report_data: ReportData, dataset: str) -> list[Network]:
     """The networks of the first seed; methods with equal networks share a line."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
-    for method in inputs.methods:
-        run = inputs.of(dataset, method)[0]
-        groups.setdefault(_facts(inputs, run), []).append(method)
-    return [Network(_named(methods, len(inputs.methods)), *facts) for facts, methods in groups.items()]
+    for method in report_data.methods:
+        run = report_data.of(dataset, method)[0]
+        groups.setdefault(_facts(report_data, run), []).append(method)
+    return [Network(_named(methods, len(report_data.methods)), *facts) for facts, methods in groups.items()]
 
 
 def _named(methods: list[str], total: int) -> str:
@@ -46,14 +46,14 @@ def _named(methods: list[str], total: int) -> str:
     return listed(methods)
 
 
-def _facts(inputs: Inputs, run: RunResults) -> tuple[str, str, str, str]:
+def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str]:
     recipe: dict[str, Any] = run.recipe["recipe"]
     backbone = recipe["backbone"]
     weights = "pretrained weights" if backbone["pretrained"] else "random initial weights"
     if backbone["checkpoint"] is not None:
         weights = "weights from a checkpoint"
     key = (run.dataset, run.method, run.seed, "selected")
-    rows = (entry["row"] for entry in inputs.analysis)
+    rows = (entry["row"] for entry in report_data.analysis)
     dim = next(
         row["dim"]
         for row in rows
@@ -62,16 +62,16 @@ def _facts(inputs: Inputs, run: RunResults) -> tuple[str, str, str, str]:
     return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
 
 
-def seeds_differ(inputs: Inputs, dataset: str) -> bool:
+def seeds_differ(report_data: ReportData, dataset: str) -> bool:
     """Whether each seed has its own validation classes: seeds draw them unless the data set defines them."""
-    samplings = {run.recipe["recipe"]["batch"]["sampling"] for run in inputs.of(dataset)}
-    return len(inputs.seeds) > 1 and samplings != {"tuples"}
+    samplings = {run.recipe["recipe"]["batch"]["sampling"] for run in report_data.of(dataset)}
+    return len(report_data.seeds) > 1 and samplings != {"tuples"}
 
 
-def few_validation_classes(inputs: Inputs, dataset: str) -> str:
+def few_validation_classes(report_data: ReportData, dataset: str) -> str:
     """A warning if fewer than FEW classes select the iterate of a run, else an empty text."""
-    classes = inputs.shards[dataset].manifest["counts"]["train"]["classes"]
-    selected = [run for run in inputs.of(dataset) if len(run.history) > 1]
+    classes = report_data.shards[dataset].manifest["counts"]["train"]["classes"]
+    selected = [run for run in report_data.of(dataset) if len(run.history) > 1]
     held_out = sorted({classes - run.recipe["classes"] for run in selected})
     if not held_out or held_out[0] >= FEW:
         return ""

@@ -1,4 +1,5 @@
-"""The report: one HTML page with style, figures and pictures, which loads nothing. Same inputs, same bytes.
+"""The report: one HTML page with style, figures and pictures, which loads nothing. Equal data give equal
+bytes.
 
 To add a section, write a module and a template in pipeline/report/sections/ and name the module in CARDS.
 """
@@ -13,7 +14,7 @@ from markupsafe import Markup
 
 from pipeline.report import names, words
 from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.inputs import Inputs
+from pipeline.report.report_data import ReportData
 from pipeline.report.sections import (
     attributes,
     comparison,
@@ -77,7 +78,7 @@ CARDS = (  # of each data set, in the order of the page
 )
 
 
-def build(inputs: Inputs, title: str, queries: int, neighbours: int, thumbnail: int) -> str:
+def build(report_data: ReportData, title: str, queries: int, neighbours: int, thumbnail: int) -> str:
     """The page.
 
     Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
@@ -86,16 +87,16 @@ def build(inputs: Inputs, title: str, queries: int, neighbours: int, thumbnail: 
     environment = _environment()
     size = GallerySize(queries, neighbours, thumbnail)
     sets = [
-        _render(environment, DataSet(inputs, name, f"set-{number}", size))
-        for number, name in enumerate(track(inputs.datasets, "report", "data sets"))
+        _render(environment, DataSet(report_data, name, f"set-{number}", size))
+        for number, name in enumerate(track(report_data.datasets, "report", "data sets"))
     ]
-    axes = ((inputs.methods, "method"), (inputs.datasets, "data set"), (inputs.seeds, "seed"))
+    axes = ((report_data.methods, "method"), (report_data.datasets, "data set"), (report_data.seeds, "seed"))
     return environment.get_template("page.html").render(
         title=title,
         axes=" · ".join(words.counted(len(axis), noun) for axis, noun in axes),
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         sets=sets,
-        several_seeds=len(inputs.seeds) > 1,
+        several_seeds=len(report_data.seeds) > 1,
         versions=" · ".join(f"{name} {version}" for name, version in provenance.versions().items()),
     )
 

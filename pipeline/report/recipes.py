@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.report.inputs import Inputs
+from pipeline.report.report_data import ReportData
 from pipeline.report.words import number
 
 UNKNOWN = object()  # the value of a key that a recipe does not have
@@ -44,18 +44,18 @@ def text(value: Any) -> str:
     return "none" if value == {} else str(value)
 
 
-def changes_of(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str, str]] | None:
+def changes_of(report_data: ReportData, dataset: str, method: str) -> list[tuple[str, str, str]] | None:
     """(key, value, value of the other method) of the settings in which a variant differs from the method it
     is like.
 
     Empty for a published method; None if the other method is not in the report.
     """
-    like = inputs.published_name(method)
+    like = report_data.published_name(method)
     if like == method:
         return []
-    if like not in inputs.methods:
+    if like not in report_data.methods:
         return None
-    mine, theirs = (dict(flat(inputs.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
+    mine, theirs = (dict(flat(report_data.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
     return [
         (key, mine.get(key, "not set"), theirs.get(key, "not set"))
         for key in dict.fromkeys((*mine, *theirs))

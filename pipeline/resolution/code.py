@@ -5,7 +5,8 @@ The code of a stage is the import closure of its script and of the modules that 
 poolings, networks, sources), without pipeline.runtime, pipeline.cluster and pipeline.config: the first two
 change no result, and the resolved settings contain the effect of the third. The digest of a module ignores
 comments, docstrings, formatting and imports from these packages. It is equal for all supported versions of
-Python. Files that are not Python (templates, tables) count by their bytes for the modules of their directory.
+Python. A file that is not Python (template, table) is included, with a digest of its bytes, if a module of
+its directory is included.
 """
 
 import ast
@@ -24,7 +25,7 @@ _EXCLUDED = (
     "pipeline.resolution",
     "pipeline.recipes",
 )
-_WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # fields of syntax trees
+_WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # ignored fields of syntax trees
 
 
 class Code:
@@ -44,21 +45,21 @@ class Code:
         return files
 
     def closure(self, roots: Iterable[str]) -> dict[str, str]:
-        """Digest of each module (and of each other file beside one) that `roots` import, directly or not;
-        sorted."""
+        """The sorted digests of the modules that `roots` import, directly or indirectly, and of the other
+        files in their directories."""
         reached: set[str] = set()
-        waiting = list(roots)
-        while waiting:
-            module = waiting.pop()
+        pending = list(roots)
+        while pending:
+            module = pending.pop()
             if module in reached:
                 continue
             if module not in self._files:
                 raise KeyError(f"no module {module} under {self._root}")
             reached.add(module)
-            waiting += self._module(module).reaches
-        own = sorted(module for module in reached if not module.startswith(_EXCLUDED))
-        digests = {module: self._module(module).digest for module in own}
-        for directory in sorted({self._files[module].parent for module in own}):
+            pending += self._module(module).imports
+        included = sorted(module for module in reached if not module.startswith(_EXCLUDED))
+        digests = {module: self._module(module).digest for module in included}
+        for directory in sorted({self._files[module].parent for module in included}):
             for path in sorted(directory.iterdir()):
                 if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
                     digests[path.relative_to(self._root).as_posix()] = _short(path.read_bytes())
@@ -67,15 +68,15 @@ class Code:
     def _module(self, name: str) -> "_Module":
         if name not in self._modules:
             digest, imported = _read(self._files[name].read_text(encoding="utf-8"))
-            reaches = [module for module in (*_parents(name), *imported) if module in self._files]
-            self._modules[name] = _Module(digest, reaches)
+            imports = [module for module in (*_parents(name), *imported) if module in self._files]
+            self._modules[name] = _Module(digest, imports)
         return self._modules[name]
 
 
 @dataclass(frozen=True)
 class _Module:
     digest: str
-    reaches: list[str]  # its packages, and the modules that it imports
+    imports: list[str]  # its packages, and the modules that it imports
 
 
 @lru_cache(maxsize=1024)
@@ -113,8 +114,8 @@ def _short(content: bytes) -> str:
 
 
 def _write(node: Any, pieces: list[str]) -> None:
-    """The tree as text. Empty fields are left out, and fields are sorted: versions of Python add fields and
-    change their order."""
+    """Appends the tree as text to `pieces`. Empty fields are omitted and fields are sorted, because versions
+    of Python add fields and change their order."""
     if isinstance(node, ast.JoinedStr):
         node = ast.JoinedStr(_joined(node.values))
     if isinstance(node, ast.AST):
@@ -145,15 +146,14 @@ def _is_docstring(node: Any) -> bool:
 
 
 def _imports_excluded(node: Any) -> bool:
-    """Whether a statement imports from a package that does not count, so that renaming one of its modules
-    reruns nothing."""
-    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(
-        tuple(f"{name}." for name in _EXCLUDED)
-    )
+    """Whether a statement imports from an excluded package. It is ignored, so that renaming a module of that
+    package reruns nothing."""
+    prefixes = tuple(f"{name}." for name in _EXCLUDED)
+    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(prefixes)
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:
-    """The parts of an f-string with neighbouring texts joined and empty ones left out."""
+    """The parts of an f-string, with adjacent texts joined and empty ones omitted."""
     parts: list[ast.expr] = []
     for value in values:
         if isinstance(value, ast.Constant) and isinstance(value.value, str):

@@ -1,4 +1,4 @@
-"""The resolved file of every stage of a run, from params.yaml, the published recipes and the code."""
+"""Computes the resolved file of every stage of a run from params.yaml, the published recipes and the code."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ from pipeline.config import (
     settings,
     sweep_settings,
 )
-from pipeline.config.command import in_full
+from pipeline.config.command import field_origins
 from pipeline.config.inputs import (
     MODELS,
     AnalyzeInputs,
@@ -46,7 +46,7 @@ from pipeline.config.inputs import (
 )
 from pipeline.config.layers import datasets_of, methods_of, published_method, require_known
 from pipeline.config.strict import Strict
-from pipeline.models.networks import OWN
+from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.resolution.checks import (
     require_checkpoint,
     require_classes,
@@ -59,7 +59,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
-_BLOCKS = ("run", *MODELS, "methods", "datasets")  # a stage has a block of its name
+_BLOCKS = ("run", *MODELS, "methods", "datasets")  # each stage has a block with its name
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Plan:
     sweeps: dict[str, SweepSettings] = field(default_factory=dict)
 
     def swept(self) -> list[tuple[str, str]]:
-        """(data set, method) of every search of the run."""
+        """(data set, method) of every sweep of the run."""
         return [
             (dataset, method)
             for dataset, method in product(self.axes.datasets, self.axes.sweeps)
@@ -88,8 +88,8 @@ class Plan:
 
 
 def plan(params: Params) -> Plan:
-    """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key. No
-    file but params.yaml is read."""
+    """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key.
+    Apart from the published recipes it reads only params.yaml."""
     for block in params.names():
         if block not in _BLOCKS:
             raise UserError(
@@ -123,22 +123,22 @@ def plan(params: Params) -> Plan:
 
 
 def check(run: Plan) -> None:
-    """Raises UserError for what would stop a stage of the run later: files, checkpoints, workers, networks,
-    classes."""
+    """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
+    later stage of the run."""
     for dataset, (source, _) in run.ingest.items():
         require_files(source, dataset)
     for (dataset, method), recipe in run.recipes.items():
-        with in_full(run.params, dataset, method):
+        with field_origins(run.params, dataset, method):
             if method in run.axes.methods or (dataset, method) in run.swept() or method in run.axes.ensembles:
                 require_checkpoint(recipe)
             if method in run.axes.methods:  # a trial and a member of an ensemble train on one worker
                 check_world(recipe, run.machine.workers)
-    needed = {
+    trained = {
         cell: recipe
         for cell, recipe in run.recipes.items()
         if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()
     }
-    require_networks(run.params, needed)
+    require_networks(run.params, trained)
     for dataset, (source, _) in run.ingest.items():
         if isinstance(source, FolderSource):
             recipes = {method: run.recipes[dataset, method] for method in run.axes.methods}
@@ -164,20 +164,15 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(EvaluateInputs(evaluate=run.evaluate), "evaluate", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
-        named = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
-        yield file(inputs, "sweep", dataset, method, modules=named)
+        trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
+        yield file(inputs, "sweep", dataset, method, modules=trial_parts)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
         recipe = run.recipes[dataset, method]
         parts = modules_of(recipe)
         protocol = run.ensemble.model_dump(exclude={"concurrent"})
-        member = digest(code.closure(["pipeline.studies.ensemble.work", *parts]))
-        yield file(
-            EnsembleInputs(recipe=recipe, **protocol, member_code=member),
-            "ensemble",
-            dataset,
-            method,
-            modules=parts,
-        )
+        member = digest(code.closure(["pipeline.studies.ensemble.member_training", *parts]))
+        ensemble = EnsembleInputs(recipe=recipe, **protocol, member_code=member)
+        yield file(ensemble, "ensemble", dataset, method, modules=parts)
     yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
     like = {method: published_method(run.params, method) or method for method in run.axes.methods}
     report = ReportInputs(run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like)
@@ -185,26 +180,26 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
-    search = run.sweeps[method]
+    sweep = run.sweeps[method]
     trials: tuple[Trial, ...] = ()
     if (dataset, method) in run.swept():
-        values = draw(search)
-        recipes = trial_recipes(run.params, dataset, method, search, values)
+        draws = draw(sweep)
+        recipes = trial_recipes(run.params, dataset, method, sweep, draws)
         trials = tuple(
-            Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True)
+            Trial(values=values, recipe=recipe) for values, recipe in zip(draws, recipes, strict=True)
         )
     else:
         sys.stderr.write(
-            f"note: sweep.{method}.datasets does not name {dataset}: no search there. With one: -S "
+            f"note: sweep.{method}.datasets does not contain {dataset}, so it is not swept. To sweep it: -S "
             f"'++sweep.{method}.datasets=[{dataset}]'\n"
         )
     parts = {module for trial in trials for module in modules_of(trial.recipe)}
     return SweepInputs(
-        space=search.space,
-        seed=search.seed,
-        iterations=search.iterations or run.recipes[dataset, method].training.iterations,
-        scheduler=search.scheduler,
-        grace=search.grace,
+        space=sweep.space,
+        seed=sweep.seed,
+        iterations=sweep.iterations or run.recipes[dataset, method].training.iterations,
+        scheduler=sweep.scheduler,
+        grace=sweep.grace,
         trials=trials,
         training_code=digest(code.closure(["pipeline.training.loop", *sorted(parts)])),
     )
@@ -213,15 +208,15 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
 def modules_of(recipe: Recipe) -> list[str]:
     """The modules that a recipe names: its method, loss, pooling, memory and network."""
     modules = set(_named(recipe))
-    if recipe.backbone.name in OWN:
-        modules.add(OWN[recipe.backbone.name].module)
+    if recipe.backbone.name in PROJECT_NETWORKS:
+        modules.add(PROJECT_NETWORKS[recipe.backbone.name].module)
     return sorted(modules)
 
 
 def _named(value: Any) -> Iterator[str]:
     if isinstance(value, BaseModel):
         for name in ("module", "attention"):
-            if isinstance(where := getattr(type(value), name, None), str):
-                yield where.partition(":")[0]
+            if isinstance(class_path := getattr(type(value), name, None), str):
+                yield class_path.partition(":")[0]
         for name in type(value).model_fields:
             yield from _named(getattr(value, name))

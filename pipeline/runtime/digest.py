@@ -1,4 +1,4 @@
-"""The sha256 of a file: artefacts are named, compared and checked by it."""
+"""The sha256 of a file. It names, compares and verifies artefacts."""
 
 import hashlib
 from pathlib import Path

@@ -1,15 +1,14 @@
-"""The one exception for what a user can put right.
+"""The exception for problems that a user can correct.
 
-A stage prints its message and exits with 1, without a traceback. Anything else that escapes is a defect of
-this project and keeps its traceback.
+A stage prints its message and exits with status 1, without a traceback. Any other exception that ends a stage
+is a defect of this project and keeps its traceback.
 """
 
 
 class UserError(Exception):
-    """What is wrong, where, and what to do about it, in that order, in full sentences.
+    """`what` states the problem and its place. `remedy` states what to do. Both are full sentences.
 
-    >>> raise UserError("data/raw/folder holds no image.", "Put one directory per class there, or set
-    datasets.folder.source.path.")
+    >>> raise UserError("data/raw/folder contains no image.", "Put one directory per class there.")
     """
 
     def __init__(self, what: str, remedy: str) -> None:

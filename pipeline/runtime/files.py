@@ -1,7 +1,7 @@
-"""Files and directories that are replaced as a whole: written under another name, synced, renamed.
+"""Replaces files and directories as a whole: writes under another name, syncs, renames.
 
-After a crash a file is the old or the new one. A directory is the old or the new one too, but between two
-renames the old one is at `.NAME.replaced` for a moment; the next writer puts it back.
+After a crash a file has the old or the new content. So has a directory, except that between two renames the
+old directory is at `.NAME.replaced`; the next writer restores it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.runtime.errors import UserError
 
-# `dvc gc --workspace` is not among them: it deletes the cached models of every other commit.
+# `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
 _MAKE_SPACE = """Make space in one of these ways, then run the same command again.
     Free space outside the project. This keeps every result.
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
@@ -33,20 +33,21 @@ def full_disk_is_an_error(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        existing = next(p for p in (path, *path.parents) if p.exists())
+        existing = next(parent for parent in (path, *path.parents) if parent.exists())
         free = shutil.disk_usage(existing).free / 2**20
         raise UserError(
-            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). Nothing "
-            "half-written was left.",
+            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). The "
+            "incomplete file was removed.",
             _MAKE_SPACE,
         ) from error
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yields the path of an empty file beside `path`. On success it is synced and renamed to `path`.
+    """Yields the path of an empty file in the directory of `path`. On success it is synced and renamed to
+    `path`.
 
-    On any error it is removed, and `path` stays as it was.
+    On any error it is removed, and `path` does not change.
     """
     path = Path(path)
     with full_disk_is_an_error(path):
@@ -64,14 +65,13 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Yields an empty directory beside `path`. On success it is synced and takes the place of `path`.
+    """Yields an empty directory in the parent of `path`. On success it is synced and replaces `path`.
 
     The old directory is renamed to `.NAME.replaced`, the new one is renamed to `path`, then the old one
-    is deleted. On any error the new directory is removed, and `path` stays as it was. A process that is
-    killed leaves the old or the new directory whole: at `path`, or, between the two renames, at
-    `.NAME.replaced`, from where `restore_directory` puts it back. Leftovers of a killed process are
-    removed first, so only one process at a time may write `path`. If `path` is a link, the directory that
-    it names is replaced.
+    is deleted. On any error the new directory is removed, and `path` does not change. After a kill the old
+    or the new directory is complete: at `path`, or, between the two renames, at `.NAME.replaced`, from where
+    `restore_directory` restores it. The remains of a killed process are removed first, so that only one
+    process at a time may write `path`. If `path` is a link, its target is replaced.
     """
     with full_disk_is_an_error(Path(path)):
         path = Path(path).resolve()
@@ -97,17 +97,17 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 
 def restore_directory(path: Path) -> None:
-    """Completes the replacement of `path` that a killed `atomic_directory` left half done.
+    """Completes the replacement of `path` after `atomic_directory` was killed.
 
-    Puts the old directory back if `path` is missing, else deletes it. A program that reads `path` before it
-    writes it again calls this first.
+    Restores the old directory if `path` is missing, else deletes it. A program that reads `path` before it
+    writes it again must call this first.
     """
     path = Path(path).resolve()
     replaced = _replaced(path)
     if not replaced.exists():
         return
     if path.exists():
-        partial = _partial(path)  # a directory that is half deleted must not come back
+        partial = _partial(path)  # an incompletely deleted directory must not be restored
         replaced.replace(partial)
         shutil.rmtree(partial)
     else:
@@ -115,11 +115,11 @@ def restore_directory(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` with sorted keys, two spaces and a final newline: same value, same bytes. NaN and
-    infinity are refused."""
+    """Writes `value` with sorted keys, an indent of two spaces and a final newline, so that equal values give
+    equal bytes. Raises ValueError for NaN and infinity."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with atomic_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with atomic_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def _sync(path: Path) -> None:
@@ -131,15 +131,16 @@ def _sync(path: Path) -> None:
 
 
 def _partial(path: Path) -> Path:
-    """A new name beside `path` for what will replace it."""
+    """A new path in the same directory, for the replacement of `path`."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
 def _is_partial(name: str, target: str) -> bool:
-    """Whether a killed process left `name` while it wrote `target`, not another one such as `target`.v2."""
+    """Whether `name` is a partial file or directory of `target`, and not of another name such as
+    `target`.v2."""
     return re.fullmatch(rf"\.{re.escape(target)}\.[a-z0-9_]+\.partial", name) is not None
 
 
 def _replaced(path: Path) -> Path:
-    """Where the old directory is while the new one is renamed to `path`."""
+    """The path of the old directory while the new one is renamed to `path`."""
     return path.with_name(f".{path.name}.replaced")

@@ -14,7 +14,7 @@ Stream = TextIO | io.TextIOBase
 
 
 class Progress(tqdm):
-    """Counts `total` units of work and shows the rate, the remaining time and the caller's note.
+    """Counts `total` units of work and shows the rate, the remaining time and a note of the caller.
 
     On a terminal tqdm rewrites one line. In a log a line is printed every `interval` seconds and at the end.
     """
@@ -27,16 +27,16 @@ class Progress(tqdm):
         stream = stream or sys.stderr
         self.columns = terminal_columns(stream)
         self.note = ""
-        self.shown: tuple[int, str] | None = None  # the last count and note in a log
+        self.last_logged: tuple[int, str] | None = None  # the last count and note in a log
         super().__init__(
             desc=label,
             total=total,
             unit=unit,
             file=stream,
-            leave=self.columns is not None,  # the last line stays, with a line break that a log does not need
+            leave=self.columns is not None,  # keep the last line and end it with a line break; not in a log
             mininterval=interval if self.columns is None else 0.2,
             miniters=0,
-            smoothing=0,  # the mean rate: pauses for validations do not disturb it
+            smoothing=0,  # the mean rate, which pauses for validations change little
             delay=1,  # no line before there is progress
             bar_format="{line}",
         )
@@ -57,16 +57,16 @@ class Progress(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What tqdm formats: the text of the line, and the width to which it is cut."""
-        facts = super().format_dict
-        return {**facts, "ncols": self.columns, "line": self._line(facts["elapsed"])}
+        """The values that tqdm formats: the text of the line, and the width to which it is cut."""
+        values = super().format_dict
+        return {**values, "ncols": self.columns, "line": self._line(values["elapsed"])}
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """Draws the line on a terminal, or prints it to a log if it has changed."""
         if self.columns is not None:
             return bool(super().display(msg, pos))
-        if self.shown != (self.done, self.note):
-            self.shown = (self.done, self.note)
+        if self.last_logged != (self.done, self.note):
+            self.last_logged = (self.done, self.note)
             self.fp.write(f"{self}\n")
             self.fp.flush()
         return False
@@ -89,9 +89,10 @@ Progress.set_lock(threading.RLock())  # tqdm's default lock is a semaphore betwe
 
 
 def terminal_columns(stream: Stream) -> int | None:
-    """The width of the terminal that `stream` writes to; None if it is no terminal.
+    """The width of the terminal to which `stream` writes; None if it is no terminal.
 
-    A stream may have the attribute `columns`: the console of a worker has that of the stage's terminal.
+    If the stream has the attribute `columns`, that is the width: the console of a worker has the width of the
+    stage's terminal.
     """
     if not stream.isatty():
         return None
@@ -114,7 +115,8 @@ def track(items: Iterable[Item], label: str, unit: str, total: int | None = None
 
 
 def _rate(rate: float, unit: str) -> str:
-    """Units per second, or per minute or hour where that would be less than one."""
-    per, factor = next((each for each in (("s", 1), ("min", 60)) if rate * each[1] >= 1), ("h", 3600))
-    amount = rate * factor
-    return f"{amount:,.0f} {unit}/{per}" if amount >= 10 else f"{amount:.1f} {unit}/{per}"
+    """Units per second, or per minute or hour if that is less than one."""
+    periods = (("s", 1), ("min", 60))
+    period, seconds = next((period for period in periods if rate * period[1] >= 1), ("h", 3600))
+    amount = rate * seconds
+    return f"{amount:,.0f} {unit}/{period}" if amount >= 10 else f"{amount:.1f} {unit}/{period}"

@@ -1,5 +1,5 @@
-"""The prologue of every stage: dies with DVC, runs from the project root, turns a UserError into a message
-and exit status 1, Ctrl-C into 130."""
+"""The start-up of every stage. A stage ends when DVC ends and runs in the root of the project. A UserError
+becomes a message and exit status 1, Ctrl-C exit status 130."""
 
 import argparse
 import contextlib
@@ -15,18 +15,17 @@ from pipeline.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
-# environment: the process that started the stage, told by dvc.yaml, which may end while the stage still
-# imports
+# Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 _PARENT = "UNSEEN_PARENT"
-_GRACE = 5.0  # seconds that a stage has to end its cluster once it was told to end
+_GRACE = 5.0  # seconds between SIGTERM and the forced end of a stage, in which it can end its cluster
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Asks Linux to send SIGTERM to this process when its parent ends; ends at once if it has already ended,
-    where its id `parent` is known.
+def end_with_parent(parent: int | None = None) -> None:
+    """Makes Linux send SIGTERM to this process when its parent ends. If the process `parent` has already
+    ended, this process ends at once.
 
-    `dvc repro` killed by SIGTERM or SIGKILL leaves its stage running otherwise; the next `dvc repro` would
-    start a second copy beside it.
+    Otherwise a stage would continue after `dvc repro` was killed, and the next `dvc repro` would start a
+    second copy of it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -35,48 +34,52 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(128 + signal.SIGTERM)
 
 
-class _Told(SystemExit):
-    """The exit of a stage that was told to end."""
+class _Terminated(SystemExit):
+    """Raised in a stage that received SIGTERM."""
 
 
 def _end(*_: object) -> None:
-    """Unwinds the stage, once: another signal would strike what the first one's exit closes, and leave it
-    half closed.
+    """Handles SIGTERM: raises _Terminated, so that the stage closes its files and cluster. Further SIGTERMs
+    are ignored, because they would interrupt the closing.
 
-    The exception of a signal is lost where it happens to strike a destructor or a callback: a timer stands
-    behind it, and nothing is said of it.
+    Python discards an exception that a signal raises in a destructor or a callback. Therefore a timer ends
+    the process in any case, and the message about the discarded exception is suppressed.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     timer = threading.Timer(_GRACE, os._exit, (128 + signal.SIGTERM,))
     timer.daemon = True
     timer.start()
-    say = sys.unraisablehook
-    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, _Told) else say(lost)
-    raise _Told(128 + signal.SIGTERM)
+    print_unraisable = sys.unraisablehook
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not isinstance(unraisable.exc_value, _Terminated):
+            print_unraisable(unraisable)
+
+    sys.unraisablehook = hook
+    raise _Terminated(128 + signal.SIGTERM)
 
 
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
     (dataset, method, seed)."""
     parent = os.environ.pop(_PARENT, "")
-    die_with_parent(int(parent) if parent else None)
+    end_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
         parser.add_argument(axis, type=int if axis == "seed" else str)
     arguments = vars(parser.parse_args())
     os.chdir(ROOT)
     try:
-        with said_plainly():
+        with report_errors():
             run(**arguments)
     finally:
+        # Nothing is left to close: SIGTERM may interrupt the shutdown of Python.
         if signal.getsignal(signal.SIGTERM) is _end:
-            signal.signal(
-                signal.SIGTERM, signal.SIG_DFL
-            )  # Python's own end can be broken off: there is nothing left to unwind
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
-def said_plainly() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Turns a UserError into its message and exit status 1, Ctrl-C into 130."""
     try:
         yield
@@ -84,5 +87,5 @@ def said_plainly() -> Iterator[None]:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: the same command goes on from here.\n")
+        sys.stderr.write("interrupted: the same command continues from here.\n")
         raise SystemExit(128 + signal.SIGINT) from None

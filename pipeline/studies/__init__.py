@@ -1,1 +1,1 @@
-"""Several trainings for one question: ensembles of folds, sweeps over recipe fields."""
+"""Studies of several trainings: ensembles of folds, sweeps over recipe fields."""

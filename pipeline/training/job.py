@@ -101,7 +101,7 @@ def job_of(
     )
 
 
-def say_unwatched(recipe: Recipe, stage: str) -> None:
+def note_unwatched_checkpoint(recipe: Recipe, stage: str) -> None:
     """Writes to stderr that DVC ignores a changed checkpoint: dvc.yaml does not name it."""
     checkpoint = recipe.backbone.checkpoint
     if checkpoint is not None:

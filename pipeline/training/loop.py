@@ -34,7 +34,7 @@ Report = Callable[[history.Row], None]
 
 
 def train(job: Job, rank: int, world: int, device: torch.device, report: Report | None = None) -> history.Row:
-    """Trains `job` and writes its outputs; resumes where an earlier run of the same job stopped.
+    """Trains `job` and writes its outputs; resumes an earlier, killed run of the same job.
 
     `world` workers share a process group; one worker needs none. `report` is called on every worker after
     each validation with iteration, epoch, loss, the validation metrics, and `best`, the selection metric of

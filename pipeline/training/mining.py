@@ -31,7 +31,7 @@ def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) 
     rows = np.array([pair for part, *pair in pairs if part == "train"], np.int64).reshape(-1, 2)
     if not np.isin(rows, split.rows).all():
         problem = f"{shards.directory}: pairs.parquet names images that are not for training."
-        raise UserError(problem, "Ingest the data set anew.")
+        raise UserError(problem, "Ingest the data set again.")
     return TupleSampler(np.searchsorted(split.rows, rows), split.labels, recipe.batch, seed)
 
 

@@ -1,4 +1,4 @@
-"""What a finished run writes: the model, its history, and a log on which nothing depends."""
+"""The outputs of a finished run: the model, its history, and a log on which no stage depends."""
 
 import shutil
 

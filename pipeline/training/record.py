@@ -1,4 +1,4 @@
-"""How far a training is: plain values, stored in a checkpoint beside weights and optimizer."""
+"""The progress of a training: plain values, stored in a checkpoint with the weights and the optimizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

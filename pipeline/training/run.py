@@ -27,7 +27,7 @@ from pipeline.training.worker import Worker
 
 @dataclass
 class TrainingRun:
-    """What the job asks for, the worker it runs on, the data, what learns, and how far it is."""
+    """The job, its worker, the data, the method with its optimizer, and the progress of the run."""
 
     job: Job
     recipe: Recipe

@@ -29,7 +29,7 @@ from pipeline.training.rng import seed_step
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """What a step changes (method and optimizer) and what determines the change, beside the batch."""
+    """The method and optimizer, which a step changes, and the settings that determine the change."""
 
     method: Method  # on its device
     optimizer: Optimizer
@@ -127,7 +127,7 @@ def _trained_parameters(method: Method, recipe: Recipe, step: int) -> list[Param
 
 
 def _clip(parameters: list[Parameter], recipe: Recipe) -> Float[Tensor, ""]:
-    """Clips the gradients by their global norm, then by value, as the recipe asks.
+    """Clips the gradients by their global norm, then by value, with the limits of the recipe.
 
     Returns the norm before.
     """

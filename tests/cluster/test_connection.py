@@ -83,9 +83,9 @@ def test_gpus_are_taken_where_there_are_enough_and_refused_where_not() -> None:
 
 PRIVATE = """
     import os, time
-    from pipeline.runtime.stage import die_with_parent
+    from pipeline.runtime.stage import end_with_parent
     from pipeline.cluster.connection import connection
-    die_with_parent()
+    end_with_parent()
     home = set(os.environ)
     with connection(1, gpu=False) as cluster:
         import ray

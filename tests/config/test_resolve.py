@@ -333,5 +333,5 @@ def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
     )
     own = sweep_settings(params(tmp_path, text), "gsp-soft")
     assert (set(own.space), own.grace, own.trials) == ({"dim"}, 3, published.trials)
-    with pytest.raises(UserError, match=r"sweep\.mine is missing, and no search space of mine is published"):
+    with pytest.raises(UserError, match=r"sweep\.mine is missing, and mine has no published search space"):
         sweep_settings(params(tmp_path), "mine")

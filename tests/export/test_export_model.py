@@ -21,7 +21,7 @@ from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.export import model as module
-from pipeline.export.model import FILES, Embed, Embedded, EmbedHere, embed_rows, export_model
+from pipeline.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
@@ -268,11 +268,11 @@ def test_the_workers_embed_where_there_are_several(project: Path, monkeypatch: p
 
     @contextlib.contextmanager
     def workers(settings: ExportSettings) -> Iterator[Embed]:
-        embed_here = EmbedHere(settings, 1)
+        local_embedder = LocalEmbedder(settings, 1)
 
         def embed(*arguments: Any) -> Embedded:
             calls.append(arguments[-1])
-            return embed_here(*arguments)
+            return local_embedder(*arguments)
 
         yield embed
 

@@ -181,21 +181,21 @@ def test_a_worker_finds_the_same_of_several_scales(project: tuple[Path, Path]) -
         (
             vit(dynamic_img_size=False),
             SCALES,
-            r"test_vit cannot embed images of 64 x 64 at scales 1, 0\.707107, 0\.5: it takes that size alone",
+            r"cannot embed images of 64 x 64 at scales 1, 0\.707107, 0\.5: it accepts only that size",
         ),
         (vit(dynamic_img_size=True), SCALES, r"at scale 0\.707107, 45 x 45: .*divisible by patch size"),
         (
             recipe(),
             (1.0, 0.4),
-            r"at scale 0\.4: they are 25 pixels wide, and a position of its last map stands for 32",
+            r"at scale 0\.4: they are 25 pixels wide, and a position of its last map covers 32",
         ),
         (recipe(), (1.0, 0.001), "they are 0 pixels wide"),
-        (recipe(), (1.0, 0.999, 0.99), r"0\.999 and 0\.99 both make images of 63 x 63 of 64 x 64"),
+        (recipe(), (1.0, 0.999, 0.99), r"0\.999 and 0\.99 both resize images of 64 x 64 to 63 x 63"),
         (recipe(pooling={"name": "gsop", "attention_dim": 4}), (2.0, 1.0), r"at scale 2, 128 x 128: "),
         (
             recipe(backbone={"name": "token_embedding", "pretrained": False}, pooling={"name": "average"}),
             (1.0, 0.5),
-            "numbers of tokens, not a picture",
+            "indices of tokens, which cannot be interpolated",
         ),
     ],
     ids=["fixed size", "patches", "stride", "nothing left", "same size", "fixed positions", "tokens"],
@@ -205,7 +205,7 @@ def test_a_model_that_cannot_take_these_scales_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
         check_scales(loaded(settings), scales)
-    assert "Leave export.scales out" in caught.value.remedy
+    assert "Remove export.scales" in caught.value.remedy
     check_scales(loaded(settings), (1.0,))
 
 

@@ -95,6 +95,6 @@ def test_names_with_hyphens_and_a_variant_beside_its_parent(
     assert "train@my-birds-gsp-soft-0" in would_run(project)
     difference = project.run("python -m unseen recipe my-birds gsp-soft --diff HEAD")
     assert difference.splitlines() == ["pooling.epsilon: 1.0 -> 2.0"]
-    assert "There is no git revision nowhere" in project.refused(
+    assert "Unknown git revision nowhere" in project.refused(
         "python -m unseen recipe my-birds gsp-soft --diff nowhere"
     )

@@ -95,7 +95,7 @@ def test_one_benchmark_may_be_left_out(raw: Path, tmp_path: Path) -> None:
 
 
 def test_both_benchmarks_cannot_be_left_out() -> None:
-    with pytest.raises(ValidationError, match="without a benchmark there is nothing to be judged on"):
+    with pytest.raises(ValidationError, match="evaluation needs at least one benchmark"):
         LandmarksSource(roxford5k=None, rparis6k=None)
 
 

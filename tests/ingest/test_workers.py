@@ -71,9 +71,9 @@ def test_killing_the_stage_leaves_no_process(tmp_path: Path, number: int) -> Non
         "from pathlib import Path\n"
         "from pipeline.config import IngestSettings, PartsSource\n"
         "from pipeline.ingest.ingest import ingest\n"
-        "from pipeline.runtime.stage import die_with_parent\n"
+        "from pipeline.runtime.stage import end_with_parent\n"
         "if __name__ == '__main__':\n"
-        "    die_with_parent()\n"
+        "    end_with_parent()\n"
         f"    ingest(PartsSource(images_per_class=500), IngestSettings(), Path({str(tmp_path / 'out')!r}), "
         "'parts', processes=2)\n"
     )

@@ -16,7 +16,7 @@ from pipeline.config.recipe_files import published
 from pipeline.config.strict import Strict
 from pipeline.ingest.releases import PUBLISHED
 from pipeline.methods.document import markdown, members
-from pipeline.models.networks import OWN
+from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.resolution.files import plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_the_library_is_current() -> None:
         ("Recipes", published("methods")),
         ("Losses", [name_of(part) for part in LOSSES]),
         ("Poolings", [name_of(part) for part in POOLINGS]),
-        ("Networks", list(OWN)),
+        ("Networks", list(PROJECT_NETWORKS)),
     ],
 )
 def test_every_part_has_a_row(heading: str, known: list[str]) -> None:
@@ -94,7 +94,7 @@ def test_a_part_that_the_deviations_name_exists() -> None:
     for heading, known in (
         ("Losses", {*map(name_of, LOSSES), *beside}),
         ("Poolings", set(map(name_of, POOLINGS))),
-        ("Networks", set(OWN)),
+        ("Networks", set(PROJECT_NETWORKS)),
     ):
         for row in rows("docs/deviations.md", heading):
             assert set(quoted(row[0])) <= known, row[0]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from pipeline.methods.artifact import lasting_state
+from pipeline.methods.artifact import saved_state
 from pipeline.methods.build import build_method, initial_method
 from pipeline.methods.method import unit
 from pipeline.models.attention import SecondOrderAttention
@@ -290,9 +290,9 @@ def test_parts_that_do_not_fit_are_an_error_of_the_recipe(method: str, blocks: d
         (
             "gsp",
             {"loss": {"name": "proxy_nca"}, "memory": {"size": 24}},
-            "a memory stands behind a pair loss, and loss is proxy_nca",
+            "a memory needs a pair loss, got loss proxy_nca",
         ),
-        ("crt", {"branches": "shared"}, "branches: shared takes the same prototypes and hidden"),
+        ("crt", {"branches": "shared"}, "branches: shared needs the same prototypes and hidden"),
         ("multihead", {"dim": 15}, "dim must be even"),
         ("gsp", {"pooling": {"name": "average"}}, "average"),
     ],
@@ -323,7 +323,5 @@ def test_the_momentum_encoder_follows_the_network() -> None:
     torch.testing.assert_close(outputs.key, unit(expected))
     method.objective(outputs, labels, places(labels))
     assert torch.equal(method.loss.memory.embeddings[:12], outputs.key), "the memory holds the keys"
-    assert not any(name.startswith("momentum") for name in lasting_state(method)), (
-        "a saved model leaves it out"
-    )
+    assert not any(name.startswith("momentum") for name in saved_state(method)), "a saved model leaves it out"
     assert method.eval()(images).key is None

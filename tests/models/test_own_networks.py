@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pipeline.models import googlenet
-from pipeline.models.backbone import OWN, Backbone
+from pipeline.models.backbone import PROJECT_NETWORKS, Backbone
 from pipeline.models.mix_transformer import DEPTHS
 from pipeline.models.resnet20 import PreactivationBottleneck
 from tests.oracles import networks, published
@@ -56,7 +56,7 @@ def test_maps_of_every_stage(name: str, size: int, shapes: list[tuple[int, int]]
 
 
 # one map, of tokens: tests/models/test_token_embedding.py
-@pytest.mark.parametrize("name", sorted(OWN.keys() - {"token_embedding"}))
+@pytest.mark.parametrize("name", sorted(PROJECT_NETWORKS.keys() - {"token_embedding"}))
 @pytest.mark.parametrize("stages", [(-1,), (-2, 0), (0,)])
 def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...]) -> None:
     arguments = {"drop_path_rate": 0.0} if name.startswith("mit") else {}
@@ -103,7 +103,7 @@ def test_mix_transformer_is_its_definition(tmp_path: Path, size: int) -> None:
 
 
 def test_weights_saved_from_a_network_load_into_it(tmp_path: Path) -> None:
-    for name in OWN:
+    for name in PROJECT_NETWORKS:
         source = Backbone(name)
         state = {key: value.contiguous() for key, value in source.network.state_dict().items()}
         save_file(state, tmp_path / f"{name}.safetensors")

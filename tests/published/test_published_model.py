@@ -39,16 +39,16 @@ def test_a_row_has_all_conditions_of_its_number() -> None:
     row = next(
         row for row in published("cub", "ms") if row.source == "CRT table 5" and row.name == "ResNet-50, MS"
     )
-    conditions = (row.backbone, row.dim, row.size, row.protocol, row.quoted, row.reduced)
+    conditions = (row.backbone, row.dim, row.size, row.setting, row.quoted, row.reduced)
     assert conditions == ("resnet50.tv_in1k", 128, 227, "conventional", False, False)
-    assert row.settings == {"backbone.name": "resnet50.tv_in1k", "dim": 128, "pooling.name": "average"}
+    assert row.recipe == {"backbone.name": "resnet50.tv_in1k", "dim": 128, "pooling.name": "average"}
     assert {name: (number.text, number.value) for name, number in row.metrics.items()} == {
         "recall_at_1": ("62.64", 62.64),
         "recall_at_2": ("73.73", 73.73),
         "recall_at_4": ("83.20", 83.2),
     }
     spread = next(
-        row for row in published("sop", "gsp") if row.protocol == "mlrc-separated" and row.name == "MS + GSP"
+        row for row in published("sop", "gsp") if row.setting == "mlrc-separated" and row.name == "MS + GSP"
     )
     assert (spread.metrics["map_at_r"].text, spread.metrics["map_at_r"].deviation, spread.dim) == (
         "40.87",
@@ -90,7 +90,7 @@ def test_rows_cannot_be_changed() -> None:
         ("dataset: sop", "dataset: soup", "soup|'cub'"),
         ("dim: 64", "dimension: 64", "dimension"),
         ("dim: 64", "dim: 0", "greater than or equal"),
-        ("name: A, method: ms", "name: A, settings: {dim: 3}", "need a method"),
+        ("name: A, method: ms", "name: A, recipe: {dim: 3}", "need a method"),
         ("key: irt", "key: [irt", "not valid YAML"),
     ],
 )

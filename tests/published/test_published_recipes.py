@@ -22,7 +22,7 @@ NATIVE = {
 
 
 def recipe_of(row: Row) -> Recipe:
-    return _resolved(row.dataset, row.method or "", tuple(row.settings.items()))
+    return _resolved(row.dataset, row.method or "", tuple(row.recipe.items()))
 
 
 @cache
@@ -42,7 +42,7 @@ def test_settings_resolve_to_the_conditions_of_the_row() -> None:
         native = next(
             (width for name, width in NATIVE.items() if recipe.backbone.name.startswith(name)), None
         )
-        assert row.dim == (dim or native or 0) * (4 if row.protocol == "mlrc-concatenated" else 1), row
+        assert row.dim == (dim or native or 0) * (4 if row.setting == "mlrc-concatenated" else 1), row
 
 
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])

@@ -66,8 +66,8 @@ def test_hard_landmarks_are_harder_than_medium_ones() -> None:
 
 def test_concatenated_embeddings_are_better_than_separated_ones() -> None:
     """Of every loss and pooling of GSP: the columns were not exchanged."""
-    for row in (row for row in ROWS if row.protocol == "mlrc-concatenated"):
-        other = row_of("gsp", row.table, row.name, row.dataset, protocol="mlrc-separated")
+    for row in (row for row in ROWS if row.setting == "mlrc-concatenated"):
+        other = row_of("gsp", row.table, row.name, row.dataset, setting="mlrc-separated")
         for name in row.metrics.keys() & other.metrics.keys():
             assert row.metrics[name].value > other.metrics[name].value, (row, name)
 
@@ -75,11 +75,11 @@ def test_concatenated_embeddings_are_better_than_separated_ones() -> None:
 def test_precision_and_map_of_gsp_rise_together() -> None:
     """Within a column of GSP table 2, P@1 over MAP@R strays little, but in the cell that cannot be."""
     for dataset in ("sop", "inshop", "cub", "cars"):
-        for protocol in ("mlrc-separated", "mlrc-concatenated"):
+        for setting in ("mlrc-separated", "mlrc-concatenated"):
             column = [
                 row
                 for row in ROWS
-                if (row.paper, row.table, row.dataset, row.protocol) == ("gsp", "2", dataset, protocol)
+                if (row.paper, row.table, row.dataset, row.setting) == ("gsp", "2", dataset, setting)
             ]
             assert len(column) == 25
             both = [row for row in column if {"map_at_r", "recall_at_1"} <= row.metrics.keys()]
@@ -92,7 +92,7 @@ def test_precision_and_map_of_gsp_rise_together() -> None:
             assert (
                 odd
                 == doubted
-                == ({"C2 + DeLF"} if (dataset, protocol) == ("sop", "mlrc-separated") else set())
+                == ({"C2 + DeLF"} if (dataset, setting) == ("sop", "mlrc-separated") else set())
             )
 
 
@@ -149,9 +149,7 @@ def test_rows_that_crt_repeats_are_equal() -> None:
         row_of("crt", table, name, "cub")
         for table, name in (("6", "The Proposed Method"), ("7", "w"), ("9", "K2 = 64"), ("10", "w"))
     ]
-    assert all(
-        row.metrics == proposed[0].metrics and row.settings == proposed[0].settings for row in proposed
-    )
+    assert all(row.metrics == proposed[0].metrics and row.recipe == proposed[0].recipe for row in proposed)
     assert values(proposed[0])[:3] == values(row_of("crt", "5", "MiT-B1, +CRT", "cub"))
     assert row_of("crt", "8", "K1 = 64", "cub").metrics == row_of("crt", "10", "w/o", "cub").metrics
     baseline, without = row_of("crt", "6", "-CRT-Consistency", "cub"), row_of("crt", "6", "-CRT", "cub")
@@ -188,7 +186,7 @@ def test_what_multihead_says_of_its_tables() -> None:
 def test_the_two_tables_of_gsp_agree() -> None:
     same = {"neither": "C2 + GAP", "L_ZS and GSP": "C2 + GSP"}
     for row in (row for row in ROWS if (row.paper, row.table) == ("gsp", "1") and row.name in same):
-        other = row_of("gsp", "2", same[row.name], row.dataset, protocol=row.protocol)
+        other = row_of("gsp", "2", same[row.name], row.dataset, setting=row.setting)
         assert row.metrics["map_at_r"].text == other.metrics["map_at_r"].text, row
 
 
@@ -200,7 +198,7 @@ def test_gsp_gains_over_average_pooling() -> None:
             for row in ROWS
             if row.paper == "gsp" and row.name == f"{loss} + GSP" and "map_at_r" in row.metrics
         ):
-            other = row_of("gsp", "2", f"{loss} + GAP", row.dataset, protocol=row.protocol)
+            other = row_of("gsp", "2", f"{loss} + GAP", row.dataset, setting=row.setting)
             assert row.metrics["map_at_r"].value > other.metrics["map_at_r"].value
             if loss == "C1 + XBM" and row.dataset == "sop":
                 assert row.metrics["map_at_r"].value - other.metrics["map_at_r"].value == pytest.approx(

@@ -21,8 +21,8 @@ from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.tables import file_of, neighbour_table, query_table, write_table
 from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.page import build
+from pipeline.report.report_data import ReportData, read_report_data
 from pipeline.runtime.files import write_json
 from pipeline.studies.sweep.outputs import row_of
 from pipeline.studies.sweep.record import Trial
@@ -269,17 +269,17 @@ def project(make_project: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def inputs(project: Path) -> Inputs:
-    return read_inputs(project, ("birds",), METHODS, (0,), [("birds", "good")], ("good",))
+def inputs(project: Path) -> ReportData:
+    return read_report_data(project, ("birds",), METHODS, (0,), [("birds", "good")], ("good",))
 
 
 @pytest.fixture(scope="session")
-def birds(inputs: Inputs) -> DataSet:
+def birds(inputs: ReportData) -> DataSet:
     return DataSet(inputs, "birds", "set-0", GallerySize(20, 5, 40))
 
 
 @pytest.fixture(scope="session")
-def html(inputs: Inputs) -> str:
+def html(inputs: ReportData) -> str:
     return build(inputs, "A report", queries=20, neighbours=5, thumbnail=40)
 
 
@@ -297,14 +297,14 @@ def two_seeds_project(make_project: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def two_seeds_inputs(two_seeds_project: Path) -> Inputs:
-    return read_inputs(
+def two_seeds_inputs(two_seeds_project: Path) -> ReportData:
+    return read_report_data(
         two_seeds_project, ("birds", "my-birds"), METHODS, (0, 1), [("birds", "good"), ("my-birds", "good")]
     )
 
 
 @pytest.fixture(scope="session")
-def two_seeds_page(two_seeds_inputs: Inputs) -> Element:
+def two_seeds_page(two_seeds_inputs: ReportData) -> Element:
     return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
 
 
@@ -325,11 +325,11 @@ def papers_project(make_project: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def papers_inputs(papers_project: Path) -> Inputs:
+def papers_inputs(papers_project: Path) -> ReportData:
     like = {"ms": "ms", "gsp": "gsp", "gsp-soft": "gsp"}
-    return read_inputs(papers_project, ("cub",), tuple(like), (0,), like=like)
+    return read_report_data(papers_project, ("cub",), tuple(like), (0,), like=like)
 
 
 @pytest.fixture(scope="session")
-def papers_page(papers_inputs: Inputs) -> Element:
+def papers_page(papers_inputs: ReportData) -> Element:
     return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24))

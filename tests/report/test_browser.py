@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.inputs import Inputs
 from pipeline.report.page import build
+from pipeline.report.report_data import ReportData
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
@@ -136,7 +136,7 @@ def test_colours_follow_the_scheme_and_can_be_read(browser: Any, file: Path) -> 
 
 
 def test_a_phone_shows_two_metrics_and_unfolds_the_others(
-    browser: Any, two_seeds_inputs: Inputs, tmp_path: Path
+    browser: Any, two_seeds_inputs: ReportData, tmp_path: Path
 ) -> None:
     path = tmp_path / "index.html"
     path.write_text(

@@ -19,8 +19,8 @@ from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.statistics.bootstrap import CHUNK
 from pipeline.evaluation.tables import query_table, write_table
-from pipeline.report.inputs import RunResults
 from pipeline.report.joint_intervals import joint_intervals
+from pipeline.report.report_data import RunResults
 from pipeline.runtime.errors import UserError
 from tests.oracles import joint_bootstrap
 from tests.oracles.retrieval import percentile

@@ -14,8 +14,8 @@ from pipeline.evaluation.evaluate import Sides
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.tables import write_table
-from pipeline.report.inputs import read_inputs
 from pipeline.report.page import build
+from pipeline.report.report_data import read_report_data
 from pipeline.runtime.files import write_json
 from tests.report.page_reader import read_page
 
@@ -59,7 +59,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
 
 
 def test_landmark_benchmarks_are_reported_by_their_own_ground_truth(landmarks: Path) -> None:
-    inputs = read_inputs(landmarks, ("birds",), ("good", "poor"), (0,))
+    inputs = read_report_data(landmarks, ("birds",), ("good", "poor"), (0,))
     page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24))
     metrics = json.loads((landmarks / "metrics/birds/good/0.json").read_text())
     row = page.first("tr", **{"data-method": "good", "data-network": "selected"})

@@ -16,7 +16,7 @@ from pipeline.evaluation.statistics.seeds import Average, over_seeds
 from pipeline.evaluation.tables import read_runs
 from pipeline.report import comparison
 from pipeline.report.comparison import Pair, compare_methods, lead_of
-from pipeline.report.inputs import Inputs, read_inputs
+from pipeline.report.report_data import ReportData, read_report_data
 from pipeline.runtime.errors import UserError
 from tests.report.conftest import METHODS
 
@@ -33,7 +33,7 @@ def pair(
     return Pair(names[0], names[1], metric, result, adjusted, seeds, 0.05)
 
 
-def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
+def test_pairs_are_those_of_the_paired_comparison(inputs: ReportData) -> None:
     pairs = compare_methods(inputs, "birds")
     names = [(pair.first, pair.second) for pair in pairs[:3]]
     assert names == [("good", "fair"), ("good", "poor"), ("fair", "poor")], (
@@ -53,7 +53,7 @@ def test_pairs_are_those_of_the_paired_comparison(inputs: Inputs) -> None:
 
 
 def test_many_pairs_need_more_sign_flips_but_no_more_resamples(
-    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+    inputs: ReportData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "MAX_RESAMPLES", 250)
     runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
@@ -99,7 +99,7 @@ def test_several_seeds_must_agree() -> None:
     assert lead_of([pair(0.01, 0.05, 0.01)], "a", "recall_at_1") is None
 
 
-def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: Inputs) -> None:
+def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: ReportData) -> None:
     pairs = compare_methods(two_seeds_inputs, "birds")
     good, fair = (
         [
@@ -117,4 +117,4 @@ def test_methods_of_other_queries_are_refused(make_project: Callable[..., Path])
     path = root / "evaluation/birds/poor/0/queries.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
     with pytest.raises(UserError, match="does not contain the same queries"):
-        compare_methods(read_inputs(root, ("birds",), ("good", "poor"), (0,)), "birds")
+        compare_methods(read_report_data(root, ("birds",), ("good", "poor"), (0,)), "birds")

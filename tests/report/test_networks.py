@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from pipeline.report.inputs import Inputs
 from pipeline.report.networks import few_validation_classes, networks, seeds_differ
+from pipeline.report.report_data import ReportData
 from tests.report.page_reader import Element
 
 
-def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs: Inputs) -> None:
+def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs: ReportData) -> None:
     lines = [line.text() for line in page.first("ul", **{"class": "networks"}).all("li")]
     assert lines == [
         "good and fair: test_resnet, random initial weights, 12 dimensions, 64 px input",
@@ -17,7 +17,7 @@ def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs:
     assert [network.methods for network in networks(equal, "birds")] == ["both methods"]
 
 
-def test_few_validation_classes_are_reported(inputs: Inputs) -> None:
+def test_few_validation_classes_are_reported(inputs: ReportData) -> None:
     def held_out(*counts: int) -> str:
         classes = inputs.shards["birds"].manifest["counts"]["train"]["classes"]
         runs = [
@@ -32,7 +32,9 @@ def test_few_validation_classes_are_reported(inputs: Inputs) -> None:
     assert few_validation_classes(one_validation, "birds") == "", "nothing was chosen"
 
 
-def test_seeds_differ_if_they_draw_their_validation_classes(two_seeds_inputs: Inputs, inputs: Inputs) -> None:
+def test_seeds_differ_if_they_draw_their_validation_classes(
+    two_seeds_inputs: ReportData, inputs: ReportData
+) -> None:
     assert seeds_differ(two_seeds_inputs, "birds")
     assert not seeds_differ(inputs, "birds"), "one seed"
     tuples = [

@@ -10,8 +10,8 @@ import pytest
 
 import pipeline.report.sections
 from pipeline.config.inputs import ReportInputs, content_of, path_of
-from pipeline.report.inputs import Inputs
 from pipeline.report.page import CARDS, build
+from pipeline.report.report_data import ReportData
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 from tests.report.page_reader import Element, read_page
@@ -90,7 +90,7 @@ def test_ids_are_unique_and_references_lead_somewhere(
     assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
 
 
-def test_same_inputs_same_bytes(html: str, inputs: Inputs) -> None:
+def test_same_inputs_same_bytes(html: str, inputs: ReportData) -> None:
     assert build(inputs, "A report", queries=20, neighbours=5, thumbnail=40) == html
 
 

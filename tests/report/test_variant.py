@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipeline.report.inputs import Inputs
 from pipeline.report.recipes import changes_of
+from pipeline.report.report_data import ReportData
 from tests.report.page_reader import Element
 
 
@@ -26,7 +26,7 @@ def test_it_has_rows_curves_gallery_and_paired_comparisons(papers_page: Element)
         assert any(text in label for label in labels), text
 
 
-def test_its_recipe_names_what_it_changes(papers_page: Element, papers_inputs: Inputs) -> None:
+def test_its_recipe_names_what_it_changes(papers_page: Element, papers_inputs: ReportData) -> None:
     changes = [("pooling.epsilon", "1", "5"), ("training.iterations", "70", "20,000")]
     assert changes_of(papers_inputs, "cub", "gsp-soft") == changes
     assert changes_of(papers_inputs, "cub", "gsp") == []

@@ -10,7 +10,7 @@ import pytest
 from pipeline.config import FolderSource, Params, PartsSource, Source, resolve
 from pipeline.config.dataset import CollageSource, CubSource, InshopSource, LandmarksSource, TokensSource
 from pipeline.config.recipe_files import published
-from pipeline.methods.fit import require_fit
+from pipeline.methods.compatibility import require_compatible
 from pipeline.resolution.checks import require_distinct_cells, require_files
 from pipeline.resolution.files import check, plan
 from pipeline.runtime.errors import UserError
@@ -199,11 +199,11 @@ def test_a_recipe_that_makes_no_method_is_known_without_its_weights(
     dataset: str, method: str, changed: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        require_fit(resolve(Params(ROOT / "params.yaml"), dataset, method, changed))
+        require_compatible(resolve(Params(ROOT / "params.yaml"), dataset, method, changed))
 
 
 @pytest.mark.parametrize("dataset", ["folder", "tokens", "landmarks"])
 def test_every_recipe_makes_a_method(dataset: str) -> None:
     params = Params(ROOT / "params.yaml")
     for method in published("methods"):
-        require_fit(resolve(params, dataset, method, {"backbone.pretrained": False}))
+        require_compatible(resolve(params, dataset, method, {"backbone.pretrained": False}))

@@ -137,7 +137,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_one_closes(tmp_path: 
     assert process.returncode == 128 + signal.SIGTERM
     assert b"ValueError: a destructor failed" in error, "an error of another kind is said"
     assert b"SystemExit" not in error
-    assert b"_Told" not in error
+    assert b"_Terminated" not in error
 
 
 def test_a_signal_after_the_work_is_done_ends_the_stage_quietly(tmp_path: Path) -> None:

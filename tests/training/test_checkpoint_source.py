@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from pipeline.methods.build import initial_method
 from pipeline.training import loop
-from pipeline.training.job import say_unwatched
+from pipeline.training.job import note_unwatched_checkpoint
 from tests.training.jobs import CLASSES, IMAGES, job, recipe
 
 
@@ -32,7 +32,7 @@ def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(
     assert content["recipe"]["backbone"]["checkpoint"] == "start.safetensors"
 
     capsys.readouterr()
-    say_unwatched(settings, "train@tiny-baseline-0")
+    note_unwatched_checkpoint(settings, "train@tiny-baseline-0")
     expected = (
         "note: DVC does not watch start.safetensors. After a change there: dvc repro -f -s "
         "train@tiny-baseline-0 && dvc repro\n"
@@ -41,5 +41,5 @@ def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(
 
 
 def test_without_a_checkpoint_there_is_nothing_to_say(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    say_unwatched(recipe("baseline"), "train@tiny-baseline-0")
+    note_unwatched_checkpoint(recipe("baseline"), "train@tiny-baseline-0")
     assert capsys.readouterr().err == ""

@@ -261,10 +261,13 @@ def test_a_data_set_without_a_validation_part_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": {"classes": 2, "images_per_class": 5}}, "go together, got tuple_contrastive and classes"),
-        ({"loss": {"name": "contrastive"}}, "go together, got contrastive and tuples"),
+        (
+            {"batch": {"classes": 2, "images_per_class": 5}},
+            "require each other, got tuple_contrastive and classes",
+        ),
+        ({"loss": {"name": "contrastive"}}, "require each other, got contrastive and tuples"),
         ({"loss": {"name": "tuple_contrastive", "negatives": 4}}, "images_per_class must be 6, got 5"),
-        ({"memory": {"size": 9}}, "a memory stands behind a pair loss, and loss is tuple_contrastive"),
+        ({"memory": {"size": 9}}, "a memory needs a pair loss, got loss tuple_contrastive"),
         ({"training": {"fold": {"model": 1}}}, "training.fold must be null"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from pipeline.report.figures.svg import WIDE, inline, log_ticks, marker_size, panel, style_of
-from pipeline.report.inputs import HistoryRow
+from pipeline.report.report_data import HistoryRow
 
 
 def gradient_noise(

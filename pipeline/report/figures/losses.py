@@ -13,7 +13,7 @@ from pipeline.report.figures.svg import (
     plain,
     style_of,
 )
-from pipeline.report.inputs import HistoryRow
+from pipeline.report.report_data import HistoryRow
 
 
 def losses(method: str, runs: Sequence[Sequence[HistoryRow]], terms: Sequence[str], name: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pipeline.report.figures.svg import WIDE, few_ticks, inline, marker_size, panel, style_of, within_percent
-from pipeline.report.inputs import HistoryRow
+from pipeline.report.report_data import HistoryRow
 from pipeline.report.words import name_of
 
 

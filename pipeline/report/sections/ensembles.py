@@ -13,7 +13,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     """Mean and deviation over all ensembles of each method; None without ensembles."""
     by_method = {
         method: metrics
-        for (name, method), metrics in dataset.inputs.ensembles.items()
+        for (name, method), metrics in dataset.report_data.ensembles.items()
         if name == dataset.name
     }
     if not by_method:

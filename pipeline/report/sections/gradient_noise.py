@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import gradient_noise as figures
-from pipeline.report.inputs import HistoryRow
+from pipeline.report.report_data import HistoryRow
 from pipeline.report.words import number
 
 NOISE = ("gradient_covariance", "direction_covariance")  # columns of a history

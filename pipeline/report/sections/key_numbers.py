@@ -13,7 +13,7 @@ from pipeline.report.words import counted, interval, name_of, percent
 def content(dataset: DataSet) -> dict[str, Any]:
     return {
         "tiles": tiles(dataset, dataset.summary, dataset.best),
-        "networks": networks(dataset.inputs, dataset.name),
+        "networks": networks(dataset.report_data, dataset.name),
     }
 
 

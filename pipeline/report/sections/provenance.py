@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.inputs import Inputs, RunResults
 from pipeline.report.recipes import changes_of, flat, text
+from pipeline.report.report_data import ReportData, RunResults
 from pipeline.runtime.digest import sha256_of
 
 COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
@@ -20,7 +20,7 @@ LIBRARIES = (
 
 
 def content(dataset: DataSet) -> dict[str, Any]:
-    hashes = [(run, hashes_of(dataset.inputs, run)) for run in dataset.runs()]
+    hashes = [(run, hashes_of(dataset.report_data, run)) for run in dataset.runs()]
     columns = [name for name in hashes[0][1] if name in COLUMNS]
     first = {run.method: (run, digests) for run, digests in reversed(hashes)}  # the first seed of each method
     return {
@@ -50,7 +50,7 @@ def _recipe(
     notes = [f"like {method.like}"] if method.like else []
     if backbone and iterations:
         notes.append(f"{backbone}, {iterations} iterations")
-    changes = changes_of(dataset.inputs, dataset.name, method.name) or []
+    changes = changes_of(dataset.report_data, dataset.name, method.name) or []
     return {
         "method": method,
         "note": ", ".join(notes),
@@ -61,15 +61,15 @@ def _recipe(
     }
 
 
-def hashes_of(inputs: Inputs, run: RunResults) -> dict[str, str]:
+def hashes_of(report_data: ReportData, run: RunResults) -> dict[str, str]:
     """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their
     dependence.
     """
     files: dict[str, str] = next(
-        (entry["files"] for entry in inputs.analysis if _is_selected(entry["row"], run)), {}
+        (entry["files"] for entry in report_data.analysis if _is_selected(entry["row"], run)), {}
     )
     return {
-        "shards": inputs.shards[run.dataset].fingerprint,
+        "shards": report_data.shards[run.dataset].fingerprint,
         "recipe": sha256_of_value(run.recipe),
         "weights": sha256_of(run.weights["weights"]),
         "last weights": sha256_of(run.weights["last"]),

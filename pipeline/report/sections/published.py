@@ -1,10 +1,10 @@
 """Our numbers next to those that a paper prints for the same data set and recipe, and the conditions that
 differ.
 
-Conditions are network, dimensions, image size, protocol, and the settings of the recipe that make a printed
-row (pipeline/published). A row of the paper's own setting is shown, and so is a row whose settings this run's
-recipe has; the others are collapsed. Rows with the same numbers in several papers are merged. Lengths of
-training, batches and optimisers are not compared.
+Conditions are network, dimensions, image size, the setting of the evaluation, and the values of the recipe
+that reproduce a printed row (pipeline/published). A row is shown if it needs no such values, or if the recipe
+of this run has them; the others are collapsed. Rows with the same numbers in several papers are merged.
+Lengths of training, batches and optimisers are not compared.
 """
 
 import re
@@ -15,15 +15,15 @@ from typing import Any
 
 from pipeline.published import PLAIN, Number, Row, papers, published
 from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.inputs import Inputs
 from pipeline.report.recipes import UNKNOWN, changes_of, setting
+from pipeline.report.report_data import ReportData
 from pipeline.report.summary import Summary
 from pipeline.report.words import listed, name_of, percent, signed_points
 
 ENSEMBLES = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
 _UNITS = {"backbone": "", "dim": " dimensions", "size": " pixels"}
 _WORDS = {"backbone": "network", "dim": "dimensions", "size": "image size"}
-_IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # settings that the conditions of a row contain too
+_IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # fields that are also conditions of a row
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class OurNumbers:
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
-    return published_tables(dataset.inputs, dataset.name, dataset.summary, dataset.methods)
+    return published_tables(dataset.report_data, dataset.name, dataset.summary, dataset.methods)
 
 
 def published_tables(
-    inputs: Inputs, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
+    report_data: ReportData, dataset: str, summary: Summary, methods: Sequence[MethodStyle]
 ) -> dict[str, Any] | None:
     """Tables of the shown and of the collapsed rows; None if nothing was published for the data set and its
     methods.
     """
     groups = {
-        method.name: merged(published(dataset, inputs.published_name(method.name))) for method in methods
+        method.name: merged(published(dataset, report_data.published_name(method.name))) for method in methods
     }
     rows = [row for groups_of_method in groups.values() for group in groups_of_method for row in group]
     if not rows:
@@ -61,7 +61,7 @@ def published_tables(
         (method, numbers, group)
         for method in methods
         for numbers, group in _pair(
-            groups[method.name], numbers_of(inputs, dataset, summary, method.name, columns)
+            groups[method.name], numbers_of(report_data, dataset, summary, method.name, columns)
         )
     ]
     tables: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
@@ -85,24 +85,24 @@ def published_tables(
 
 
 def numbers_of(
-    inputs: Inputs, dataset: str, summary: Summary, method: str, metrics: Sequence[str]
+    report_data: ReportData, dataset: str, summary: Summary, method: str, metrics: Sequence[str]
 ) -> list[OurNumbers]:
     """The numbers of a method that are compared with published ones, one entry per kind."""
-    run = inputs.of(dataset, method)[0]
+    run = report_data.of(dataset, method)[0]
     recipe = run.recipe["recipe"]
     rows = [
         entry["row"]
-        for entry in inputs.analysis
+        for entry in report_data.analysis
         if (entry["row"]["dataset"], entry["row"]["method"], entry["row"]["network"])
         == (dataset, method, "selected")
-        and entry["row"]["seed"] in inputs.seeds
+        and entry["row"]["seed"] in report_data.seeds
     ]
     conditions = {
         "backbone": setting(recipe, "backbone.name"),
         "size": setting(recipe, "input.size"),
         "dim": rows[0]["dim"] if rows else setting(recipe, "dim"),
     }
-    method, changes = inputs.published_name(method), _changes(inputs, dataset, method)
+    method, changes = report_data.published_name(method), _changes(report_data, dataset, method)
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
     values = {name: value.value for name in metrics if (value := summary.of(run.method, name)) is not None}
     kinds = [OurNumbers(method, "selected", conditions, recipe, values | geometry, changes)]
@@ -112,12 +112,9 @@ def numbers_of(
         if (value := summary.of(run.method, name, "reduced")) is not None
     }
     if reduced:
-        kinds.append(
-            OurNumbers(
-                method, "reduced", conditions | {"dim": _reduced_dim(run.protocol)}, recipe, reduced, changes
-            )
-        )
-    ensemble = inputs.ensembles.get((dataset, run.method), {})
+        reduced_conditions = conditions | {"dim": _reduced_dim(run.protocol)}
+        kinds.append(OurNumbers(method, "reduced", reduced_conditions, recipe, reduced, changes))
+    ensemble = report_data.ensembles.get((dataset, run.method), {})
     for kind in ENSEMBLES.values():
         values = {name: ensemble[f"{kind}_{name}"] for name in metrics if f"{kind}_{name}" in ensemble}
         if values:
@@ -126,8 +123,8 @@ def numbers_of(
     return kinds
 
 
-def _changes(inputs: Inputs, dataset: str, method: str) -> list[tuple[str, str]]:
-    like, changes = inputs.published_name(method), changes_of(inputs, dataset, method)
+def _changes(report_data: ReportData, dataset: str, method: str) -> list[tuple[str, str]]:
+    like, changes = report_data.published_name(method), changes_of(report_data, dataset, method)
     if changes is None:
         return [("", f"variant of {like} here; {like} is not in this report")]
     return [(key, f"{key} {value} here, {other} in {like}") for key, value, other in changes]
@@ -146,18 +143,18 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
         and setting(ours.recipe, "backbone.checkpoint") is None
     ):
         lines.append("ImageNet weights in the paper, random weights here")  # all four papers use them
-    if row.protocol in ENSEMBLES and ours.kind != ENSEMBLES[row.protocol]:
-        lines.append(f"MLRC in the paper ({ENSEMBLES[row.protocol]}, 4 networks), one network here")
+    if row.setting in ENSEMBLES and ours.kind != ENSEMBLES[row.setting]:
+        lines.append(f"MLRC in the paper ({ENSEMBLES[row.setting]}, 4 networks), one network here")
     if row.reduced and ours.kind != "reduced":
         lines.append("reduced by PCA in the paper, not reduced here")
     if row.loss_of == ours.method:
         named = set(_IN_CONDITIONS)
         lines.append(f"trained with recipe {row.method} in the paper")
     else:
-        named = {*_IN_CONDITIONS, *row.settings}
+        named = {*_IN_CONDITIONS, *row.recipe}
         lines += [
             f"{key} {_text(value)} in the paper, {_text(here)} here"
-            for key, value in row.settings.items()
+            for key, value in row.recipe.items()
             if key not in _IN_CONDITIONS and (here := setting(ours.recipe, key)) != value
         ]
     return lines + [change for key, change in ours.changes if key not in named]
@@ -169,10 +166,10 @@ def unstated(row: Row) -> str:
 
 
 def is_shown(row: Row, ours: OurNumbers) -> bool:
-    """Whether the row has the paper's own setting, or settings and a network that this run has too."""
-    same_settings = all(setting(ours.recipe, key) == value for key, value in row.settings.items())
-    same = same_settings and _holds(row.backbone, ours.conditions["backbone"])
-    return row.loss_of != ours.method and (same or not row.settings)
+    """Whether the row needs no further values of the recipe, or this run has these values and the network."""
+    same_values = all(setting(ours.recipe, key) == value for key, value in row.recipe.items())
+    same = same_values and _holds(row.backbone, ours.conditions["backbone"])
+    return row.loss_of != ours.method and (same or not row.recipe)
 
 
 def merged(rows: Iterable[Row]) -> list[list[Row]]:
@@ -204,7 +201,7 @@ def _holds(published: Any, here: Any) -> bool:
 
 def _same(row: Row, other: Row) -> bool:
     metrics = row.metrics.keys() & other.metrics.keys()
-    equal = ("method", "loss_of", "settings", "protocol", "reduced")
+    equal = ("method", "loss_of", "recipe", "setting", "reduced")
     stated = [{getattr(row, name), getattr(other, name)} for name in ("backbone", "dim", "size")]
     return (
         all(getattr(row, name) == getattr(other, name) for name in equal)
@@ -220,7 +217,7 @@ def _pair(groups: list[list[Row]], kinds: list[OurNumbers]) -> list[tuple[OurNum
     """
     rows_of: dict[str, list[list[Row]]] = {numbers.kind: [] for numbers in kinds}
     for rows in groups:
-        kind = ENSEMBLES.get(rows[0].protocol, "reduced" if rows[0].reduced else "selected")
+        kind = ENSEMBLES.get(rows[0].setting, "reduced" if rows[0].reduced else "selected")
         rows_of[kind if kind in rows_of else "selected"].append(rows)
     return [(numbers, rows_of[numbers.kind]) for numbers in kinds if rows_of[numbers.kind]]
 

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import sweeps as figures
-from pipeline.report.inputs import Sweep
+from pipeline.report.report_data import Sweep
 from pipeline.report.words import counted, name_of, number, percent
 
 LAST = ("last_recall_at_1", "last_r_precision", "last_map_at_r")  # of the last validation of a trial
@@ -16,7 +16,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     """None without a sweep."""
     sweeps = [
         _sweep(sweep, f"{dataset.anchor}-sweep-{place}")
-        for place, sweep in enumerate(dataset.inputs.sweeps)
+        for place, sweep in enumerate(dataset.report_data.sweeps)
         if sweep.dataset == dataset.name
     ]
     return {"sweeps": sweeps} if sweeps else None

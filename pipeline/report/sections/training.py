@@ -22,6 +22,6 @@ def content(dataset: DataSet) -> dict[str, Any]:
     ]
     return {
         "curves": curves,
-        "few": few_validation_classes(dataset.inputs, dataset.name),
-        "seeds_differ": seeds_differ(dataset.inputs, dataset.name),
+        "few": few_validation_classes(dataset.report_data, dataset.name),
+        "seeds_differ": seeds_differ(dataset.report_data, dataset.name),
     }

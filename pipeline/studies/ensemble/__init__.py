@@ -1,2 +1,2 @@
-"""The reality-check protocol (MLRC): folds x repeats trainings of a method, each judged on its own fold, and
-the ensembles of what they become."""
+"""The reality-check protocol (MLRC): folds x repeats trainings of a method, each validated on its own fold,
+and the ensembles of the trained models."""

@@ -1,5 +1,5 @@
-"""The protocol from its settings to its outs: plan the members, finish those that are missing, judge the
-ensembles, write."""
+"""Runs the MLRC protocol: plans the members, trains the unfinished ones, scores the ensembles, writes the
+outputs."""
 
 import shutil
 import sys
@@ -16,9 +16,9 @@ from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
-from pipeline.studies.ensemble.members import Member, adopt, check, plan
-from pipeline.studies.ensemble.outputs import judge, write_outs
-from pipeline.studies.ensemble.work import work
+from pipeline.studies.ensemble.member_training import train_member
+from pipeline.studies.ensemble.members import Member, check, plan, reuse_finished
+from pipeline.studies.ensemble.outputs import score_ensembles, write_outputs
 from pipeline.training.job import job_of
 
 
@@ -32,12 +32,12 @@ def ensemble(
     cores: int,
     code: str = "",
 ) -> dict[str, float | int | str]:
-    """Trains the members of `method` on `dataset`, judges their ensembles, writes
-    data/ensemble/<dataset>/<method>/ and the metrics; returns these.
+    """Trains the members of `method` on `dataset`, scores their ensembles, writes
+    data/ensemble/<dataset>/<method>/ and the metrics, and returns the metrics.
 
-    A killed run goes on: finished members are kept, started ones resume. Finished members are also taken over
-    from the outs of an earlier run where they would be trained to the same bytes. Raises UserError before
-    anything starts for what cannot be trained or judged.
+    A killed run continues: finished members are kept, unfinished ones resume. Finished members in the outputs
+    of an earlier run are reused if a new training would give the same bytes. Raises UserError before the
+    first training if members cannot be trained or evaluated.
     """
     threads = machine.cpus_per_worker or (max(1, cores // settings.concurrent) if settings.concurrent else 1)
     base = job_of(
@@ -53,19 +53,17 @@ def ensemble(
     )
     shards = Shards(base.shards)
     check(base, settings, shards)
-    state, output = (
-        base.root / "data/state/ensemble" / dataset / method,
-        base.root / "data/ensemble" / dataset / method,
-    )
+    state = base.root / "data/state/ensemble" / dataset / method
+    output = base.root / "data/ensemble" / dataset / method
     members = plan(base, settings, state, shards.fingerprint, machine.gpu)
-    adopt(members, output)
+    reuse_finished(members, output)
     _train(members, settings, machine, cores, state)
     classes = len(set(shards.labels[shards.rows("train")].tolist()))
     protocol = EnsembleProtocol(settings.folds, settings.repeats, tuple(sorted(set(settings.recall_at))))
-    metrics, found = judge(members, protocol)
-    write_outs(output, members, classes, protocol, metrics, found)
+    metrics, scores = score_ensembles(members, protocol)
+    write_outputs(output, members, classes, protocol, metrics, scores)
     write_json(base.root / "data/metrics" / dataset / method / "ensemble.json", metrics)
-    shutil.rmtree(state, ignore_errors=True)  # with what other settings left behind
+    shutil.rmtree(state, ignore_errors=True)  # also the state of runs with other settings
     sys.stdout.write(summary(dataset, method, metrics))
     sys.stdout.flush()
     return metrics
@@ -89,70 +87,66 @@ def summary(dataset: str, method: str, metrics: dict[str, float | int | str]) ->
 def _train(
     members: list[Member], settings: EnsembleSettings, machine: TrainSettings, cores: int, state: Path
 ) -> None:
-    """Finishes the members that are not: one after the other in this process, or side by side under Ray."""
-    todo = [member for member in members if not member.finished]
-    started = sum(member.iteration() > 0 for member in todo)
-    before = (
-        f", {len(members) - len(todo)} of them finished before, {started} to go on with"
-        if len(todo) < len(members) or started
-        else ""
-    )
+    """Trains the unfinished members: sequentially in this process, or concurrently under Ray."""
+    unfinished = [member for member in members if not member.finished]
+    started = sum(member.iteration() > 0 for member in unfinished)
+    finished = len(members) - len(unfinished)
+    earlier = f", {finished} of them finished before, {started} resume" if finished or started else ""
     sys.stderr.write(
-        f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{before}\n"
+        f"ensemble: {len(members)} members, {settings.folds} folds x {settings.repeats} repeats{earlier}\n"
     )
-    if not todo:
+    if not unfinished:
         return
     if cluster_address() is None:
-        concurrent = min(len(todo), abreast(settings, machine, cores, members[0].job.threads))
+        threads = members[0].job.threads
+        concurrent = min(len(unfinished), concurrent_members(settings, machine, cores, threads))
         if concurrent == 1:
-            _one_by_one(members, device_here(machine.gpu))
+            _train_sequentially(members, device_here(machine.gpu))
             return
     else:
-        concurrent = settings.concurrent or len(todo)
-    from pipeline.studies.ensemble.side_by_side import train_side_by_side  # Ray takes seconds to import
+        concurrent = settings.concurrent or len(unfinished)
+    # Ray takes seconds to import.
+    from pipeline.studies.ensemble.concurrent_training import train_concurrently
 
     state.mkdir(parents=True, exist_ok=True)
     console = state / "console"
     console.unlink(missing_ok=True)
-    train_side_by_side(members, concurrent, settings.concurrent is not None, machine, console)
+    train_concurrently(members, concurrent, settings.concurrent is not None, machine, console)
 
 
-def abreast(settings: EnsembleSettings, machine: TrainSettings, cores: int, threads: int) -> int:
-    """Members that this machine trains at once: `ensemble.concurrent`, else one per GPU, else as many as its
-    cores hold at `threads` each.
+def concurrent_members(settings: EnsembleSettings, machine: TrainSettings, cores: int, threads: int) -> int:
+    """The number of members that this machine trains at the same time: `ensemble.concurrent`, else one per
+    GPU, else as many as its cores allow with `threads` each.
 
-    Raises UserError where train.gpu asks for more GPUs than there are.
+    Raises UserError if train.gpu or ensemble.concurrent needs more GPUs than the machine has.
     """
     gpus = gpus_here(machine.gpu)
     if gpus and settings.concurrent and settings.concurrent > gpus:
         raise UserError(
-            f"ensemble.concurrent is {settings.concurrent}, and this machine has {gpus} GPU.",
+            f"ensemble.concurrent is {settings.concurrent}, but this machine has {gpus} GPU.",
             "Lower ensemble.concurrent, leave it null, or set train.gpu: no to train on CPUs.",
         )
     return settings.concurrent or gpus or max(1, cores // threads)
 
 
-def _one_by_one(members: Sequence[Member], device: torch.device) -> None:
-    """Each training shows its own progress; between two of them stands what is left."""
-    todo = [member for member in members if not member.finished]
+def _train_sequentially(members: Sequence[Member], device: torch.device) -> None:
+    """Trains the unfinished members one after the other. Before each it prints the estimated remaining
+    time."""
+    unfinished = [member for member in members if not member.finished]
     begin = time.monotonic()
-    for number, member in enumerate(todo):
-        left = (time.monotonic() - begin) / number * (len(todo) - number) if number else None
-        eta = (
-            ""
-            if left is None
-            else f", about {left:.0f} s for this and what follows"
-            if left < 120
-            else f", about {left / 60:,.0f} min for this and what follows"
-        )
-        at = members.index(member) + 1
+    for number, member in enumerate(unfinished):
+        remaining = ""
+        if number:
+            seconds = (time.monotonic() - begin) / number * (len(unfinished) - number)
+            time_left = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} min"
+            remaining = f", about {time_left} for all remaining members"
+        position = members.index(member) + 1
         sys.stderr.write(
-            f"{member.title}: member {at} of {len(members)}, seed {member.job.seed}, from step "
-            f"{member.iteration()}{eta}\n"
+            f"{member.title}: member {position} of {len(members)}, seed {member.job.seed}, from step "
+            f"{member.iteration()}{remaining}\n"
         )
         try:
-            work(member, device)
+            train_member(member, device)
         except UserError as error:
-            raise UserError(
-                f"{member.title[0].upper()}{member.title[1:]}: {error.what}", error.remedy
-            ) from error
+            title = f"{member.title[0].upper()}{member.title[1:]}"
+            raise UserError(f"{title}: {error.what}", error.remedy) from error

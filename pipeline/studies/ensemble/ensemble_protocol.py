@@ -1,25 +1,17 @@
-"""What the numbers of an ensemble mean, written down and hashed: two files with one hash may be compared,
-others may not."""
+"""The declaration of the ensemble protocol. Two metrics files are comparable only if the hashes are equal."""
 
 import dataclasses
 
 from pipeline.evaluation.protocol import Declared, Protocol
 
-_OF_INTERVALS = (
-    "bootstrap",
-    "confidence",
-    "seed",
-    "interval",
-    "map",
-    "nmi",
-    "class_mean",
-)  # of what the ensembles have not
+# Fields of the retrieval protocol that do not apply to ensembles.
+_NOT_APPLICABLE = ("bootstrap", "confidence", "seed", "interval", "map", "nmi", "class_mean")
 
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleProtocol(Declared):
-    """The declaration: that of retrieval, and how members and ensembles come about. An edit of any word gives
-    every file another hash."""
+    """The declaration of retrieval, and of how members and ensembles are made. Each word is part of the hash:
+    edit a word only if the meaning changes."""
 
     folds: int
     repeats: int
@@ -39,5 +31,5 @@ class EnsembleProtocol(Declared):
         retrieval = Protocol("test", self.recall_at, 1, 0.5, 0).declaration()
         return {
             **super().declaration(),
-            **{name: value for name, value in retrieval.items() if name not in _OF_INTERVALS},
+            **{name: value for name, value in retrieval.items() if name not in _NOT_APPLICABLE},
         }

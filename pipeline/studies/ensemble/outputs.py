@@ -1,5 +1,5 @@
-"""From the members' test embeddings to the outs: every ensemble, their mean and spread, and what became of
-each member."""
+"""The outputs of the protocol, from the test embeddings of the members: the metrics of every ensemble and
+member, their mean and deviation."""
 
 import csv
 import json
@@ -21,102 +21,87 @@ from pipeline.studies.ensemble.members import EMBEDDINGS, RECORD, Member
 from pipeline.studies.ensemble.scores import Ensembles, averages, ensembles
 
 
-def judge(
+def score_ensembles(
     members: Sequence[Member], protocol: EnsembleProtocol
 ) -> tuple[dict[str, float | int | str], Ensembles]:
-    """The flat metrics of the protocol, and what they are made of. All members are finished; they come repeat
-    by repeat.
+    """The flat metrics of the protocol, and the metrics of every ensemble from which they are averaged. All
+    members must be finished.
 
-    Raises UserError where embeddings are missing or damaged, and where no query has a relevant image.
+    Raises UserError if embeddings are missing or damaged, or if no query has a relevant image.
     """
+    in_order = sorted(members, key=lambda member: member.repeat)
     by_model = [
-        [
-            read_sides(member.done / EMBEDDINGS)
-            for member in sorted(members, key=lambda one: one.repeat)
-            if member.model == model
-        ]
+        [read_sides(member.done / EMBEDDINGS) for member in in_order if member.model == model]
         for model in range(1, protocol.folds + 1)
     ]
 
-    def score(one: Sides) -> dict[str, float]:
-        return means(per_query(*one, protocol.recall_at))
+    def score(sides: Sides) -> dict[str, float]:
+        return means(per_query(*sides, protocol.recall_at))
 
-    found = ensembles(by_model, score, label=f"evaluate {members[0].job.dataset}/{members[0].job.method}")
+    label = f"evaluate {members[0].job.dataset}/{members[0].job.method}"
+    scores = ensembles(by_model, score, label=label)
     first = by_model[0][0]
     dim = first.gallery.embedding.shape[1]
     return {
         "protocol": protocol.hash(),
         "members": len(members),
-        "ensembles": len(found.choices),
+        "ensembles": len(scores.choices),
         "separated_dimensions": dim,
         "concatenated_dimensions": dim * protocol.folds,
         "queries": len(first.queries.row_id),
         "lone_queries": int((per_query(*first, (1,)).relevant == 0).sum()),
         "gallery": len(first.gallery.row_id),
         "classes": len(np.unique(first.gallery.label)),
-        **{name: round(value, DIGITS) for name, value in averages(found).items()},
-    }, found
+        **{name: round(value, DIGITS) for name, value in averages(scores).items()},
+    }, scores
 
 
-def write_outs(
+def write_outputs(
     output: Path,
     members: Sequence[Member],
     classes: int,
     protocol: EnsembleProtocol,
     metrics: dict[str, float | int | str],
-    found: Ensembles,
+    scores: Ensembles,
 ) -> None:
-    """Writes into `output`, all or nothing: members.csv, results.json, protocol.json and members/<name>/ as
-    each left it."""
-    with atomic_directory(output) as aside:
-        for member in members:
-            shutil.copytree(member.done, aside / "members" / member.name)
-        _write_table(aside / "members.csv", members, classes, found)
-        write_json(aside / "protocol.json", protocol.declaration())
-        write_json(
-            aside / "results.json",
-            {
-                "metrics": metrics,
-                "ensembles": [_ensemble(found, place) for place in range(len(found.choices))],
-            },
-        )
-
-
-def _ensemble(found: Ensembles, place: int) -> dict[str, Any]:
-    """One ensemble: the repeat (from 1) that it takes of each model, and its metrics."""
-    return {
-        "repeats": [repeat + 1 for repeat in found.choices[place]],
-        **{
-            kind: {name: round(float(values[place]), DIGITS) for name, values in getattr(found, kind).items()}
-            for kind in ("separated", "concatenated")
-        },
+    """Writes members.csv, results.json, protocol.json and members/<name>/ into `output`, all or none."""
+    results = {
+        "metrics": metrics,
+        "ensembles": [_ensemble(scores, index) for index in range(len(scores.choices))],
     }
+    with atomic_directory(output) as directory:
+        for member in members:
+            shutil.copytree(member.done, directory / "members" / member.name)
+        _write_table(directory / "members.csv", members, classes, scores)
+        write_json(directory / "protocol.json", protocol.declaration())
+        write_json(directory / "results.json", results)
 
 
-def _write_table(path: Path, members: Sequence[Member], classes: int, found: Ensembles) -> None:
-    """One row per member: its fold (positions among the `classes` train classes, first and last), its
-    training, its test metrics."""
+def _ensemble(scores: Ensembles, index: int) -> dict[str, Any]:
+    """One ensemble: the repeat (from 1) of each model, and its metrics."""
+    row: dict[str, Any] = {"repeats": [repeat + 1 for repeat in scores.choices[index]]}
+    for kind in ("separated", "concatenated"):
+        metrics = getattr(scores, kind)
+        row[kind] = {name: round(float(values[index]), DIGITS) for name, values in metrics.items()}
+    return row
+
+
+def _write_table(path: Path, members: Sequence[Member], classes: int, scores: Ensembles) -> None:
+    """One row per member: its fold (the indices of its first and last validation class among the `classes`
+    train classes), its training, its test metrics."""
     rows = []
     for member in members:
-        block = validation_classes(member.model, classes, len(found.choices[0]))
+        block = validation_classes(member.model, classes, len(scores.choices[0]))
         record = json.loads((member.done / RECORD).read_text(encoding="utf-8"))
         fold = {"first_validation_class": block[0], "last_validation_class": block[-1]}
         test = {
             f"test_{name}": round(float(values[member.model - 1, member.repeat - 1]), DIGITS)
-            for name, values in found.members.items()
+            for name, values in scores.members.items()
         }
-        ours = {name: record[name] for name in ("model", "repeat", "seed")}
-        training = {
-            name: value
-            for name, value in record.items()
-            if name not in ("model", "repeat", "seed", "identity", "sha256")
-        }
-        order = (
-            "iterations",
-            "best_iteration",
-            *sorted(name for name in training if name.startswith("validation_")),
-        )
-        rows.append({**ours, **fold, **{name: training[name] for name in order}, **test})
+        validation = sorted(name for name in record if name.startswith("validation_"))
+        training = {name: record[name] for name in ("iterations", "best_iteration", *validation)}
+        member_fields = {name: record[name] for name in ("model", "repeat", "seed")}
+        rows.append({**member_fields, **fold, **training, **test})
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

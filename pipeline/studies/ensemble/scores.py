@@ -2,19 +2,21 @@
 models.
 
 Model k = 1 .. 4 is validated on its fold of the train classes (pipeline/data/folds.py) and trained on the
-others; every model is trained several times. An ensemble takes one repeat of each model: 3^4 = 81 of them.
+others. Every model is trained several times. An ensemble contains one repeat of each model: with 3 repeats
+there are 3^4 = 81 ensembles.
 
-    separated     mean over its 4 models of the model's own test metric                                  (128
-    dimensions) concatenated  test metric of the 4 unit embeddings side by side, divided by sqrt(4) to be a
-    unit vector (512 dimensions)
+    separated      mean over the 4 models of the test metric of each                         (128 dimensions)
+    concatenated   test metric of the 4 concatenated unit embeddings, divided by sqrt(4)     (512 dimensions)
 
-Reported is the mean and the population deviation over the 81. (Musgrave et al., A Metric Learning Reality
-Check, sec. 3; ensembles as in the released code of Generalized Sum Pooling, solvers/model_trainer.py.)
+Reported are the mean and the population deviation over the 81 ensembles. (Musgrave et al., A Metric Learning
+Reality Check, sec. 3; ensembles as in the released code of Generalized Sum Pooling,
+solvers/model_trainer.py.)
 
-Cost: 12 evaluations at 128 dimensions and 81 at 512. The inner product of concatenations is the mean of the
-members', so that 12 matrices of similarities hold all 81 rankings; but that sum is in float32 what the
-ranking of `search` defines in float64, and proving every cut of every ensemble anew is most of the work. Each
-ensemble is one exact search instead, and they are independent: `only` takes a share of them.
+Cost: 12 evaluations with 128 dimensions and 81 with 512. The inner product of concatenations is the mean of
+the inner products of the members, so that 12 similarity matrices would determine all 81 rankings. But this
+sum is in float32, and `search` defines the ranking in float64: verifying each cut of each ensemble would be
+most of the cost. Therefore each ensemble is one exact search. They are independent; `only` selects some of
+them.
 """
 
 import contextlib
@@ -36,23 +38,23 @@ Score = Callable[[Sides], dict[str, float]]
 class Ensembles(NamedTuple):
     """Metrics of every ensemble, in the order of `choices`."""
 
-    choices: tuple[tuple[int, ...], ...]  # the repeat taken of each model
-    members: dict[str, Float64[np.ndarray, "k r"]]  # of model k, repeat r alone
+    choices: tuple[tuple[int, ...], ...]  # for each ensemble the repeat (from 0) of each model
+    members: dict[str, Float64[np.ndarray, "k r"]]  # of model k in repeat r alone
     separated: dict[str, Float64[np.ndarray, "E"]]
     concatenated: dict[str, Float64[np.ndarray, "E"]]
 
 
 def concatenate(members: Sequence[Sides]) -> Sides:
-    """The members' embeddings side by side, of unit length. Raises UserError where they are not of the same
-    rows."""
+    """The concatenated embeddings of the members, scaled to unit length. Raises UserError if the members do
+    not have the same rows."""
     for number, member in enumerate(members[1:], start=2):
-        for ours, first in zip(member, members[0], strict=True):
-            if not np.array_equal(ours.row_id, first.row_id) or not np.array_equal(ours.label, first.label):
+        for side, first in zip(member, members[0], strict=True):
+            if not np.array_equal(side.row_id, first.row_id) or not np.array_equal(side.label, first.label):
                 raise UserError(
-                    f"Model {number} of the ensemble was not shown the same rows as model 1.",
-                    "Export all models of the protocol anew.",
+                    f"Model {number} of the ensemble does not have the rows of model 1.",
+                    "Export all models of the protocol again.",
                 )
-    return Sides(*(_side_by_side(sides) for sides in zip(*members, strict=True)))
+    return Sides(*(_concatenated(sides) for sides in zip(*members, strict=True)))
 
 
 def ensembles(
@@ -61,9 +63,9 @@ def ensembles(
     """Separated and concatenated metrics of all ensembles. `members[k][r]` is model k, in the order of the
     folds, in its repeat r.
 
-    `score` gives the flat metrics of one set of embeddings. `only` is the share of the ensembles wanted, in
-    the order of `choices` (the last model's repeat changes fastest). `label` shows progress under that name.
-    Raises UserError as `concatenate` does and where the models have not all been trained equally often.
+    `score` computes the flat metrics of one set of embeddings. `only` selects ensembles in the order of
+    `choices` (the repeat of the last model changes fastest). `label` shows progress under that name. Raises
+    UserError as `concatenate` does, and if the models do not have the same number of repeats.
     """
     repeats = {len(runs) for runs in members}
     if len(repeats) != 1 or repeats == {0}:
@@ -72,22 +74,20 @@ def ensembles(
             "Train every model equally often; each repeat of each fold is one run.",
         )
     choices = tuple(itertools.product(range(repeats.pop()), repeat=len(members)))[only]
-    alone = _columns([[score(sides) for sides in runs] for runs in members])
-    together = []
+    single = _columns([[score(sides) for sides in runs] for runs in members])
+    joint = []
     with Progress(label, len(choices), "ensembles") if label else contextlib.nullcontext() as progress:
         for choice in choices:
-            together.append(
-                score(concatenate([members[model][repeat] for model, repeat in enumerate(choice)]))
-            )
+            models = [members[model][repeat] for model, repeat in enumerate(choice)]
+            joint.append(score(concatenate(models)))
             if progress is not None:
                 progress.advance()
-    picked = np.array(choices).T
+    models_column, repeats_of_models = np.arange(len(members))[:, None], np.array(choices).T
     separated = {
-        name: values[np.arange(len(members))[:, None], picked].mean(axis=0) for name, values in alone.items()
+        name: values[models_column, repeats_of_models].mean(axis=0) for name, values in single.items()
     }
-    return Ensembles(
-        choices, alone, separated, {name: values[0] for name, values in _columns([together]).items()}
-    )
+    concatenated = {name: values[0] for name, values in _columns([joint]).items()}
+    return Ensembles(choices, single, separated, concatenated)
 
 
 def averages(results: Ensembles) -> dict[str, float]:
@@ -101,7 +101,7 @@ def averages(results: Ensembles) -> dict[str, float]:
     return flat
 
 
-def _side_by_side(rows: tuple[Rows, ...]) -> Rows:
+def _concatenated(rows: tuple[Rows, ...]) -> Rows:
     joined = np.concatenate([side.embedding for side in rows], axis=1)
     joined /= np.sqrt(len(rows), dtype=np.float32)
     return Rows(rows[0].row_id, rows[0].label, joined)

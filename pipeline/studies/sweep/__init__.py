@@ -1,2 +1,2 @@
-"""Search over recipe fields with Ray Tune, judged on classes held out of training. It feeds no other stage:
-trials finish in no fixed order."""
+"""Search over recipe fields with Ray Tune, evaluated on classes held out of training. No other stage depends
+on it, because the order in which trials finish is not reproducible."""

@@ -1,4 +1,4 @@
-"""What a sweep leaves: every trial in a table, a figure, the best values and the one line that adopts
+"""The outputs of a sweep: a table of all trials, a figure, the best values and the command that adopts
 them."""
 
 import csv
@@ -16,21 +16,24 @@ from pipeline.studies.sweep.space import Values
 
 
 def best_of(trials: list[Trial], metric: str) -> Trial:
-    """The trial with the highest validation metric, the first of equals. Raises UserError when every trial
-    failed."""
-    judged = [trial for trial in trials if trial.error is None and trial.best(metric) is not None]
-    if not judged:
-        errors = "; ".join(f"trial {trial.number}: {trial.why or 'no validation'}" for trial in trials[:3])
+    """The trial with the highest validation metric; of equal trials the first one. Raises UserError if every
+    trial failed."""
+    validated = [trial for trial in trials if trial.error is None and trial.best(metric) is not None]
+    if not validated:
+        errors = "; ".join(
+            f"trial {trial.number}: {trial.error_line or 'no validation'}" for trial in trials[:3]
+        )
         raise UserError(
             f"All {len(trials)} trials of the sweep failed: {errors}.", "Correct the space or the recipe."
         )
-    return max(judged, key=lambda trial: (trial.best(metric), -trial.number))
+    return max(validated, key=lambda trial: (trial.best(metric), -trial.number))
 
 
 def write_results(
-    output: Path, trials: list[Trial], settings: SweepSettings, metric: str, title: str, line: str
+    output: Path, trials: list[Trial], settings: SweepSettings, metric: str, title: str, command: str
 ) -> None:
-    """Writes trials.csv, sweep.svg and best.json into `output`, all or none."""
+    """Writes trials.csv, sweep.svg and best.json into `output`, all or none. `command` adopts the best
+    values."""
     best = best_of(trials, metric)
     with atomic_directory(output) as directory:
         with open(directory / "trials.csv", "w", newline="", encoding="utf-8") as file:
@@ -46,46 +49,47 @@ def write_results(
                 "values": best.values,
                 "metric": metric,
                 "value": best.best(metric),
-                "adopt": line,
+                "adopt": command,
             },
         )
 
 
 def row_of(trial: Trial, metric: str) -> dict[str, Any]:
-    """A line of trials.csv: number, swept fields, how far it came, its best and its last numbers, how it
-    ended."""
+    """A row of trials.csv: number, swept fields, iterations, best and last metrics, seconds, error."""
     last = trial.rows[-1] if trial.rows else {}
-    numbers = {
+    last_metrics = {
         f"last_{name}": last.get(name, "") for name in ("loss", "recall_at_1", "r_precision", "map_at_r")
+    }
+    swept = {
+        field: json.dumps(value) if isinstance(value, list | dict) or value is None else value
+        for field, value in trial.values.items()
     }
     return {
         "trial": trial.number,
-        **{
-            field: json.dumps(value) if isinstance(value, list | dict) or value is None else value
-            for field, value in trial.values.items()
-        },
+        **swept,
         "iterations": int(last.get("iteration", 0)),
         "stopped_early": trial.stopped_early,
         f"best_{metric}": "" if trial.best(metric) is None else trial.best(metric),
-        **numbers,
+        **last_metrics,
         "seconds": round(trial.seconds, 1),
         "error": (trial.error or "").strip(),
     }
 
 
 def table(trials: list[Trial], metric: str) -> str:
-    """The trials as lines of a terminal, the best one marked."""
+    """The trials as aligned lines of text. `*` marks the best one."""
     best = best_of(trials, metric)
     head = ["", "trial", *trials[0].values, "iterations", metric, ""]
     lines = [head]
     for trial in trials:
         row, value = row_of(trial, metric), trial.best(metric)
-        end = f"failed: {trial.why}" if trial.error else "stopped early" if trial.stopped_early else ""
-        shown = "-" if value is None else f"{value:.4f}"
+        mark = "*" if trial is best else ""
         fields = [str(row[field]) for field in trial.values]
-        lines.append(
-            ["*" if trial is best else "", str(trial.number), *fields, str(row["iterations"]), shown, end]
-        )
+        score = "-" if value is None else f"{value:.4f}"
+        end = "stopped early" if trial.stopped_early else ""
+        if trial.error:
+            end = f"failed: {trial.error_line}"
+        lines.append([mark, str(trial.number), *fields, str(row["iterations"]), score, end])
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -93,8 +97,8 @@ def table(trials: list[Trial], metric: str) -> str:
     )
 
 
-def adopting_line(params: Params, dataset: str, method: str, values: Values) -> str:
-    """The command that makes `values` the setting of `method` on `dataset`: no other data set changes, and
-    the search is not repeated."""
+def adopting_command(params: Params, dataset: str, method: str, values: Values) -> str:
+    """The command that sets `values` for `method` on `dataset`. It changes no other data set and does not
+    repeat the search."""
     options = (change(params, dataset, method, field, literal(value)) for field, value in values.items())
     return f"dvc exp run {' '.join(options)}"

@@ -1,5 +1,5 @@
-"""What a sweep knows of its trials: one JSON file each, rewritten at every validation, so that a killed sweep
-goes on with what is missing."""
+"""The records of the trials of a sweep, one JSON file each, rewritten at every validation, so that a killed
+sweep continues with the unfinished trials."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -12,8 +12,8 @@ from pipeline.studies.sweep.space import Values
 
 @dataclass
 class Trial:
-    """One trial: its values, the report of each validation (iteration, epoch, loss, validation metrics,
-    seconds), and how it ended."""
+    """One trial: its values, a row per validation (iteration, epoch, loss, validation metrics, seconds), and
+    its end."""
 
     number: int
     values: Values
@@ -24,8 +24,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Spent in its loop. A resumed trial counts from its resumption in each piece, so the pieces add
-        up."""
+        """The time in its training loop. The count restarts when a trial resumes; the parts are added."""
         total, last = 0.0, 0.0
         for row in self.rows:
             if row["seconds"] < last:
@@ -34,32 +33,31 @@ class Trial:
         return total + last
 
     @property
-    def why(self) -> str:
-        """The line of the error that says most: the last of a traceback, the first of a message."""
+    def error_line(self) -> str:
+        """The most informative line of the error: the last one of a traceback, the first one of a message."""
         lines = (self.error or "").strip().splitlines() or [""]
         return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
     def best(self, metric: str) -> float | None:
-        """The highest value of `metric`, or None where the trial never came to a validation."""
+        """The highest value of `metric`, or None before the first validation."""
         return max((row[metric] for row in self.rows), default=None)
 
     def add(self, row: dict[str, float]) -> None:
-        """Appends a validation; one that a resumed trial repeats takes the place of the earlier one."""
+        """Appends a validation. If a resumed trial repeats a validation, the new row replaces the old one."""
         self.rows = [*(old for old in self.rows if old["iteration"] < row["iteration"]), row]
 
 
 def load(directory: Path, trials: list[Values]) -> list[Trial]:
-    """The trials with what `directory` holds of them. A failed one is tried again."""
-    found = []
+    """The trials with their records in `directory`. A trial without a record, or one that failed, starts
+    again."""
+    records = []
     for number, values in enumerate(trials):
-        path = _path(directory, number)
-        known = (
-            json.loads(path.read_text(encoding="utf-8"))
-            if path.exists()
-            else {"number": number, "values": values}
-        )
-        found.append(Trial(**known) if known.get("error") is None else Trial(number, values))
-    return found
+        record, path = Trial(number, values), _path(directory, number)
+        if path.exists():
+            saved = Trial(**json.loads(path.read_text(encoding="utf-8")))
+            record = saved if saved.error is None else record
+        records.append(record)
+    return records
 
 
 def save(directory: Path, trial: Trial) -> None:

@@ -1,4 +1,4 @@
-"""Records every validation of the trials of a sweep and shows it."""
+"""Records and prints every validation of the trials of a sweep."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ class Recorder:
         record = self.records[trial]
         if "error" in result:
             record.error = result["error"]
-            _print(f"trial {trial} failed: {record.why}")
+            _print(f"trial {trial} failed: {record.error_line}")
         elif "iteration" in result:
             record.add({name: float(result[name]) for name in _FIELDS})
             values = ", ".join(f"{field} {value}" for field, value in record.values.items())
@@ -39,7 +39,7 @@ class Recorder:
     def died(self, trial: int, reason: str) -> None:
         record = self.records[trial]
         record.finished, record.error = True, f"its process ended, twice: {reason}"
-        _print(f"trial {trial} failed: {record.why}")
+        _print(f"trial {trial} failed: {record.error_line}")
         save(self.directory, record)
 
 

@@ -1,4 +1,4 @@
-"""The trials of a sweep that are not finished, run under Ray Tune and recorded as they report."""
+"""Runs the unfinished trials of a sweep under Ray Tune and records their reports."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ def search(
 ) -> None:
     """Runs the unfinished trials, `settings.concurrent` at a time, and records their reports in `directory`.
 
-    `jobs[i]` is what trial i trains. With scheduler `asha`, the first rung comes after `settings.grace`
-    validations. A failed trial keeps its error, the others continue. Raises UserError for a cluster without
-    the resources.
+    `jobs[i]` is the training of trial i. With scheduler `asha`, the first rung is after `settings.grace`
+    validations. The error of a failed trial is recorded; the others continue. Raises UserError for a cluster
+    without the resources.
     """
     unfinished = {trial.number: jobs[trial.number] for trial in trials if not trial.finished}
     if not unfinished:
@@ -39,7 +39,8 @@ def search(
 
 
 def jobs_of(job: Job, recipes: Sequence[Recipe], directory: Path) -> list[Job]:
-    """The job of each trial: the same but for its recipe and the root of its state; it writes no outs."""
+    """The job of each trial: `job` with the recipe of the trial and its own state directory. It writes no
+    outputs."""
     return [
         replace(job, recipe=recipe.model_dump(mode="json"), state=directory / f"{number:03d}", outputs=None)
         for number, recipe in enumerate(recipes)

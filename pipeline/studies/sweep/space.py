@@ -1,10 +1,10 @@
-"""A search space and the trials drawn from it: a pure function of the settings, so that a killed sweep goes
-on with the same trials.
+"""A search space and the trials drawn from it. The trials depend only on the settings, so that a killed sweep
+continues with the same trials.
 
 grid: [a, b]         every value, combined with every value of the other grids
-choice: [a, b]       one of them, drawn per trial
-uniform: [a, b]      drawn from the interval
-loguniform: [a, b]   its logarithm drawn from the interval of logarithms
+choice: [a, b]       one of the values, drawn per trial
+uniform: [a, b]      drawn uniformly from the interval
+loguniform: [a, b]   drawn from the interval, uniformly in the logarithm
 """
 
 import itertools
@@ -18,69 +18,61 @@ from pipeline.config.stages import Axis
 from pipeline.runtime.errors import UserError
 
 Values = dict[str, Any]  # dotted recipe field -> value
-_VALIDATIONS = 4  # of the longest trial, at least: a scheduler needs something to judge by
+_VALIDATIONS = 4  # minimum for the longest trial: the scheduler compares validations
 _FIXED = {
-    "method": "sweep another method with a block of its own",
+    "method": "another method needs its own block under sweep",
     "training.iterations": "set `iterations` of the sweep",
-    "training.validation_share": "trials must be judged on the same classes",
-    "training.fold": "trials must be judged on the same classes",
-    "training.selection_metric": "trials must be judged by the same metric",
+    "training.validation_share": "trials must be evaluated on the same classes",
+    "training.fold": "trials must be evaluated on the same classes",
+    "training.selection_metric": "trials must be compared by the same metric",
 }
 
 
 def draw(settings: SweepSettings) -> list[Values]:
-    """The trials: all combinations of the grids, `trials` times where anything is drawn besides. Tied fields
-    have equal values."""
+    """The trials: all combinations of the grids, once, or `trials` times if the space has other axes. Tied
+    fields have equal values."""
     grids = {field: axis.grid for field, axis in settings.space.items() if axis.grid is not None}
-    drawn = {field: axis for field, axis in settings.space.items() if axis.grid is None}
+    random_axes = {field: axis for field, axis in settings.space.items() if axis.grid is None}
     generator = np.random.default_rng(settings.seed)
     trials = []
-    for _ in range(settings.trials if drawn else 1):
+    for _ in range(settings.trials if random_axes else 1):
         for combination in itertools.product(*grids.values()):
-            chosen = dict(zip(grids, combination, strict=True))
-            values = {
-                field: chosen[field] if field in chosen else _drawn(drawn[field], generator)
-                for field in settings.space
-            }
-            trials.append(
-                {
-                    name: values[field]
-                    for field, axis in settings.space.items()
-                    for name in (field, *axis.tied)
-                }
-            )
+            grid_values = dict(zip(grids, combination, strict=True))
+            trial: Values = {}
+            for field, axis in settings.space.items():
+                value = grid_values[field] if field in grid_values else _draw_value(axis, generator)
+                trial |= dict.fromkeys((field, *axis.tied), value)
+            trials.append(trial)
     return trials
 
 
-def _drawn(axis: Axis, generator: np.random.Generator) -> Any:
+def _draw_value(axis: Axis, generator: np.random.Generator) -> Any:
     if axis.choice is not None:
         return axis.choice[int(generator.integers(len(axis.choice)))]
     if axis.loguniform is not None:
         low, high = axis.loguniform
-        return float(
-            f"{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}"
-        )  # four digits can be typed
-    assert axis.uniform is not None
-    return float(f"{generator.uniform(*axis.uniform):.4g}")
+        value = math.exp(generator.uniform(math.log(low), math.log(high)))
+    else:
+        assert axis.uniform is not None
+        value = generator.uniform(*axis.uniform)
+    return float(f"{value:.4g}")  # four digits are easy to type
 
 
 def trial_recipes(
     params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
 ) -> list[Recipe]:
-    """The recipe of each trial, all valid; or UserError naming the field and the value that is not valid,
-    before anything starts.
+    """The recipe of each trial. Raises UserError for an invalid value of a field, before the first training.
 
-    A trial has `iterations` of the sweep (those of the recipe, where the sweep has none) and validates at
-    least four times.
+    The length of a trial is `iterations` of the sweep, else that of the recipe. It has at least four
+    validations.
     """
-    where = (
-        params.label if (line := params.line(f"sweep.{method}.space")) is None else f"{params.label}:{line}"
-    )
-    for field in (name for name, axis in settings.space.items() for name in (name, *axis.tied)):
+    line = params.line(f"sweep.{method}.space")
+    where = f"{params.label if line is None else f'{params.label}:{line}'}: sweep.{method}.space"
+    swept = [name for field, axis in settings.space.items() for name in (field, *axis.tied)]
+    for field in swept:
         if field in _FIXED:
             raise UserError(
-                f"{where}: sweep.{method}.space: {field} cannot be swept: {_FIXED[field]}.",
-                "Remove it from the space.",
+                f"{where}: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space."
             )
     base = resolve(params, dataset, method).training
     iterations = settings.iterations or base.iterations
@@ -90,23 +82,12 @@ def trial_recipes(
     }
     recipes = []
     for values in trials:
-        for (
-            field,
-            axis,
-        ) in settings.space.items():  # one axis at a time first, so that the message names the field
-            alone = {name: values[name] for name in (field, *axis.tied)}
-            _resolved(
-                params,
-                dataset,
-                method,
-                {**length, **alone},
-                f"{where}: sweep.{method}.space: {field} = {values[field]!r}",
-            )
-        recipes.append(
-            _resolved(
-                params, dataset, method, {**length, **values}, f"{where}: sweep.{method}.space: {values}"
-            )
-        )
+        # Each axis alone first, so that the message names the field.
+        for field, axis in settings.space.items():
+            axis_values = {name: values[name] for name in (field, *axis.tied)}
+            place = f"{where}: {field} = {values[field]!r}"
+            _resolved(params, dataset, method, {**length, **axis_values}, place)
+        recipes.append(_resolved(params, dataset, method, {**length, **values}, f"{where}: {values}"))
     return recipes
 
 
@@ -114,4 +95,5 @@ def _resolved(params: Params, dataset: str, method: str, overrides: Values, wher
     try:
         return resolve(params, dataset, method, overrides)
     except UserError as error:
-        raise UserError(f"{where} makes no recipe: {error.what.split(': ', 1)[-1]}", error.remedy) from None
+        problem = error.what.split(": ", 1)[-1]
+        raise UserError(f"{where} gives no valid recipe: {problem}", error.remedy) from None

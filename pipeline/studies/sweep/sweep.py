@@ -1,5 +1,5 @@
-"""A sweep from its inputs to its outs: run the trials that are missing, write the results, print the line
-that adopts them."""
+"""Runs a sweep: runs the unfinished trials, writes the results, prints the command that adopts the best
+values."""
 
 import shutil
 import sys
@@ -10,11 +10,13 @@ from pipeline.config.inputs import SweepInputs, digest
 from pipeline.config.stages import Search
 from pipeline.data.shards import Shards
 from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
+from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results
 from pipeline.studies.sweep.record import load
 from pipeline.studies.sweep.search import jobs_of, search
 from pipeline.training.job import Loop, job_of
 from pipeline.training.state import identity
+
+SKIPPED = "skipped.json"
 
 
 def sweep(
@@ -29,12 +31,12 @@ def sweep(
     output: Path,
     loop: Loop | None = None,
 ) -> str | None:
-    """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`; returns the
-    line that adopts the best values.
+    """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`. Returns the
+    command that adopts the best values.
 
-    Trials are compared by the recipe's selection metric on classes held out of training: test classes are
-    never read. A killed sweep continues with the trials that are missing, under data/state/sweep. Where the
-    sweep does not name the data set, it has no trials: `output` contains skipped.json, and None is returned.
+    Trials are compared by the recipe's selection metric on classes held out of training. Test classes are not
+    read. A killed sweep continues with the unfinished trials; their records are in data/state/sweep. A sweep
+    whose `datasets` do not contain the data set has no trials: it writes skipped.json and returns None.
     """
     if not inputs.trials:
         with atomic_directory(output) as directory:
@@ -69,16 +71,13 @@ def sweep(
     directory.mkdir(parents=True, exist_ok=True)
     trials = load(directory, [trial.values for trial in inputs.trials])
     done = sum(trial.finished for trial in trials)
-    before = f", {done} of them finished earlier" if done else ""
-    sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(trials)} trials{before}\n")
+    earlier = f", {done} of them finished earlier" if done else ""
+    sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(trials)} trials{earlier}\n")
     search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
 
-    line = adopting_line(params, dataset, method, best_of(trials, metric).values)
-    write_results(output, trials, settings, metric, f"{method} on {dataset}", line)
-    shutil.rmtree(state, ignore_errors=True)  # with what sweeps of other settings left
-    sys.stdout.write(f"{table(trials, metric)}\n\nadopt the best with\n  {line}\n")
+    command = adopting_command(params, dataset, method, best_of(trials, metric).values)
+    write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
+    shutil.rmtree(state, ignore_errors=True)  # also the state of sweeps with other settings
+    sys.stdout.write(f"{table(trials, metric)}\n\nAdopt the best values with\n  {command}\n")
     sys.stdout.flush()
-    return line
-
-
-SKIPPED = "skipped.json"
+    return command

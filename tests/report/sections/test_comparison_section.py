@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.evaluation.statistics.seeds import Average
 from pipeline.report.dataset import styles_of
-from pipeline.report.inputs import read_inputs
 from pipeline.report.page import build
+from pipeline.report.report_data import read_report_data
 from pipeline.report.sections.comparison import table_of
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element, read_page
@@ -52,7 +52,7 @@ def test_a_result_names_the_better_method_and_the_seeds(seeds: Average | None, r
 
 def test_a_significant_difference(make_project: Callable[..., Path]) -> None:
     root = make_project(noise={"good": 0.25, "poor": 4.0})
-    page = read_page(build(read_inputs(root, ("birds",), ("poor", "good"), (0,)), "A report", 4, 3, 24))
+    page = read_page(build(read_report_data(root, ("birds",), ("poor", "good"), (0,)), "A report", 4, 3, 24))
     row = page.first("tr", **{"data-pair": "good poor"})
     assert [cell.text() for cell in row.all("td", **{"class": "result"})] == ["good is better"] * 2
     sentence = page.first("p", **{"class": "lede"}).text()

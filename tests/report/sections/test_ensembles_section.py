@@ -16,4 +16,4 @@ def test_both_kinds_of_ensembles_have_a_row(page: Element) -> None:
 
 
 def test_without_ensembles_there_is_no_section(birds: DataSet) -> None:
-    assert content(replace(birds, inputs=replace(birds.inputs, ensembles={}))) is None
+    assert content(replace(birds, report_data=replace(birds.report_data, ensembles={}))) is None

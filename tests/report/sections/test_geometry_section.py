@@ -19,7 +19,7 @@ def test_floored_singular_values_are_reported(birds: DataSet) -> None:
     assert content(birds)["floored"] == ""
     entries = [
         entry | {"row": entry["row"] | {"floored_singular_values": int(entry["row"]["method"] == "poor")}}
-        for entry in birds.inputs.analysis
+        for entry in birds.report_data.analysis
     ]
-    changed = replace(birds, inputs=replace(birds.inputs, analysis=entries))
+    changed = replace(birds, report_data=replace(birds.report_data, analysis=entries))
     assert content(changed)["floored"].startswith("Singular values of poor are below")

@@ -29,5 +29,5 @@ def test_mean_noise_is_that_of_the_training() -> None:
 
 
 def test_without_measurements_there_is_no_section(birds: DataSet) -> None:
-    others = replace(birds, inputs=replace(birds.inputs, methods=("good", "fair")))
+    others = replace(birds, report_data=replace(birds.report_data, methods=("good", "fair")))
     assert content(others) is None

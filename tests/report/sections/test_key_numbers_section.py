@@ -37,8 +37,8 @@ def test_the_network_before_training_names_its_weights(
         backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
         return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}
 
-    runs = [replace(run, recipe=change(run.recipe)) for run in birds.inputs.runs]
-    changed = replace(birds, inputs=replace(birds.inputs, runs=runs))
+    runs = [replace(run, recipe=change(run.recipe)) for run in birds.report_data.runs]
+    changed = replace(birds, report_data=replace(birds.report_data, runs=runs))
     last = tiles(changed, changed.summary, changed.best)[-1]
     assert (last["label"], last["under"]) == (f"MAP@R before {word}", f"good, {weights} weights")
 

@@ -37,7 +37,7 @@ def test_seeds_are_named_if_there_are_several(two_seeds_page: Element) -> None:
 
 
 def test_different_protocols_are_counted(birds: DataSet) -> None:
-    runs = list(birds.inputs.runs)
+    runs = list(birds.report_data.runs)
     runs[1] = replace(runs[1], metrics=runs[1].metrics | {"protocol": "another"})
     assert content(birds)["protocols"] == 1
-    assert content(replace(birds, inputs=replace(birds.inputs, runs=runs)))["protocols"] == 2
+    assert content(replace(birds, report_data=replace(birds.report_data, runs=runs)))["protocols"] == 2

@@ -10,7 +10,7 @@ import pytest
 from pipeline.config import Params, resolve
 from pipeline.published import Row, published
 from pipeline.report.dataset import styles_of
-from pipeline.report.inputs import Inputs, RunResults
+from pipeline.report.report_data import ReportData, RunResults
 from pipeline.report.sections.published import merged, published_tables
 from pipeline.report.summary import summarize
 from tests.report.page_reader import Element
@@ -36,7 +36,7 @@ def inputs_of(
     metrics: dict[str, float] = MEASURED,
     ensemble: bool = False,
     **settings: object,
-) -> tuple[Inputs, dict[str, Any]]:
+) -> tuple[ReportData, dict[str, Any]]:
     recipe = resolve(
         PARAMS, dataset, method, {key.replace("__", "."): value for key, value in settings.items()}
     ).model_dump(mode="json")
@@ -55,7 +55,7 @@ def inputs_of(
         "spectral_decay": 0.3,
     }
     ensembles = {(dataset, method): ENSEMBLE} if ensemble else {}
-    return Inputs((dataset,), (method,), (0,), [run], {}, [{"row": row}], [], ensembles), metrics
+    return ReportData((dataset,), (method,), (0,), [run], {}, [{"row": row}], [], ensembles), metrics
 
 
 def section(
@@ -261,7 +261,7 @@ def _agree(group: list[Row]) -> bool:
 
 
 def test_the_page_has_the_section_for_a_published_data_set_alone(
-    papers_page: Element, papers_inputs: Inputs, html: str
+    papers_page: Element, papers_inputs: ReportData, html: str
 ) -> None:
     part = papers_page.first("section", id="set-0-published")
     row = part.first("tr", **{"data-published": "CRT table 3, Multi-Head table 1, IRT table 2"})
@@ -302,7 +302,7 @@ def test_a_variant_has_the_rows_of_the_method_that_it_is_like(papers_page: Eleme
     assert ours.text() == "gsp-softlike gsp"
 
 
-def test_a_variant_without_its_method_is_named_as_one(papers_inputs: Inputs) -> None:
+def test_a_variant_without_its_method_is_named_as_one(papers_inputs: ReportData) -> None:
     alone = replace(papers_inputs, methods=("gsp-soft",))
     run = alone.of("cub", "gsp-soft")[0]
     summary = summarize([("gsp-soft", run.metrics)], ("gsp-soft",))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.inputs import Inputs, read_inputs
 from pipeline.report.joint_intervals import joint_intervals
 from pipeline.report.page import build
+from pipeline.report.report_data import ReportData, read_report_data
 from pipeline.report.sections.results import content
 from pipeline.runtime.files import write_json
 from tests.report.conftest import METHODS
@@ -66,7 +66,7 @@ def test_rows_of_the_network_before_training_name_its_weights(page: Element) -> 
 
 
 def test_several_seeds_have_mean_deviation_and_joint_interval(
-    two_seeds_page: Element, two_seeds_inputs: Inputs
+    two_seeds_page: Element, two_seeds_inputs: ReportData
 ) -> None:
     for method in METHODS:
         runs = two_seeds_inputs.of("birds", method)
@@ -103,7 +103,7 @@ def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> No
     search = {"approximate_search_recall_at_1": 0.99, "approximate_search_recall_at_10": 0.925}
     others = {"nmi": 0.625, "reduced_map_at_r": 0.375, "approximate_map_at_r": 0.75}
     write_json(path, json.loads(path.read_text()) | class_mean | search | others)
-    inputs = read_inputs(one_method, ("birds",), ("good",), (0,))
+    inputs = read_report_data(one_method, ("birds",), ("good",), (0,))
     section = read_page(build(inputs, "A report", 4, 3, 24)).first("section", id="set-0-results")
     table, means = section.all("table", **{"class": "results"})
     assert [cell.text() for cell in table.first("thead").all("th")] == [
@@ -120,7 +120,7 @@ def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> No
 
 def test_one_method_has_no_bold_value(one_method: Path) -> None:
     dataset = DataSet(
-        read_inputs(one_method, ("birds",), ("good",), (0,)), "birds", "set-0", GallerySize(4, 3, 24)
+        read_report_data(one_method, ("birds",), ("good",), (0,)), "birds", "set-0", GallerySize(4, 3, 24)
     )
     rows = content(dataset)["table_over_queries"]["rows"]
     assert not any(cell["best"] for row in rows for cell in row["cells"])

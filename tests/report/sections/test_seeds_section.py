@@ -6,13 +6,13 @@ import numpy as np
 
 from pipeline.evaluation.statistics.seeds import over_seeds
 from pipeline.report.dataset import DataSet
-from pipeline.report.inputs import Inputs
+from pipeline.report.report_data import ReportData
 from pipeline.report.sections.seeds import content
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element
 
 
-def test_mean_deviation_and_t_interval(two_seeds_page: Element, two_seeds_inputs: Inputs) -> None:
+def test_mean_deviation_and_t_interval(two_seeds_page: Element, two_seeds_inputs: ReportData) -> None:
     table = two_seeds_page.first("section", id="set-0-results").first("table", **{"class": "seeds"})
     assert [row["data-seeds"] for row in table.all("tr", **{"data-seeds": None})] == list(METHODS)
     for method in METHODS:

@@ -13,4 +13,4 @@ def test_there_are_three_charts_of_all_methods(birds: DataSet) -> None:
 
 
 def test_without_analysis_there_are_no_charts(birds: DataSet) -> None:
-    assert content(replace(birds, inputs=replace(birds.inputs, analysis=[])))["figures"] == []
+    assert content(replace(birds, report_data=replace(birds.report_data, analysis=[])))["figures"] == []

@@ -19,6 +19,6 @@ def test_different_validation_classes_of_seeds_are_reported(page: Element, two_s
 
 
 def test_without_histories_there_are_no_charts(birds: DataSet) -> None:
-    runs = [replace(run, history=[]) for run in birds.inputs.runs]
-    assert content(replace(birds, inputs=replace(birds.inputs, runs=runs)))["curves"] == []
+    runs = [replace(run, history=[]) for run in birds.report_data.runs]
+    assert content(replace(birds, report_data=replace(birds.report_data, runs=runs)))["curves"] == []
     assert len(content(birds)["curves"]) == 2

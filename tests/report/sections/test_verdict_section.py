@@ -98,8 +98,8 @@ def test_a_pretrained_network_is_not_called_untrained(
         backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
         return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}
 
-    runs = [replace(run, recipe=change(run.recipe)) for run in birds.inputs.runs]
-    changed = replace(birds, inputs=replace(birds.inputs, runs=runs))
+    runs = [replace(run, recipe=change(run.recipe)) for run in birds.report_data.runs]
+    changed = replace(birds, report_data=replace(birds.report_data, runs=runs))
     text = text_of(changed, summary_of({"good": 0.5}), None)
     assert text.endswith(" Before {}, the same network with {} weights had 12.5.".format(*words))
     assert "untrained" not in text.lower()

@@ -14,7 +14,7 @@ import pytest
 from pipeline.config import Params, TrainSettings, resolve
 from pipeline.runtime.errors import UserError
 from pipeline.studies.ensemble import ensemble as module
-from pipeline.studies.ensemble import work
+from pipeline.studies.ensemble import member_training
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
 from pipeline.training import loop
 from stages import ensemble as stage
@@ -145,10 +145,10 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
     root = fresh()
     for where, name, at in (
         (loop, "train_step", 3),  # in the first training, behind its second validation
-        (work, "load_method", 0),  # between the training of a member and its export
+        (member_training, "load_method", 0),  # between the training of a member and its export
         (loop, "train_step", 5),  # in the third training
-        (work, "write_json", 1),  # in the export of a member
-        (module, "judge", 0),  # when all are trained
+        (member_training, "write_json", 1),  # in the export of a member
+        (module, "score_ensembles", 0),  # when all are trained
         (module, "write_json", 0),  # the outs are there, the metrics are not
     ):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
@@ -160,7 +160,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
         kill(patch, loop, "train_step", 0)  # no step is left
         go(root)
     said = capsys.readouterr()
-    assert "ensemble: 6 members, 3 folds x 2 repeats, 6 of them finished before, 0 to go on with" in said.err
+    assert "ensemble: 6 members, 3 folds x 2 repeats, 6 of them finished before, 0 resume" in said.err
     assert outs(root) == outs(whole)
 
 
@@ -186,11 +186,11 @@ def test_no_step_is_taken_twice(fresh: Callable[[], Path], capsys: pytest.Captur
     )
     said = capsys.readouterr().err
     assert "model 2, repeat 1: member 2 of 2, seed 1, from step 2" in said
-    assert "2 members, 2 folds x 1 repeats, 1 of them finished before, 1 to go on with" in said
+    assert "2 members, 2 folds x 1 repeats, 1 of them finished before, 1 resume" in said
 
 
 def test_members_of_an_earlier_run_are_taken_over(fresh: Callable[[], Path], whole: Path) -> None:
-    root, trained, real = fresh(), [], work.train
+    root, trained, real = fresh(), [], member_training.train
     shutil.copytree(whole / "data/ensemble", root / "data/ensemble")
 
     def counted(job: Any, *rest: Any) -> Any:
@@ -198,7 +198,7 @@ def test_members_of_an_earlier_run_are_taken_over(fresh: Callable[[], Path], who
         return real(job, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "train", counted)
+        patch.setattr(member_training, "train", counted)
         assert go(root, settings(recall_at=(8, 1)))["separated_recall_at_8"] > 0
         assert trained == []
         damaged = root / OUT / "members/model-1-repeat-1/test.arrow"
@@ -213,7 +213,7 @@ def test_an_error_says_which_member(fresh: Callable[[], Path], monkeypatch: pyte
     def train(job: Any, *rest: Any) -> None:
         raise UserError("The loss is not finite at step 3.", "Lower the learning rate.")
 
-    monkeypatch.setattr(work, "train", train)
+    monkeypatch.setattr(member_training, "train", train)
     with pytest.raises(
         UserError, match=r"Model 1, repeat 1: The loss is not finite at step 3.\n  Lower the learning rate."
     ):
@@ -222,20 +222,20 @@ def test_an_error_says_which_member(fresh: Callable[[], Path], monkeypatch: pyte
 
 def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     auto = TrainSettings()
-    assert module.abreast(settings(concurrent=None), MACHINE, 8, 1) == 8
-    assert module.abreast(settings(concurrent=None), MACHINE, 8, 3) == 2
-    assert module.abreast(settings(concurrent=None), MACHINE, 2, 3) == 1
-    assert module.abreast(settings(concurrent=5), MACHINE, 2, 1) == 5
+    assert module.concurrent_members(settings(concurrent=None), MACHINE, 8, 1) == 8
+    assert module.concurrent_members(settings(concurrent=None), MACHINE, 8, 3) == 2
+    assert module.concurrent_members(settings(concurrent=None), MACHINE, 2, 3) == 1
+    assert module.concurrent_members(settings(concurrent=5), MACHINE, 2, 1) == 5
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    assert module.abreast(settings(concurrent=None), auto, 8, 1) == 4
-    assert module.abreast(settings(concurrent=None), MACHINE, 8, 1) == 8
-    assert module.abreast(settings(concurrent=2), auto, 8, 1) == 2
-    with pytest.raises(UserError, match=r"ensemble.concurrent is 5, and this machine has 4 GPU"):
-        module.abreast(settings(concurrent=5), auto, 8, 1)
+    assert module.concurrent_members(settings(concurrent=None), auto, 8, 1) == 4
+    assert module.concurrent_members(settings(concurrent=None), MACHINE, 8, 1) == 8
+    assert module.concurrent_members(settings(concurrent=2), auto, 8, 1) == 2
+    with pytest.raises(UserError, match=r"ensemble.concurrent is 5, but this machine has 4 GPU"):
+        module.concurrent_members(settings(concurrent=5), auto, 8, 1)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(UserError, match=r"train.gpu is yes, and torch .* finds no GPU"):
-        module.abreast(settings(), TrainSettings(gpu="yes"), 8, 1)
+        module.concurrent_members(settings(), TrainSettings(gpu="yes"), 8, 1)
 
 
 def test_the_protocol_has_a_hash_that_follows_its_words() -> None:

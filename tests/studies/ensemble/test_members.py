@@ -86,7 +86,7 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
         (
             {"training": {"iterations": 0}},
             3,
-            "baseline on tiny trains for 0 iterations.*\n.*Take baseline out of run.ensembles",
+            "baseline on tiny trains for 0 iterations.*\n.*Remove baseline from run.ensembles",
         ),
         ({}, 10, "9 train classes cannot be divided into 10 folds.\n.*ensemble.folds"),
         (
@@ -98,12 +98,12 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
         (
             {"batch": {"classes": 6}},
             2,
-            "Model 1 of 2 folds, 4 classes to train on: A batch needs 6 classes.*\n.*ensemble.folds",
+            "Model 1 of 2 folds, 4 training classes: A batch needs 6 classes.*\n.*ensemble.folds",
         ),
         (
             {"batch": {"classes": 7, "sampling": "shuffled"}},
             2,
-            "Model 1 of 2 folds, 4 classes to train on: A batch has 28 images, but there are only 20",
+            "Model 1 of 2 folds, 4 training classes: A batch has 28 images, but there are only 20",
         ),
     ],
 )

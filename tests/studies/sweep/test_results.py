@@ -12,7 +12,7 @@ from dvc.utils.hydra import apply_overrides
 
 from pipeline.config import Params, SweepSettings, resolve
 from pipeline.runtime.errors import UserError
-from pipeline.studies.sweep.outputs import adopting_line, best_of, table, write_results
+from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results
 from pipeline.studies.sweep.record import Trial, load, save
 from pipeline.studies.sweep.space import draw, trial_recipes
 
@@ -138,7 +138,7 @@ def adopted(line: str) -> Params:
 def test_adopting_changes_one_data_set_and_repeats_no_search(
     params: Params, method: str, values: dict[str, Any]
 ) -> None:
-    line = adopting_line(params, "parts", method, values)
+    line = adopting_command(params, "parts", method, values)
     after = adopted(line)
     assert resolve(after, "parts", method) == resolve(params, "parts", method, values)
     for dataset in ("cub", "cifar10"):

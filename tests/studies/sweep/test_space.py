@@ -72,11 +72,11 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params
             r"params\.yaml:\d+: sweep\.gsp\.space: pooling\.transport_ration = 0\.1 .*is not a setting",
         ),
         ("nothing.here", [1], "nothing.* is not a setting"),
-        (RATIO, [0.1, 2], r"transport_ratio = 2 makes no recipe: .*less than or equal to 1"),
+        (RATIO, [0.1, 2], r"transport_ratio = 2 gives no valid recipe: .*less than or equal to 1"),
         (
             "training.selection_metric",
             ["map_at_r"],
-            "cannot be swept: trials must be judged by the same metric",
+            "cannot be swept: trials must be compared by the same metric",
         ),
         ("training.iterations", [10], "cannot be swept: set `iterations` of the sweep"),
     ],

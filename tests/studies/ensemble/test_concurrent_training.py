@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.studies.ensemble import side_by_side
+from pipeline.studies.ensemble import concurrent_training
 from pipeline.studies.ensemble.members import Member
 from tests.studies.ensemble.protocol_runs import go, outs, settings, short
 
@@ -27,7 +27,7 @@ def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
         import os
         import signal
 
-        from pipeline.studies.ensemble import side_by_side
+        from pipeline.studies.ensemble import concurrent_training
         from pipeline.training import checkpoint
 
         save = checkpoint.save
@@ -39,9 +39,9 @@ def test_members_side_by_side_one_of_them_killed_give_the_bytes_of_one_by_one(
                 os.kill(os.getpid(), signal.SIGKILL)
 
         checkpoint.save = save_and_die
-        side_by_side._work(member, *how)
+        concurrent_training._train_in_process(member, *how)
 
-    monkeypatch.setattr(side_by_side, "_work", work)
+    monkeypatch.setattr(concurrent_training, "_train_in_process", work)
     go(together, settings(folds=2, repeats=1, concurrent=2), how)
     assert mark.exists()
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The inputs of the report: outputs of the other stages under data/."""
+"""The data of the report: outputs of the other stages under data/."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ReportData:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -63,7 +63,7 @@ class Inputs:
         return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
 
 
-def read_inputs(
+def read_report_data(
     root: Path,
     datasets: Sequence[str],
     methods: Sequence[str],
@@ -71,7 +71,7 @@ def read_inputs(
     sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
     like: Mapping[str, str] | None = None,
-) -> Inputs:
+) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
 
@@ -79,7 +79,7 @@ def read_inputs(
     like: the published method of each variant; published methods may be mapped to themselves or omitted.
     Raises UserError naming the first file that is missing or cannot be read.
     """
-    return Inputs(
+    return ReportData(
         datasets=tuple(datasets),
         methods=tuple(methods),
         seeds=tuple(seeds),

@@ -1,4 +1,4 @@
-"""Members of an ensemble in several processes at once. Each continues from the newest checkpoint it finds."""
+"""Trains members of an ensemble in concurrent processes. Each member resumes from its newest checkpoint."""
 
 import sys
 from collections.abc import Sequence
@@ -20,40 +20,41 @@ _OUT_OF_MEMORY = (
 )
 
 
-def train_side_by_side(
+def train_concurrently(
     members: Sequence[Member], concurrent: int, several: bool, machine: TrainSettings, console: Path
 ) -> None:
-    """Finishes those of `members` that are not, at most `concurrent` at a time.
+    """Trains the unfinished members, at most `concurrent` at a time.
 
-    `several`: as many processes must be free before the first member starts (see `Processes.together`).
-    `console` is a file that all processes can append to. The first member that fails ends the others; the
-    next run resumes them. Raises UserError for a cluster without the resources, for a process that keeps
-    dying, and for a UserError of a member.
+    `several`: this many processes must be free before the first member starts (see `Processes.together`).
+    `console` is a file to which all processes can append. The first member that fails ends the others; the
+    next run resumes them. Raises UserError for a cluster without the resources, for a process that died
+    repeatedly, and for a UserError of a member.
     """
     unfinished = [member for member in members if not member.finished]
     threads = unfinished[0].job.threads
     processes = Processes(min(concurrent, len(unfinished)), several, threads, machine.gpu)
     tasks = [Task(member.title, member, _progress_lines(member)) for member in unfinished]
     with task_processes(processes, console, _OUT_OF_MEMORY) as run, _progress(members) as progress:
-        for running in run(_work, tasks):
+        for running in run(_train_in_process, tasks):
             _show(progress, members, [task.item for task in running])
 
 
 def _progress_lines(member: Member) -> tuple[str, ...]:
-    """How the progress lines of a member start: the stage shows the progress of all members in one line."""
+    """The first words of the progress lines of a member. They are hidden: the stage shows one line for all
+    members."""
     return (f"train {member.job.name}", f"export {member.job.name}")
 
 
-def _work(member: Member, device: "torch.device") -> None:
-    """What each process runs."""
-    from pipeline.studies.ensemble.work import work
+def _train_in_process(member: Member, device: "torch.device") -> None:
+    """The function that each process runs."""
+    from pipeline.studies.ensemble.member_training import train_member
 
     def report(row: dict[str, Any]) -> None:
         metric = member.job.resolved().training.selection_metric
         numbers = f"loss {row['loss']:.4g}  {metric} {row[metric]:.4f} (best {row['best']:.4f}) on its fold"
         sys.stderr.write(f"step {row['iteration']}/{member.iterations}  {numbers}\n")
 
-    work(member, device, report)
+    train_member(member, device, report)
 
 
 def _progress(members: Sequence[Member]) -> Progress:
@@ -66,7 +67,7 @@ def _progress(members: Sequence[Member]) -> Progress:
 
 def _show(progress: Progress, members: Sequence[Member], running: Sequence[Member]) -> None:
     steps = {member.title: member.iteration() for member in members}
-    places = "; ".join(f"{member.title} at step {steps[member.title]}" for member in running)
+    positions = "; ".join(f"{member.title} at step {steps[member.title]}" for member in running)
     done = sum(member.finished for member in members)
-    note = f"{done} of {len(members)} members done" + (f"; {places}" if places else "")
+    note = f"{done} of {len(members)} members done" + (f"; {positions}" if positions else "")
     progress.advance(sum(steps.values()) - progress.done, note)

@@ -1,7 +1,6 @@
-"""One member from its job to its test embeddings: a training on one worker, then the export of the weights
-that its fold selected.
+"""Trains one member on one worker, then embeds the test images with the weights that its fold selected.
 
-Either part is found done after a kill, and a training that was killed goes on from its newest checkpoint.
+After a kill, a finished training is not repeated, and an unfinished one resumes from its newest checkpoint.
 """
 
 import csv
@@ -26,41 +25,33 @@ from pipeline.training.loop import Report, train
 from pipeline.training.reproducible import reproducible
 
 
-def work(member: Member, device: torch.device, report: Report | None = None) -> None:
-    """Leaves `member.done`: test.arrow (float32 embeddings of the test images), history.csv, member.json.
-    Raises what training and export raise."""
+def train_member(member: Member, device: torch.device, report: Report | None = None) -> None:
+    """Writes `member.done`: test.arrow (float32 embeddings of the test images), history.csv, member.json.
+    Raises the exceptions of training and export."""
     job, outputs = member.job, member.job.outputs
     assert outputs is not None
     if not member.trained:
         train(job, 0, 1, device, report)
     shards = Shards(job.shards)
     rows = shards.rows("test")
-    with atomic_directory(member.done) as aside:
+    with atomic_directory(member.done) as directory:
         with reproducible(device, job.threads):
             loaded = load_method(outputs.model)
             loader = EvalLoader(shards, rows, loaded.recipe.input, BATCH, job.loader_threads)
-            found = embed_rows(loaded.method, loader, device, f"export {job.name}").embedding
-        check(f"{job.dataset}, {job.method}, {member.title}", rows, found)
-        write(
-            aside / EMBEDDINGS,
-            rows,
-            shards.labels[rows],
-            found,
-            shards.is_query[rows],
-            shards.is_gallery[rows],
-        )
-        shutil.copyfile(outputs.history, aside / HISTORY)
-        write_json(aside / RECORD, _record(member, outputs, aside / EMBEDDINGS))
-    shutil.rmtree(outputs.model)  # a dozen networks are not kept
+            embeddings = embed_rows(loaded.method, loader, device, f"export {job.name}").embedding
+        check(f"{job.dataset}, {job.method}, {member.title}", rows, embeddings)
+        sides = shards.is_query[rows], shards.is_gallery[rows]
+        write(directory / EMBEDDINGS, rows, shards.labels[rows], embeddings, *sides)
+        shutil.copyfile(outputs.history, directory / HISTORY)
+        write_json(directory / RECORD, _record(member, outputs, directory / EMBEDDINGS))
+    shutil.rmtree(outputs.model)  # the networks of all members would need much space
 
 
 def _record(member: Member, outputs: Outputs, embeddings: Path) -> dict[str, Any]:
-    """What the outs say of a member beside its test metrics: where it stopped, and what it was selected
-    by."""
-    log, metric = (
-        json.loads(outputs.log.read_text(encoding="utf-8")),
-        member.job.resolved().training.selection_metric,
-    )
+    """The record of a member: its last and its selected iteration, the validation metric of the latter, and
+    its digests."""
+    log = json.loads(outputs.log.read_text(encoding="utf-8"))
+    metric = member.job.resolved().training.selection_metric
     with open(outputs.history, newline="", encoding="utf-8") as file:
         selected = next(row for row in csv.DictReader(file) if int(row["iteration"]) == log["best_iteration"])
     return {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.inputs import Inputs, read_inputs
+from pipeline.report.report_data import ReportData, read_report_data
 from pipeline.runtime.errors import UserError
 
 
@@ -15,8 +15,8 @@ def root(make_project: Callable[..., Path]) -> Path:
     return make_project(noise={"good": 0.25})
 
 
-def read(root: Path) -> Inputs:
-    return read_inputs(root, ("birds",), ("good",), (0,))
+def read(root: Path) -> ReportData:
+    return read_report_data(root, ("birds",), ("good",), (0,))
 
 
 @pytest.mark.parametrize(
