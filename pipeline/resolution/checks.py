@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.config import FolderSource, Params, Recipe, Source
 from pipeline.config.command import in_full
 from pipeline.ingest.collection import require_usable
-from pipeline.ingest.releases import PUBLISHED, not_there
+from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.ingest.sources import folder
 from pipeline.runtime.errors import UserError
 
@@ -95,7 +95,7 @@ def require_files(source: Source, dataset: str) -> None:
         ):
             continue
         state = "is empty" if place.is_dir() else "does not exist"
-        fetch = f"{not_there(kind, place, state).remedy} " if kind in PUBLISHED else ""
+        fetch = f"{missing_data_error(kind, place, state).remedy} " if kind in PUBLISHED else ""
         raise UserError(
             f"{place} {state}.",
             f"{fetch}Put the files there, or name their place with datasets.{dataset}.source.{field}.",

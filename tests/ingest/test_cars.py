@@ -84,7 +84,7 @@ def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
     (folder / "car_ims.tgz").unlink()
     with pytest.raises(
         UserError,
-        match=r"(?s)holds no car_ims/000001\.jpg.*car_ims\.tgz \(md5 d5c8f0aa.*gone since 2023.*issues/7545",
+        match=r"(?s)contains no car_ims/000001\.jpg.*car_ims\.tgz \(md5 d5c8f0aa.*removed in 2023.*issues/7545",
     ):
         run(folder, tmp_path / "out")
     folder = second_layout(tmp_path / "b")
@@ -92,7 +92,7 @@ def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
         match=(
-            r"(?s)no cars_test_annos_withlabels\.mat \(cars_test_annos\.mat .* names no classes\).*185,758 "
+            r"(?s)no cars_test_annos_withlabels\.mat \(cars_test_annos\.mat .* has no classes\).*185,758 "
             r"bytes"
         ),
     ):
@@ -106,13 +106,13 @@ def test_images_that_the_annotations_list_and_counts(tmp_path: Path, monkeypatch
     files, annotations = miniatures.cars()
     del files["car_ims/000009.jpg"]
     with pytest.raises(
-        UserError, match=r"1 of the files that stand in the annotations are not there: car_ims/000009\.jpg"
+        UserError, match=r"1 of the files listed in the annotations are missing: car_ims/000009\.jpg"
     ):
         run(miniatures.unpack(files | {"cars_annos.mat": annotations}, tmp_path / "raw"), tmp_path / "out")
     monkeypatch.setattr(cars, "COUNTS", {"train": Count(8_054, 98), "test": Count(8_131, 98)})
     with pytest.raises(
         UserError,
-        match=r"not Cars-196: found 8 train images of 2 classes.*it has 8,054 train images of 98 classes",
+        match=r"not Cars-196: found 8 train images of 2 classes.*expected 8,054 train images of 98 classes",
     ):
         run(tmp_path / "raw", tmp_path / "out")
 
@@ -128,15 +128,15 @@ def _annotations(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"this is no MAT file", r"cars_annos\.mat is no readable MAT file"),
-        (miniatures.cars()[1][:500], r"cars_annos\.mat is no readable MAT file"),
+        (b"this is no MAT file", r"cars_annos\.mat is not a readable MAT file"),
+        (miniatures.cars()[1][:500], r"cars_annos\.mat is not a readable MAT file"),
         (
             miniatures.mat(class_names=miniatures.class_names()),
             r"annotations of cars_annos\.mat have no fields",
         ),
-        (miniatures.mat(annotations=miniatures.annotations([{"fname": "1.jpg"}])), r"hold no class_names"),
+        (miniatures.mat(annotations=miniatures.annotations([{"fname": "1.jpg"}])), r"contain no class_names"),
         (_annotations(relative_im_path="../1.jpg"), r"lists '\.\./1\.jpg'"),
-        (_annotations(**{"class": np.uint8(5)}), r"of a class beyond the 4 named ones"),
+        (_annotations(**{"class": np.uint8(5)}), r"class of an annotation is outside the 4 named classes"),
     ],
 )
 def test_annotations_that_are_not_the_published_ones(tmp_path: Path, content: bytes, found: str) -> None:

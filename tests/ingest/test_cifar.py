@@ -132,7 +132,7 @@ def test_a_missing_file(tmp_path: Path, missing: str) -> None:
     with pytest.raises(
         UserError,
         match=(
-            rf"(?s)raw holds no {missing}\..*cifar-10-binary\.tar\.gz \(170,052,171 bytes, md5 "
+            rf"(?s)raw contains no {missing}\..*cifar-10-binary\.tar\.gz \(170,052,171 bytes, md5 "
             r"c32a.*cifar\.html"
         ),
     ):
@@ -144,7 +144,7 @@ def test_the_python_version_is_never_read(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "train").write_bytes(pickle.dumps({b"data": []}))
     with pytest.raises(
-        UserError, match=r"holds no train\.bin \(its files are those of the python version, which are pickles"
+        UserError, match=r"contains no train\.bin \(its files are pickles, the python version"
     ):
         listed(tmp_path / "raw", "cifar100", tmp_path)
 

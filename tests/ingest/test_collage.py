@@ -145,6 +145,6 @@ def test_no_archive(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     with pytest.raises(
         UserError,
-        match=r"(?s)raw holds no train\.bin\..*cifar-100-binary\.tar\.gz \(168,513,733 bytes, md5 03b5dce",
+        match=r"(?s)raw contains no train\.bin\..*cifar-100-binary\.tar\.gz \(168,513,733 bytes, md5 03b5dce",
     ):
         run(tmp_path / "raw", tmp_path / "out")

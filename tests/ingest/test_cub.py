@@ -78,7 +78,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     published = r"CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece"
     with pytest.raises(
-        UserError, match=rf"(?s)holds no images\.txt\..*{published}.*unseen data cub.*caltech"
+        UserError, match=rf"(?s)contains no images\.txt\..*{published}.*unseen data cub.*caltech"
     ):
         run(tmp_path / "raw", tmp_path / "out")
     with pytest.raises(
@@ -94,7 +94,7 @@ def test_cub_of_2010_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "lists/files.txt": b""
     }
     with pytest.raises(
-        UserError, match=r"holds no images\.txt and 4 images: that is CUB-200 of 2010, not CUB-200-2011"
+        UserError, match=r"contains no images\.txt and 4 images: this is CUB-200 of 2010, not CUB-200-2011"
     ):
         run(miniatures.unpack(old, tmp_path / "raw"), tmp_path / "out")
 
@@ -105,8 +105,8 @@ def test_other_counts_are_refused_with_both_numbers(tmp_path: Path, monkeypatch:
     expected = (
         r"(?s)raw is not CUB-200-2011: found 6 train images of 2 classes, 6 test images of 2 classes \(12 "
         r"images\); "
-        r"it has 5,864 train images of 100 classes, 5,924 test images of 100 classes \(11,788 "
-        r"images\)\..*cut short"
+        r"expected 5,864 train images of 100 classes, 5,924 test images of 100 classes \(11,788 "
+        r"images\)\..*truncated"
     )
     with pytest.raises(UserError, match=expected):
         run(tmp_path / "raw", tmp_path / "out")
@@ -120,12 +120,12 @@ def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
     for name in [name for name in files if "/004." in name]:
         del files[name]
     with pytest.raises(
-        UserError, match=r"3 of the files that stand in images\.txt are not there: 004\.Groove_billed_Ani/"
+        UserError, match=r"3 of the files listed in images\.txt are missing: 004\.Groove_billed_Ani/"
     ):
         run(miniatures.unpack(files, tmp_path / "raw"), tmp_path / "out")
     labels = miniatures.cub()
     del labels["CUB_200_2011/image_class_labels.txt"]
-    with pytest.raises(UserError, match=r"holds no image_class_labels\.txt beside images\.txt"):
+    with pytest.raises(UserError, match=r"contains no image_class_labels\.txt beside images\.txt"):
         run(miniatures.unpack(labels, tmp_path / "raw2"), tmp_path / "out")
 
 
@@ -137,8 +137,8 @@ def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
         ("images.txt", b"\n2 ", b"\n1 ", r"images\.txt:2 is '1 001"),
         ("images.txt", b"\n2 001", b"\ntwo 001", r"images\.txt:2 is 'two 001"),
         ("images.txt", b"1 001.", b"1 001. ", r"images\.txt:1 is '1 001\. Black"),
-        ("image_class_labels.txt", b"12 4\n", b"", r"do not number the same images"),
-        ("images.txt", b"1 001", b"\xff 001", r"images\.txt is no text"),
+        ("image_class_labels.txt", b"12 4\n", b"", r"contain different image numbers"),
+        ("images.txt", b"1 001", b"\xff 001", r"images\.txt is not a text file"),
     ],
 )
 def test_a_list_that_is_not_the_published_one(
@@ -157,7 +157,7 @@ def test_a_damaged_image_stops_the_run_or_is_left_out(tmp_path: Path) -> None:
     files[name] = files[name][: len(files[name]) // 2]
     path = miniatures.tgz(files, tmp_path / "raw/CUB_200_2011.tgz")
     with pytest.raises(
-        UserError, match=r"004\.Groove_billed_Ani/Groove_billed_Ani_0002_4\.jpg is no whole image"
+        UserError, match=r"004\.Groove_billed_Ani/Groove_billed_Ani_0002_4\.jpg is not a complete image"
     ):
         run(path, tmp_path / "out")
     manifest = run(path, tmp_path / "out", on_error="skip")

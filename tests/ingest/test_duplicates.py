@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.config import IngestSettings
 from pipeline.ingest.collection import Collection, Content, Picture
-from pipeline.ingest.duplicates import Proposals, fingerprint, summary
+from pipeline.ingest.duplicates import Candidates, fingerprint, summary
 from pipeline.ingest.ingest import write
 from pipeline.ingest.prepare import pixels_of, prepare
 from pipeline.runtime.errors import UserError
@@ -104,9 +104,9 @@ class TestFingerprints:
 
 
 def test_proposals_are_the_rows_that_share_a_fingerprint() -> None:
-    proposals = Proposals()
+    proposals = Candidates()
     for row, letter in enumerate("abcadeab"):
-        proposals.see(row, letter.encode())
+        proposals.add(row, letter.encode())
     assert proposals.rows() == [0, 1, 3, 6, 7]
 
 
@@ -184,7 +184,7 @@ class TestInASet:
 
         pictures = [Picture(name, "all", "test") for name in "ab"]
         with pytest.raises(
-            UserError, match=r"(?s)the set: a was read before, and now cannot be: .+Ingest again"
+            UserError, match=r"(?s)the set: a was readable before and now is not: .+Run ingest again"
         ):
             write(
                 Collection("the set", pictures, read, by_class=False),

@@ -45,7 +45,7 @@ class TestDirectories:
     def test_an_image_beside_the_class_directories_is_refused(self, tmp_path: Path) -> None:
         folder(tmp_path)
         (tmp_path / "logo.png").write_bytes(b"")
-        with pytest.raises(UserError, match=r"logo\.png lies in no class directory"):
+        with pytest.raises(UserError, match=r"logo\.png is not in a class directory"):
             listed(tmp_path)
 
     def test_links_are_followed_once(self, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ class TestDirectories:
         with pytest.raises(
             UserError,
             match=(
-                r"holds no image that can be read\. 7 images have a format that is not read: c0/0\.heic, "
+                r"contains no image that can be read\. 7 images have a format that is not read: c0/0\.heic, "
                 r".*4\.heic and 2 more\.\n"
             ),
         ):
@@ -206,34 +206,36 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("table", "message"),
         [
-            ("path,kind\nc0/0.jpg,a\n", r"labels\.csv has no column `label`; it has: path, kind\."),
-            ("", r"labels\.csv has no column `path`; it has: none\."),
+            ("path,kind\nc0/0.jpg,a\n", r"labels\.csv has no column `label`; its columns: path, kind\."),
+            ("", r"labels\.csv has no column `path`; its columns: none\."),
             (
                 "path,label,splits\nc0/0.jpg,a,train\n",
-                r"(?s)the column `splits` is not known.*Did you mean split\?",
+                r"(?s)unknown column `splits`.*Did you mean split\?",
             ),
-            ("path,label\nc0/0.jpg,a\nc0/9.jpg,a\n", r"labels\.csv:3: there is no file 'c0/9\.jpg'"),
-            ("path,label\n../outside.jpg,a\n", r"labels\.csv:2: there is no file '\.\./outside\.jpg'"),
+            ("path,label\nc0/0.jpg,a\nc0/9.jpg,a\n", r"labels\.csv:3: .*raw contains no file 'c0/9\.jpg'"),
+            ("path,label\n../outside.jpg,a\n", r"labels\.csv:2: .*raw contains no file '\.\./outside\.jpg'"),
             ("path,label\nc0/0.jpg,a\nc0/0.jpg,b\n", r"labels\.csv:3: c0/0\.jpg is listed twice"),
             ("path,label\nc0/0.jpg,\n", r"labels\.csv:2: no label"),
             ("path,label\nc0/0.jpg,a,b\n", r"labels\.csv:2: more values than the 2 columns"),
             (
                 "path,label,split\nc0/0.jpg,a,validation\n",
-                r"labels\.csv:2: split 'validation'\.\n.*Call it train: .*train, test",
+                r"labels\.csv:2: unknown split 'validation'\.\n.*Write train: .*train, test",
             ),
             (
                 "path,label,split\nc0/0.jpg,a,val\n",
-                r"labels\.csv:2: split 'val'\.\n.*Call it train: the classes for validation are taken from "
-                r"train",
+                r"labels\.csv:2: unknown split 'val'\.\n.*Write train: validation classes are chosen from the train",
             ),
-            ("path;label\nc0/0.jpg;a\n", r"labels\.csv: the columns are separated by ;\."),
+            ("path;label\nc0/0.jpg;a\n", r"labels\.csv: the columns are separated by semicolons\."),
             ("path\tlabel\nc0/0.jpg\ta\n", r"labels\.csv: the columns are separated by tabs\."),
             (
                 "path,label,split\nc0/0.jpg,a,train\nc1/0.jpg,a,test\n",
                 r"class 'a' is in both splits: c0/0\.jpg is train, c1/0\.jpg is test",
             ),
-            ("path,label,split,is_query\nc0/0.jpg,a,test,perhaps\n", r"labels\.csv:2: is_query 'perhaps'"),
-            ("path,label,split,is_query\nc0/0.jpg,a,test,\n", r"labels\.csv:2: is_query ''"),
+            (
+                "path,label,split,is_query\nc0/0.jpg,a,test,perhaps\n",
+                r"labels\.csv:2: unknown is_query 'perhaps'",
+            ),
+            ("path,label,split,is_query\nc0/0.jpg,a,test,\n", r"labels\.csv:2: unknown is_query ''"),
         ],
     )
     def test_what_does_not_fit_is_named_with_its_line(self, root: Path, table: str, message: str) -> None:
@@ -252,7 +254,7 @@ class TestCsv:
 
     def test_a_csv_without_rows(self, root: Path, tmp_path: Path) -> None:
         (root / "labels.csv").write_text("path,label\n")
-        with pytest.raises(UserError, match="holds no image"):
+        with pytest.raises(UserError, match="contains no image"):
             ingest(
                 FolderSource(path=str(root), labels="labels.csv"),
                 IngestSettings(),

@@ -181,7 +181,7 @@ def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage
     (root / "c2" / "1.jpg").write_bytes(DAMAGE[damage])
     with pytest.raises(
         UserError,
-        match=r"(?s)raw: c2/1\.jpg is no whole image: .+Replace or remove that file.*ingest\.on_error: skip",
+        match=r"(?s)raw: c2/1\.jpg is not a complete image: .+Replace or remove that file.*ingest\.on_error: skip",
     ):
         run(root, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
@@ -224,7 +224,7 @@ def test_a_set_that_damage_makes_unusable_is_refused(tmp_path: Path) -> None:
     for image in range(3):
         (root / "c3" / f"{image}.jpg").write_bytes(b"")
     with pytest.raises(
-        UserError, match=r"without its 3 damaged images: of 3 classes, 1 fall to the test split"
+        UserError, match=r"without its 3 damaged images: 1 of 3 classes are in the test split"
     ):
         run(root, tmp_path / "out", source={"order": "name"}, on_error="skip")
     assert not (tmp_path / "out").exists()
@@ -271,26 +271,28 @@ class TestUnusableSets:
 
     def test_an_empty_folder(self, tmp_path: Path) -> None:
         (tmp_path / "raw" / "c0").mkdir(parents=True)
-        with pytest.raises(UserError, match=r"(?s)raw holds no image\..*one directory of images per class"):
+        with pytest.raises(
+            UserError, match=r"(?s)raw contains no image\..*one directory of images per class"
+        ):
             run(tmp_path / "raw", tmp_path / "out")
 
     def test_one_class(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"holds one class, c0\."):
+        with pytest.raises(UserError, match=r"contains only one class, c0\."):
             run(folder(tmp_path / "raw", classes=1), tmp_path / "out")
 
     def test_classes_of_one_image(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="every train class has one image only"):
+        with pytest.raises(UserError, match="every train class has only one image"):
             run(folder(tmp_path / "raw", images=1), tmp_path / "out")
 
     def test_test_classes_of_one_image(self, tmp_path: Path) -> None:
         root = folder(tmp_path / "raw", images=1)
         (root / "c0" / "more.jpg").write_bytes(encode(pixels(77)))
-        with pytest.raises(UserError, match="every test class has one image only"):
+        with pytest.raises(UserError, match="every test class has only one image"):
             run(root, tmp_path / "out", source={"order": "name"})
 
     @pytest.mark.parametrize(("share", "split"), [(0.05, "test"), (0.95, "train")])
     def test_a_share_that_leaves_a_split_without_classes(
         self, tmp_path: Path, share: float, split: str
     ) -> None:
-        with pytest.raises(UserError, match=rf"(?s)of 4 classes, 0 fall to the {split} split.*test_share"):
+        with pytest.raises(UserError, match=rf"(?s)0 of 4 classes are in the {split} split.*test_share"):
             run(folder(tmp_path / "raw"), tmp_path / "out", source={"test_share": share})

@@ -90,7 +90,7 @@ def test_the_images_of_full_size_are_refused(tmp_path: Path) -> None:
         {LIST: text} | {f"Img/img_highres/{name[4:]}": content for name, content in files.items()},
         tmp_path / "b",
     )
-    with pytest.raises(UserError, match=r"holds img_highres, but neither img\.zip nor the folder img"):
+    with pytest.raises(UserError, match=r"contains img_highres, but neither img\.zip nor the folder img"):
         run(tmp_path / "b", tmp_path / "out")
 
 
@@ -100,14 +100,14 @@ def test_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
         match=(
-            r"(?s)holds no list_eval_partition\.txt.*Img/img\.zip and "
+            r"(?s)contains no list_eval_partition\.txt.*Img/img\.zip and "
             r"Eval/list_eval_partition\.txt.*agreement"
         ),
     ):
         run(folder, tmp_path / "out")
     folder = published(tmp_path / "b")
     (folder / "Img/img.zip").unlink()
-    with pytest.raises(UserError, match=r"holds neither img\.zip nor the folder img"):
+    with pytest.raises(UserError, match=r"contains neither img\.zip nor the folder img"):
         run(folder, tmp_path / "out")
     files, text = miniatures.inshop()
     files.popitem()
@@ -115,7 +115,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
     miniatures.unpack({LIST: text}, tmp_path / "c")
     with pytest.raises(
         UserError,
-        match=r"1 of the files that stand in list_eval_partition\.txt are not there: img/MEN/Jackets",
+        match=r"1 of the files listed in list_eval_partition\.txt are missing: img/MEN/Jackets",
     ):
         run(tmp_path / "c", tmp_path / "out")
 
@@ -125,7 +125,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
     [
         (b"11\n", b"", r"begins with \['image_name"),
         (b"image_name item_id evaluation_status\n", b"", r"begins with \['11', 'img/WOMEN"),
-        (b"11\n", b"12\n", r"announces 12 images and lists 11"),
+        (b"11\n", b"12\n", r"gives a number of 12 images but lists 11"),
         (b" query", b" probe", r"list_eval_partition\.txt:8 is 'img/WOMEN"),
         (b"img/WOMEN", b"../WOMEN", r"list_eval_partition\.txt:3 is '\.\./WOMEN"),
         (b"id_00000080 train", b"id_00000009 train", r"found 5 train images of 3 classes, 4 query"),

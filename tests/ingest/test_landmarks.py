@@ -101,6 +101,6 @@ def test_both_benchmarks_cannot_be_left_out() -> None:
 
 def test_a_set_that_is_not_there_is_named(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty holds no gnd_rparis6k\.pkl"):
+    with pytest.raises(UserError, match=r"empty contains no gnd_rparis6k\.pkl"):
         run(raw, tmp_path / "out", rparis6k=str(tmp_path / "empty"))
     assert not (tmp_path / "out").exists()

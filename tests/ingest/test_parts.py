@@ -70,7 +70,9 @@ class TestClasses:
         assert parts.classes(PartsSource()) != parts.classes(PartsSource(seed=1))
 
     def test_more_classes_than_combinations(self) -> None:
-        with pytest.raises(UserError, match=r"(?s)has 63 more classes of these attributes, not 64.*Lower"):
+        with pytest.raises(
+            UserError, match=r"(?s)has 63 more classes of these attributes, but 64 are .*Lower"
+        ):
             parts.classes(PartsSource(train_classes=2, test_classes=64))
 
 
@@ -147,7 +149,7 @@ class TestDrawing:
                 (200.0, 80.0, 50.0), (226.0, 206.0, 150.0), 0.0, 1.0, np.zeros((2, look.pairs)), 0.0, 0.0
             )
             scene = np.zeros((64, 64, 3), np.float32)
-            parts._lay(
+            parts._paste(
                 scene, creature.creature(look, pose), np.array([32.0, 32.0]), 20.0, 0.0, mirrored=False
             )
             sprites.append(scene)
@@ -171,7 +173,7 @@ class TestDrawing:
             (np.pi / 2, True, (50, 60)),
         ):
             scene = np.zeros((80, 100, 3), np.float32)
-            parts._lay(scene, square, np.array([50.0, 40.0]), 20.0, turn, mirrored)
+            parts._paste(scene, square, np.array([50.0, 40.0]), 20.0, turn, mirrored)
             weight = scene[..., 0] / scene[..., 0].sum()
             y, x = np.mgrid[:80, :100]
             assert ((weight * x).sum(), (weight * y).sum()) == pytest.approx(expected, abs=0.6)

@@ -115,7 +115,7 @@ class TestExtras:
 
     def test_a_picture_that_was_left_out_cannot_be_named(self, tmp_path: Path) -> None:
         collection = self.collection(["c"])
-        with pytest.raises(UserError, match="the set: its ground truth names c, which was left out"):
+        with pytest.raises(UserError, match="the set: its ground truth names c, which was excluded"):
             write(
                 collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1
             )
@@ -123,7 +123,7 @@ class TestExtras:
 
     def test_sets_without_classes_are_not_asked_for_them(self, tmp_path: Path) -> None:
         collection = self.collection([], by_class=True)
-        with pytest.raises(UserError, match="holds one class"):
+        with pytest.raises(UserError, match="contains only one class"):
             write(
                 collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1
             )

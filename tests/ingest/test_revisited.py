@@ -144,7 +144,7 @@ def test_no_pickle(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
         match=(
-            r"(?s)raw holds no gnd_rparis6k\.pkl\..*paris_1-v1\.tgz and paris_2-v1\.tgz.*revisitop/.*blurred"
+            r"(?s)raw contains no gnd_rparis6k\.pkl\..*paris_1-v1\.tgz and paris_2-v1\.tgz.*revisitop/.*blurred"
         ),
     ):
         run(tmp_path / "raw", tmp_path / "out", "rparis6k")
@@ -157,7 +157,7 @@ def test_a_malicious_pickle(tmp_path: Path) -> None:
 
     value = truth()
     value["gnd"][1]["junk"] = [Bomb()]
-    with pytest.raises(UserError, match=r"gnd_roxford5k\.pkl asks for posix\.system"):
+    with pytest.raises(UserError, match=r"gnd_roxford5k\.pkl was not read: it refers to posix\.system"):
         run(write(tmp_path / "raw", value), tmp_path / "out")
     assert not (tmp_path / "owned").exists()
 
@@ -173,7 +173,7 @@ def test_a_missing_image(tmp_path: Path, missing: str) -> None:
 def test_a_damaged_image_cannot_be_left_out(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "jpg" / "bodleian_000003.jpg").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"its ground truth names bodleian_000003\.jpg, which was left out"):
+    with pytest.raises(UserError, match=r"its ground truth names bodleian_000003\.jpg, which was excluded"):
         run(root, tmp_path / "out", on_error="skip")
 
 
@@ -189,20 +189,20 @@ def broken(query: int | None = None, **changes: Any) -> dict[str, Any]:
         ("text", r"pkl has no 'imlist'; found: str"),
         (
             broken(imlist=DATABASE[:4]),
-            "is not Revisited Oxford: found 4 database images, 2 queries and 2 ground truths; it has 5, 2 "
+            "is not Revisited Oxford: found 4 database images, 2 queries and 2 ground truths; expected 5, 2 "
             "and 2",
         ),
         (broken(qimlist=QUERIES[:1]), "found 5 database images, 1 queries"),
         (broken(gnd=truth()["gnd"][:1]), "and 1 ground truths"),
-        (broken(gnd={"0": 1}), r"\['gnd'\] is no list"),
-        (broken(imlist=[*DATABASE[:4], DATABASE[0]]), r"\['imlist'\] names 'keble_000002' 2 times"),
+        (broken(gnd={"0": 1}), r"\['gnd'\] is not a list"),
+        (broken(imlist=[*DATABASE[:4], DATABASE[0]]), r"\['imlist'\] contains 'keble_000002' 2 times"),
         (broken(qimlist=[QUERIES[0], DATABASE[0]]), "keble_000002 is a query and a database image"),
-        (broken(0, easy=[5]), r"\['gnd'\]\[0\]\['easy'\] runs from 5 to 5, expected 0 to 4"),
-        (broken(0, easy=["1"]), r"\['easy'\] is no list of integers"),
-        (broken(1, hard=np.array([0.0, 3.0])), r"\['gnd'\]\[1\]\['hard'\] is no list of integers"),
-        (broken(0, hard=[1]), r"\['gnd'\]\[0\]: an image stands in easy, hard and junk more than once"),
-        (broken(0, bbx=[1.0, 2.0, 3.0]), r"\['bbx'\] is no list of 4 numbers"),
-        (broken(0, bbx=None), r"\['bbx'\] is no list of 4 numbers"),
+        (broken(0, easy=[5]), r"\['gnd'\]\[0\]\['easy'\] has values from 5 to 5, expected 0 to 4"),
+        (broken(0, easy=["1"]), r"\['easy'\] is not a list of integers"),
+        (broken(1, hard=np.array([0.0, 3.0])), r"\['gnd'\]\[1\]\['hard'\] is not a list of integers"),
+        (broken(0, hard=[1]), r"\['gnd'\]\[0\]: an image is in easy, hard and junk more than once"),
+        (broken(0, bbx=[1.0, 2.0, 3.0]), r"\['bbx'\] is not a list of 4 numbers"),
+        (broken(0, bbx=None), r"\['bbx'\] is not a list of 4 numbers"),
         (
             broken(gnd=[{"bbx": [0.0, 0.0, 9.0, 9.0], "ok": [1], "junk": []}] * 2),
             r"\['gnd'\]\[0\] has no 'easy'; found: keys bbx, ok, junk",

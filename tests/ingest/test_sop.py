@@ -48,7 +48,7 @@ def test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         UserError,
         match=(
-            r"found 7 train images of 3 classes, 5 test .*it has 59,551 train images of 11,318 .*\(120,053 "
+            r"found 7 train images of 3 classes, 5 test .*expected 59,551 train images of 11,318 .*\(120,053 "
             r"images\)"
         ),
     ):
@@ -59,14 +59,14 @@ def test_what_is_missing(tmp_path: Path) -> None:
     files = miniatures.sop()
     del files[f"{ROOT}Ebay_test.txt"]
     with pytest.raises(
-        UserError, match=r"(?s)holds no Ebay_test\.txt.*3,083,860,082 bytes, md5 7f73d41a.*lifted_struct"
+        UserError, match=r"(?s)contains no Ebay_test\.txt.*3,083,860,082 bytes, md5 7f73d41a.*lifted_struct"
     ):
         run(miniatures.unpack(files, tmp_path / "a"), tmp_path / "out")
     files = miniatures.sop()
     del files[f"{ROOT}toaster_final/261215155238_1.JPG"]
     with pytest.raises(
         UserError,
-        match=r"1 of the files that stand in Ebay_train.* are not there: toaster_final/261215155238_1\.JPG",
+        match=r"1 of the files listed in Ebay_train.* are missing: toaster_final/261215155238_1\.JPG",
     ):
         run(miniatures.unpack(files, tmp_path / "b"), tmp_path / "out")
 

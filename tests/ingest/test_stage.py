@@ -40,7 +40,7 @@ def test_a_place_that_dvc_does_not_watch_is_said(
     configure(place)
     run("mine")
     said = (
-        "note: DVC does not watch ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
+        "note: DVC does not track ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
     )
     assert (said in capsys.readouterr().err) is (place == "../photos")
 
@@ -54,7 +54,7 @@ def test_what_was_left_out_is_said(
     configure(on_error="skip")
     run("mine")
     said = (
-        "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
+        "note: excluded damaged images: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
     )
     assert said in capsys.readouterr().err
 

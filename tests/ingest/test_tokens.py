@@ -96,5 +96,5 @@ def test_each_bag_has_its_own_numbers(tmp_path: Path) -> None:
 
 
 def test_more_tokens_than_a_pixel_has_values() -> None:
-    with pytest.raises(UserError, match="has 260 tokens; a pixel holds 256 values"):
+    with pytest.raises(UserError, match="has 260 tokens; a pixel has 256 values"):
         tokens.collection(TokensSource(classes=64))

@@ -54,13 +54,13 @@ def test_look_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     results = outcomes(sources, Job(read_and_leave_a_trace, STORE), 2)
     next(results)
     time.sleep(0.5)
-    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * (workers.AHEAD * 2 + 1)
+    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * (workers.CHUNKS_AHEAD * 2 + 1)
     results.close()
     assert len(list(tmp_path.iterdir())) < 100
 
 
 def test_a_process_that_dies_is_reported() -> None:
-    with pytest.raises(UserError, match=r"(?s)ended from outside.*memory"):
+    with pytest.raises(UserError, match=r"(?s)was killed.*memory"):
         list(outcomes(["1", "2"], Job(die, STORE), 2))
 
 

@@ -96,7 +96,8 @@ def test_a_damaged_member_is_named_when_it_is_read(tmp_path: Path) -> None:
     content[position] ^= 255
     path.write_bytes(content)
     with pytest.raises(
-        UserError, match=r"raw\.zip: c1/1\.jpg is no whole image: damaged within the archive: Bad CRC-32"
+        UserError,
+        match=r"raw\.zip: c1/1\.jpg is not a complete image: damaged within the archive: Bad CRC-32",
     ):
         ingest(FolderSource(path=str(path)), IngestSettings(), tmp_path / "out", "mine", 1)
 

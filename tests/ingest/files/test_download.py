@@ -148,7 +148,7 @@ def test_an_ended_process_is_gone_on_with(server: Server, file: PublishedFile, t
     with pytest.raises(
         UserError,
         match=(
-            r"(?s)set\.tgz cannot be fetched: the server answers 404.*example\.org/the-set\. Ask its authors"
+            r"(?s)set\.tgz cannot be fetched: the server responds 404.*example\.org/the-set\. Ask its authors"
         ),
     ):
         download(file, tmp_path, SET)
@@ -254,7 +254,7 @@ def test_a_server_that_never_does_ends_the_attempts(
     server.script = [answer]
     with pytest.raises(
         UserError,
-        match=r"(?s)cannot be fetched: .*, 6 times in a row.*Run the same command later: it goes on",
+        match=r"(?s)cannot be fetched: .*, 6 times in a row.*Run the same command later; it resumes",
     ):
         download(file, tmp_path, SET)
     assert len(server.ranges) == 6
@@ -270,10 +270,10 @@ def test_a_file_of_that_name_with_other_bytes_is_kept(
     server: Server, file: PublishedFile, tmp_path: Path
 ) -> None:
     (tmp_path / "set.tgz").write_bytes(OTHER)
-    with pytest.raises(UserError, match=r"set\.tgz is there already, and has md5"):
+    with pytest.raises(UserError, match=r"set\.tgz already exists, and it has md5"):
         download(file, tmp_path, SET)
     (tmp_path / "set.tgz").write_bytes(b"short")
-    with pytest.raises(UserError, match=r"there already, and has 5 bytes instead of 1,048,576"):
+    with pytest.raises(UserError, match=r"already exists, and it has 5 bytes instead of 1,048,576"):
         download(file, tmp_path, SET)
     assert (tmp_path / "set.tgz").read_bytes() == b"short"
     assert server.ranges == []
@@ -302,7 +302,7 @@ def test_a_disk_that_is_too_small(
         f_bavail, f_frsize = 10, 1000
 
     monkeypatch.setattr(module.os, "fstatvfs", lambda _: Full)
-    with pytest.raises(UserError, match=r"takes 1,048,576 more bytes, the disk has room for 10,000"):
+    with pytest.raises(UserError, match=r"needs 1,048,576 more bytes; the disk has 10,000 free"):
         download(file, tmp_path, SET)
 
 
@@ -317,14 +317,14 @@ def test_the_set_by_name(
     )
     fetch("two", str(tmp_path))
     assert (tmp_path / "Img/set.tgz").read_bytes() == CONTENT
-    with pytest.raises(UserError, match=r"(?s)no published data set 'birds'.*cars, .*cub, .*sop"):
+    with pytest.raises(UserError, match=r"(?s)Unknown published data set 'birds'.*cars, .*cub, .*sop"):
         fetch("birds", str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        ("cars", r"gone since 2023.*car_ims\.tgz \(md5 d5c8f0aa"),
+        ("cars", r"removed in 2023.*car_ims\.tgz \(md5 d5c8f0aa"),
         ("inshop", r"agreement.*Img/img\.zip and Eval/"),
     ],
 )
@@ -339,7 +339,7 @@ def test_a_file_whose_hash_is_unknown_is_named_with_the_one_it_has(
 ) -> None:
     get(replace(file, md5=None, sha256=None), tmp_path)
     assert (
-        f"set.tgz could not be checked: its authors publish no hash. Its sha256 is {file.sha256}."
+        f"set.tgz was not checked: its authors publish no hash. Its sha256 is {file.sha256}."
         in capsys.readouterr().err
     )
 

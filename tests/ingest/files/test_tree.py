@@ -55,14 +55,14 @@ def test_census_and_classes_in_both_splits() -> None:
     require_counts(pictures, found, "here", "the set", "")
     with pytest.raises(
         UserError,
-        match=r"(?s)here is not the set: found 2 train images of 1 classes, .*it has 3 train.*\n  because",
+        match=r"(?s)here is not the set: found 2 train images of 1 classes, .*expected 3 train.*\n  because",
     ):
         require_counts(pictures, found | {"train": Count(3, 1)}, "here", "the set", "because")
     with pytest.raises(UserError, match=r"class a is in both splits"):
         require_counts([*pictures, Picture("6", "a", "test")], found, "here", "the set", "because")
     with pytest.raises(UserError, match=r"4 is listed twice"):
         require_counts([*pictures, pictures[3]], found, "here", "the set", "because")
-    with pytest.raises(UserError, match=r"found nothing; it has 2 train"):
+    with pytest.raises(UserError, match=r"found no images; expected 2 train"):
         require_counts([], found, "here", "the set", "because")
 
 

@@ -1,4 +1,4 @@
-"""A JPEG that is only skimmed is refused and accepted exactly as if it were decoded, and its first rows are
+"""A JPEG that is only rows_of is refused and accepted exactly as if it were decoded, and its first rows are
 those of the whole picture."""
 
 import io
@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from pipeline.data.decode import decode, jpeg_header
-from pipeline.ingest.skim import Rows, mode_of, require_whole, skim
+from pipeline.ingest.completeness import RowReader, checked_rows, mode_of, require_complete
 from tests.ingest.pictures import encode, pixels
 
 PICTURE = np.clip(
@@ -40,15 +40,15 @@ DECODED = {
 }
 
 
-def skimmed(octets: UInt8[np.ndarray, "bytes"]) -> Rows | None:
+def rows_of(octets: UInt8[np.ndarray, "bytes"]) -> RowReader | None:
     header = jpeg_header(octets)
-    return skim(octets, header) if header and header.orientation == 1 else None
+    return checked_rows(octets, header) if header and header.orientation == 1 else None
 
 
 def test_of_every_kind_the_first_rows_are_those_of_the_whole() -> None:
     for kind, encoded in SKIMMED.items():
         octets = np.frombuffer(encoded, np.uint8)
-        whole, rows = decode(octets), skimmed(octets)
+        whole, rows = decode(octets), rows_of(octets)
         assert rows is not None, kind
         for count in range(1, len(whole) + 1):
             assert np.array_equal(rows(count), whole[:count]), (kind, count)
@@ -56,14 +56,14 @@ def test_of_every_kind_the_first_rows_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("kind", DECODED)
 def test_other_kinds_are_left_to_the_decoder(kind: str) -> None:
-    assert skimmed(np.frombuffer(DECODED[kind], np.uint8)) is None
+    assert rows_of(np.frombuffer(DECODED[kind], np.uint8)) is None
 
 
 def test_scans_of_one_component_each_are_left_to_the_decoder() -> None:
     octets = np.frombuffer(SKIMMED["4:4:4"], np.uint8).copy()
-    assert skimmed(octets) is not None
+    assert rows_of(octets) is not None
     octets[SKIMMED["4:4:4"].index(b"\xff\xda") + 4] = 1
-    assert skimmed(octets) is None
+    assert rows_of(octets) is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_damaged_files_are_refused_with_the_words_of_the_decoder_and_no_others_a
         for _ in range(40):
             octets = np.frombuffer(damaged(encoded, how, generator), np.uint8)
             expected, picture = refusal(decode, octets)
-            reason, rows = refusal(skimmed, octets)
+            reason, rows = refusal(rows_of, octets)
             if reason is None and rows is None:  # left to the decoder, whatever that says
                 continue
             assert reason == expected, kind
@@ -151,8 +151,8 @@ def test_damaged_files_are_refused_with_the_words_of_the_decoder_and_no_others_a
 def test_whole_is_what_decodes(kind: str) -> None:
     others = {"PNG": encode(PICTURE, "PNG"), "turned": encode(PICTURE, orientation=6)}
     octets = np.frombuffer((SKIMMED | DECODED | others)[kind], np.uint8)
-    require_whole(octets)
+    require_complete(octets)
     for kept in (len(octets) - 30, len(octets) // 2, 12):
-        reason, _ = refusal(require_whole, octets[:kept])
+        reason, _ = refusal(require_complete, octets[:kept])
         assert reason is not None
         assert reason == refusal(decode, octets[:kept])[0]
