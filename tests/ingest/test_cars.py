@@ -44,7 +44,7 @@ def second_layout(folder: Path) -> Path:
     return folder
 
 
-def test_the_first_layout_is_split_by_class_and_the_flag_is_ignored(tmp_path: Path) -> None:
+def test_splits_the_first_layout_by_class_and_ignores_its_test_flag(tmp_path: Path) -> None:
     run(first_layout(tmp_path / "packed"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)
     assert shards.class_names == [f"{number:03d}.{name}" for number, name in enumerate(miniatures.CARS, 1)]
@@ -56,7 +56,7 @@ def test_the_first_layout_is_split_by_class_and_the_flag_is_ignored(tmp_path: Pa
     assert Shards(tmp_path / "out2").fingerprint == shards.fingerprint
 
 
-def test_the_second_layout_is_the_same_set(tmp_path: Path) -> None:
+def test_both_layouts_give_the_same_set(tmp_path: Path) -> None:
     run(first_layout(tmp_path / "first"), tmp_path / "out")
     run(second_layout(tmp_path / "second"), tmp_path / "out2")
     first, second = Shards(tmp_path / "out"), Shards(tmp_path / "out2")
@@ -71,7 +71,7 @@ def test_the_second_layout_is_the_same_set(tmp_path: Path) -> None:
     assert {source.split("/")[0] for source in second.sources} == {"cars_train", "cars_test"}
 
 
-def test_folders_that_repeat_their_name_are_found(tmp_path: Path) -> None:
+def test_reads_folders_within_folders_of_the_same_name(tmp_path: Path) -> None:
     train, test, devkit, labels = miniatures.cars_in_two_halves()
     miniatures.unpack(train, tmp_path / "raw/cars_train")
     miniatures.unpack(test, tmp_path / "raw/cars_test")
@@ -79,7 +79,7 @@ def test_folders_that_repeat_their_name_are_found(tmp_path: Path) -> None:
     assert run(tmp_path / "raw", tmp_path / "out")["counts"]["train"] == {"images": 8, "classes": 2}
 
 
-def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
+def test_names_a_missing_file_with_its_hash(tmp_path: Path) -> None:
     folder = first_layout(tmp_path / "a")
     (folder / "car_ims.tgz").unlink()
     with pytest.raises(
@@ -102,7 +102,7 @@ def test_a_missing_file_is_named_with_its_hash(tmp_path: Path) -> None:
         run(folder, tmp_path / "out")
 
 
-def test_images_that_the_annotations_list_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_missing_images_and_other_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, annotations = miniatures.cars()
     del files["car_ims/000009.jpg"]
     with pytest.raises(
@@ -139,14 +139,14 @@ def _annotations(**changes: object) -> bytes:
         (_annotations(**{"class": np.uint8(5)}), r"class of an annotation is outside the 4 named classes"),
     ],
 )
-def test_annotations_that_are_not_the_published_ones(tmp_path: Path, content: bytes, found: str) -> None:
+def test_refuses_annotations_that_are_not_the_published_ones(tmp_path: Path, content: bytes, found: str) -> None:
     folder = first_layout(tmp_path / "raw")
     (folder / "cars_annos.mat").write_bytes(content)
     with pytest.raises(UserError, match=found):
         run(folder, tmp_path / "out")
 
 
-def test_two_archives_that_unpack_side_by_side_are_both_read(
+def test_reads_two_archives_that_unpack_to_the_same_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of Paris do: what one archive holds does not say that the other is unpacked."""

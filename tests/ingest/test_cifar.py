@@ -34,7 +34,7 @@ def listed(root: Path, kind: str, tmp_path: Path) -> Any:
     return cifar.collection(SOURCES[kind](path=str(root)), scratch)
 
 
-def test_files_have_the_sizes_of_the_published_ones() -> None:
+def test_layouts_have_the_published_file_sizes() -> None:
     ten, hundred = LAYOUTS["cifar10"], LAYOUTS["cifar100"]
     assert {name: count * (1 + 3072) for name, count in zip(ten.files, ten.per_file, strict=True)} == {
         **{f"data_batch_{n}.bin": 30_730_000 for n in range(1, 6)},  # the size that the page of the set gives
@@ -49,7 +49,7 @@ def test_files_have_the_sizes_of_the_published_ones() -> None:
 
 
 @pytest.mark.parametrize("pack", [cifars.packed, cifars.unpacked], ids=["packed", "unpacked"])
-def test_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
+def test_splits_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
     manifest = run(pack(tmp_path / "raw", "cifar10"), tmp_path / "out", "cifar10")
     shards = Shards(tmp_path / "out", verify=True)
     assert shards.class_names == [
@@ -73,7 +73,7 @@ def test_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
     assert np.array_equal(decode(shards.image(row)), cifars.planes("data_batch_3.bin", 17).transpose(1, 2, 0))
 
 
-def test_cifar_100_has_super_classes_as_groups(tmp_path: Path) -> None:
+def test_groups_of_cifar_100_are_super_classes(tmp_path: Path) -> None:
     manifest = run(cifars.packed(tmp_path / "raw", "cifar100"), tmp_path / "out", "cifar100")
     shards = Shards(tmp_path / "out", verify=True)
     assert manifest["counts"] == {
@@ -90,7 +90,7 @@ def test_cifar_100_has_super_classes_as_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cifar10", "cifar100"])
-def test_official_parts_are_seen_classes_and_say_so(tmp_path: Path, kind: str) -> None:
+def test_official_parts_have_the_same_classes(tmp_path: Path, kind: str) -> None:
     manifest = run(cifars.unpacked(tmp_path / "raw", kind), tmp_path / "out", kind, split="images")
     shards = Shards(tmp_path / "out")
     classes = {"cifar10": 10, "cifar100": 100}[kind]
@@ -110,7 +110,7 @@ def test_official_parts_are_seen_classes_and_say_so(tmp_path: Path, kind: str) -
     } == {{"cifar10": "test_batch.bin", "cifar100": "test.bin"}[kind]}
 
 
-def test_same_bytes_packed_or_not_and_for_any_number_of_processes(tmp_path: Path) -> None:
+def test_archive_and_folder_give_equal_bytes_for_any_number_of_processes(tmp_path: Path) -> None:
     run(cifars.packed(tmp_path / "packed", "cifar10"), tmp_path / "one", "cifar10")
     run(cifars.unpacked(tmp_path / "unpacked", "cifar10"), tmp_path / "two", "cifar10", processes=2)
     one, two = (
@@ -119,7 +119,7 @@ def test_same_bytes_packed_or_not_and_for_any_number_of_processes(tmp_path: Path
     assert one == two
 
 
-def test_nothing_is_left_beside_the_shards(tmp_path: Path) -> None:
+def test_removes_the_scratch_directory(tmp_path: Path) -> None:
     run(cifars.packed(tmp_path / "raw", "cifar10"), tmp_path / "out" / "cifar10", "cifar10")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["cifar10"]
 
@@ -127,7 +127,7 @@ def test_nothing_is_left_beside_the_shards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "missing", ["data_batch_1.bin", "data_batch_5.bin", "test_batch.bin", "batches.meta.txt"]
 )
-def test_a_missing_file(tmp_path: Path, missing: str) -> None:
+def test_refuses_a_missing_file(tmp_path: Path, missing: str) -> None:
     root = cifars.unpacked(tmp_path / "raw", "cifar10", **{missing.replace(".", "_"): None})
     with pytest.raises(
         UserError,
@@ -139,7 +139,7 @@ def test_a_missing_file(tmp_path: Path, missing: str) -> None:
         listed(root, "cifar10", tmp_path)
 
 
-def test_the_python_version_is_never_read(tmp_path: Path) -> None:
+def test_refuses_the_python_version(tmp_path: Path) -> None:
     folder = tmp_path / "raw" / "cifar-100-python"
     folder.mkdir(parents=True)
     (folder / "train").write_bytes(pickle.dumps({b"data": []}))
@@ -153,7 +153,7 @@ def test_the_python_version_is_never_read(tmp_path: Path) -> None:
     ("cut", "found"),
     [(-1, "19 records of 3,073 bytes and 3,072 bytes more"), (-3073, "19 records of 3,073 bytes and 0")],
 )
-def test_a_truncated_file(tmp_path: Path, cut: int, found: str) -> None:
+def test_refuses_a_truncated_file(tmp_path: Path, cut: int, found: str) -> None:
     content = cifars.records("cifar10", "data_batch_2.bin", 20)[:cut]
     root = cifars.unpacked(tmp_path / "raw", "cifar10", data_batch_2_bin=content)
     with pytest.raises(
@@ -162,7 +162,7 @@ def test_a_truncated_file(tmp_path: Path, cut: int, found: str) -> None:
         listed(root, "cifar10", tmp_path)
 
 
-def test_records_of_another_set(tmp_path: Path) -> None:
+def test_refuses_records_of_another_set(tmp_path: Path) -> None:
     root = cifars.unpacked(
         tmp_path / "raw", "cifar100", train_bin=cifars.records("cifar10", "train.bin", 200)
     )
@@ -173,7 +173,7 @@ def test_records_of_another_set(tmp_path: Path) -> None:
         listed(root, "cifar100", tmp_path)
 
 
-def test_a_label_that_has_no_name(tmp_path: Path) -> None:
+def test_refuses_a_label_without_a_name(tmp_path: Path) -> None:
     content = bytearray(cifars.records("cifar100", "test.bin", 200))
     content[7 * 3074 + 1] = 100
     root = cifars.unpacked(tmp_path / "raw", "cifar100", test_bin=bytes(content))
@@ -181,7 +181,7 @@ def test_a_label_that_has_no_name(tmp_path: Path) -> None:
         listed(root, "cifar100", tmp_path)
 
 
-def test_a_wrong_label(tmp_path: Path) -> None:
+def test_refuses_classes_of_unequal_size(tmp_path: Path) -> None:
     content = bytearray(cifars.records("cifar10", "data_batch_1.bin", 20))
     content[3 * 3073] = 4
     root = cifars.unpacked(tmp_path / "raw", "cifar10", data_batch_1_bin=bytes(content))
@@ -189,7 +189,7 @@ def test_a_wrong_label(tmp_path: Path) -> None:
         listed(root, "cifar10", tmp_path)
 
 
-def test_a_class_in_two_super_classes(tmp_path: Path) -> None:
+def test_refuses_a_class_in_two_super_classes(tmp_path: Path) -> None:
     content = bytearray(cifars.records("cifar100", "test.bin", 200))
     content[0], content[3074] = (
         1,
@@ -201,13 +201,13 @@ def test_a_class_in_two_super_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["airplane\ncat\n", "cat\n" * 10, "a b c d e f g h i j k"])
-def test_names_that_are_not_the_labels(tmp_path: Path, text: str) -> None:
+def test_refuses_another_number_of_names(tmp_path: Path, text: str) -> None:
     root = cifars.unpacked(tmp_path / "raw", "cifar10", batches_meta_txt=text.encode())
     with pytest.raises(UserError, match=r"batches\.meta\.txt names \d+ different labels, expected 10"):
         listed(root, "cifar10", tmp_path)
 
 
-def test_the_real_counts_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requires_the_published_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar, "LAYOUTS", LAYOUTS)
     with pytest.raises(
         UserError,

@@ -46,12 +46,12 @@ def known() -> dict[bytes, tuple[int, int]]:
     }
 
 
-def test_the_shared_classes_are_the_four_of_the_released_code() -> None:
+def test_background_classes_are_those_of_the_released_code() -> None:
     assert set(collage.SHARED) == set(SHARED.values())
 
 
 @pytest.mark.parametrize("train_subclasses", [3, 2])
-def test_every_picture_is_one_class_image_and_three_shared_ones(
+def test_each_picture_has_one_class_image_and_three_background_images(
     tmp_path: Path, known: Any, train_subclasses: Any
 ) -> None:
     manifest = run(
@@ -88,7 +88,7 @@ def test_every_picture_is_one_class_image_and_three_shared_ones(
     assert background["test"] == {label for label in range(60, 100) if label % 20 in SHARED}
 
 
-def test_distilled_pictures_are_the_class_images_alone(tmp_path: Path) -> None:
+def test_distilled_pictures_are_the_class_images(tmp_path: Path) -> None:
     root = cifars.unpacked(tmp_path / "raw", "cifar100")
     run(root, tmp_path / "whole")
     run(root, tmp_path / "distilled", distilled=True)
@@ -102,7 +102,7 @@ def test_distilled_pictures_are_the_class_images_alone(tmp_path: Path) -> None:
         assert decode(distilled.image(row)).tobytes() == image(file, int(number))
 
 
-def test_the_seed_alone_decides(tmp_path: Path) -> None:
+def test_pictures_depend_only_on_the_seed(tmp_path: Path) -> None:
     packed, unpacked = (
         cifars.packed(tmp_path / "packed", "cifar100"),
         cifars.unpacked(tmp_path / "unpacked", "cifar100"),
@@ -117,7 +117,7 @@ def test_the_seed_alone_decides(tmp_path: Path) -> None:
     assert one != other
 
 
-def test_a_background_image_is_used_again_only_after_all_others() -> None:
+def test_repeats_a_background_image_only_after_all_others() -> None:
     pool = np.arange(100, 110)
     cells = collage.draw(np.arange(7), pool, np.random.default_rng(0))
     shared = [[number for number in row if number >= 100] for row in cells.tolist()]
@@ -128,20 +128,20 @@ def test_a_background_image_is_used_again_only_after_all_others() -> None:
     assert shared[0] != shared[3]
 
 
-def test_places_are_uniform() -> None:
+def test_class_cells_are_uniformly_distributed() -> None:
     cells = collage.draw(np.zeros(8000, np.int64), np.arange(1, 100), np.random.default_rng(0))
     counts = np.bincount(np.argmin(cells, axis=1), minlength=4)
     assert np.abs(counts - 2000).max() < 4 * np.sqrt(8000 * 0.25 * 0.75)
 
 
-def test_names_of_another_set(tmp_path: Path) -> None:
+def test_refuses_other_super_classes(tmp_path: Path) -> None:
     text = cifars.NAMES["cifar100"]["coarse_label_names.txt"].replace("trees", "shrubs")
     root = cifars.unpacked(tmp_path / "raw", "cifar100", coarse_label_names_txt=text.encode())
     with pytest.raises(UserError, match=r"coarse_label_names\.txt has no trees"):
         run(root, tmp_path / "out")
 
 
-def test_no_archive(tmp_path: Path) -> None:
+def test_refuses_a_missing_archive(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     with pytest.raises(
         UserError,

@@ -45,7 +45,7 @@ def rows_of(octets: UInt8[np.ndarray, "bytes"]) -> RowReader | None:
     return checked_rows(octets, header) if header and header.orientation == 1 else None
 
 
-def test_of_every_kind_the_first_rows_are_those_of_the_whole() -> None:
+def test_first_rows_equal_those_of_the_decoded_picture() -> None:
     for kind, encoded in SKIMMED.items():
         octets = np.frombuffer(encoded, np.uint8)
         whole, rows = decode(octets), rows_of(octets)
@@ -55,11 +55,11 @@ def test_of_every_kind_the_first_rows_are_those_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", DECODED)
-def test_other_kinds_are_left_to_the_decoder(kind: str) -> None:
+def test_returns_none_for_kinds_that_need_a_full_decode(kind: str) -> None:
     assert rows_of(np.frombuffer(DECODED[kind], np.uint8)) is None
 
 
-def test_scans_of_one_component_each_are_left_to_the_decoder() -> None:
+def test_returns_none_for_scans_of_one_component() -> None:
     octets = np.frombuffer(SKIMMED["4:4:4"], np.uint8).copy()
     assert rows_of(octets) is not None
     octets[SKIMMED["4:4:4"].index(b"\xff\xda") + 4] = 1
@@ -69,7 +69,7 @@ def test_scans_of_one_component_each_are_left_to_the_decoder() -> None:
 @pytest.mark.parametrize(
     ("kind", "mode"), [("grey", "L"), ("4:2:0", "RGB"), ("CMYK", "CMYK"), ("progressive", "RGB")]
 )
-def test_modes_have_the_names_that_pillow_gives_them(kind: str, mode: str) -> None:
+def test_modes_equal_those_of_pillow(kind: str, mode: str) -> None:
     encoded = np.frombuffer((SKIMMED | DECODED)[kind], np.uint8)
     header = jpeg_header(encoded)
     assert header is not None
@@ -127,7 +127,7 @@ def refusal(
         "tail",
     ],
 )
-def test_damaged_files_are_refused_with_the_words_of_the_decoder_and_no_others_are(how: str) -> None:
+def test_refuses_the_same_damaged_files_as_the_decoder_with_the_same_message(how: str) -> None:
     generator = np.random.default_rng(0)
     refused = whole = 0
     for kind, encoded in SKIMMED.items():
@@ -148,7 +148,7 @@ def test_damaged_files_are_refused_with_the_words_of_the_decoder_and_no_others_a
 
 
 @pytest.mark.parametrize("kind", [*SKIMMED, *DECODED, "PNG", "turned"])
-def test_whole_is_what_decodes(kind: str) -> None:
+def test_require_complete_refuses_what_decode_refuses(kind: str) -> None:
     others = {"PNG": encode(PICTURE, "PNG"), "turned": encode(PICTURE, orientation=6)}
     octets = np.frombuffer((SKIMMED | DECODED | others)[kind], np.uint8)
     require_complete(octets)

@@ -25,7 +25,7 @@ def run(path: Path, output: Path, processes: int = 1, **settings: Any) -> dict[s
     return ingest(CubSource(path=str(path)), IngestSettings(**settings), output, "cub", processes)
 
 
-def test_archive_folder_and_what_it_holds_give_the_same_shards(tmp_path: Path) -> None:
+def test_archives_and_folders_give_equal_shards(tmp_path: Path) -> None:
     files = miniatures.cub()
     miniatures.tgz(files, tmp_path / "packed/CUB_200_2011.tgz")
     miniatures.tgz(files, tmp_path / "plain/CUB_200_2011.tar", "w")
@@ -56,7 +56,7 @@ def test_archive_folder_and_what_it_holds_give_the_same_shards(tmp_path: Path) -
     ], "no scratch is left"
 
 
-def test_the_split_is_by_class_and_not_that_of_classification(tmp_path: Path) -> None:
+def test_splits_by_class_and_ignores_the_split_of_classification(tmp_path: Path) -> None:
     miniatures.tgz(miniatures.cub(), tmp_path / "raw/CUB_200_2011.tgz")
     manifest = run(tmp_path / "raw", tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
@@ -74,7 +74,7 @@ def test_the_split_is_by_class_and_not_that_of_classification(tmp_path: Path) ->
     assert manifest["published"] == "CUB-200-2011"
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_describes_the_missing_archive(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     published = r"CUB_200_2011\.tgz \(1,150,585,339 bytes, md5 97ece"
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_cub_of_2010_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detects_cub_200_of_2010(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cub, "IMAGES_OF_2010", 4)
     old = {f"images/001.Black_footed_Albatross/{number}.jpg": b"" for number in range(4)} | {
         "lists/files.txt": b""
@@ -99,7 +99,7 @@ def test_cub_of_2010_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         run(miniatures.unpack(old, tmp_path / "raw"), tmp_path / "out")
 
 
-def test_other_counts_are_refused_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_other_counts_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cub, "COUNTS", {"train": Count(5_864, 100), "test": Count(5_924, 100)})
     miniatures.unpack(miniatures.cub(), tmp_path / "raw")
     expected = (
@@ -115,7 +115,7 @@ def test_other_counts_are_refused_with_both_numbers(tmp_path: Path, monkeypatch:
         run(tmp_path / "raw", tmp_path / "out")
 
 
-def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
+def test_refuses_missing_files(tmp_path: Path) -> None:
     files = miniatures.cub()
     for name in [name for name in files if "/004." in name]:
         del files[name]
@@ -141,7 +141,7 @@ def test_files_that_are_listed_and_missing(tmp_path: Path) -> None:
         ("images.txt", b"1 001", b"\xff 001", r"images\.txt is not a text file"),
     ],
 )
-def test_a_list_that_is_not_the_published_one(
+def test_refuses_a_list_that_is_not_the_published_one(
     tmp_path: Path, name: str, old: bytes, new: bytes, found: str
 ) -> None:
     files = miniatures.cub()
@@ -151,7 +151,7 @@ def test_a_list_that_is_not_the_published_one(
         run(miniatures.unpack(files, tmp_path / "raw"), tmp_path / "out")
 
 
-def test_a_damaged_image_stops_the_run_or_is_left_out(tmp_path: Path) -> None:
+def test_a_damaged_image_stops_the_run_or_is_excluded(tmp_path: Path) -> None:
     files = miniatures.cub()
     name = next(name for name in files if name.endswith("0002_4.jpg"))
     files[name] = files[name][: len(files[name]) // 2]

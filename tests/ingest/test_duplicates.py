@@ -50,7 +50,7 @@ PICTURES = {
 class TestFingerprints:
     @pytest.mark.parametrize("subsampling", [0, 1, 2])
     @pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES.keys())
-    def test_a_picture_saved_again_without_loss_keeps_its_own(
+    def test_is_equal_for_a_picture_saved_again_without_loss(
         self, picture: np.ndarray, subsampling: int
     ) -> None:
         encoded = encode(picture, subsampling=subsampling)
@@ -64,7 +64,7 @@ class TestFingerprints:
             assert prepare(other, 20, 95).fingerprint == expected
             assert pixels_of(other) == pixels_of(encoded)
 
-    def test_it_is_that_of_the_upright_picture(self) -> None:
+    def test_is_computed_from_the_upright_picture(self) -> None:
         turned = encode(pixels(3), orientation=6)
         upright = prepare(turned, None, 95)
         assert upright.upright
@@ -72,14 +72,14 @@ class TestFingerprints:
         Image.open(io.BytesIO(turned)).transpose(Image.Transpose.ROTATE_270).save(stream, "PNG")
         assert prepare(stream.getvalue(), None, 95).fingerprint == upright.fingerprint
 
-    def test_grey_and_colour_of_the_same_pixels_agree(self) -> None:
+    def test_is_equal_for_grey_and_colour_files_of_the_same_pixels(self) -> None:
         grey = pixels(4)[..., 0].copy()
         assert (
             prepare(grey, None, 95).fingerprint
             == prepare(np.repeat(grey[..., None], 3, axis=2), None, 95).fingerprint
         )
 
-    def test_white_above_the_picture_is_looked_through(self) -> None:
+    def test_includes_rows_below_a_uniform_top(self) -> None:
         marks = {
             prepare(encode(lower(rows, seed), "PNG"), None, 95).fingerprint
             for rows in (1, 20, 44)
@@ -87,11 +87,11 @@ class TestFingerprints:
         }
         assert len(marks) == 6
 
-    def test_sizes_differ(self) -> None:
+    def test_differs_for_other_sizes(self) -> None:
         blank = np.zeros((30, 20, 3), np.uint8)
         assert len({fingerprint(h, w, lambda n: blank[:n]) for h, w in ((30, 20), (20, 30))}) == 2
 
-    def test_no_more_rows_are_asked_for_than_tell(self) -> None:
+    def test_reads_only_as_many_rows_as_necessary(self) -> None:
         asked: list[int] = []
 
         def rows(picture: np.ndarray, count: int) -> np.ndarray:
@@ -103,14 +103,14 @@ class TestFingerprints:
         assert asked == [6, 6, 30, 6, 30, 50, 4]
 
 
-def test_proposals_are_the_rows_that_share_a_fingerprint() -> None:
+def test_candidates_are_the_rows_that_share_a_fingerprint() -> None:
     proposals = Candidates()
     for row, letter in enumerate("abcadeab"):
         proposals.add(row, letter.encode())
     assert proposals.rows() == [0, 1, 3, 6, 7]
 
 
-def test_counts_agree_with_those_of_all_pairs() -> None:
+def test_summary_equals_that_of_all_pairs() -> None:
     generator = random.Random(0)
     for _ in range(50):
         seen = [
@@ -150,7 +150,7 @@ class TestInASet:
         found: dict[str, object] = manifest["duplicates"]
         return found
 
-    def test_equal_first_rows_alone_make_no_duplicate(self, tmp_path: Path) -> None:
+    def test_equal_first_rows_alone_are_not_duplicates(self, tmp_path: Path) -> None:
         above = pixels(0, 40, 30)
         other, last = above.copy(), above.copy()
         other[20:] = 255 - other[20:]
@@ -164,7 +164,7 @@ class TestInASet:
         assert self.ingested(files, tmp_path / "one") == expected
         assert self.ingested(files, tmp_path / "two", 2) == expected
 
-    def test_every_way_of_saving_again_is_found(self, tmp_path: Path) -> None:
+    def test_finds_copies_in_other_files(self, tmp_path: Path) -> None:
         jpeg = encode(pixels(0), subsampling=2)
         files = {
             "a": jpeg,
@@ -175,7 +175,7 @@ class TestInASet:
         }
         assert self.ingested(files, tmp_path / "out")["pairs"] == [["a", "b"], ["a", "c"], ["a", "e"]]
 
-    def test_a_picture_that_cannot_be_read_again_is_named(self, tmp_path: Path) -> None:
+    def test_names_a_picture_that_cannot_be_read_again(self, tmp_path: Path) -> None:
         reads: list[str] = []
 
         def read(source: str) -> Content:

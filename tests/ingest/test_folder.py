@@ -27,7 +27,7 @@ def listed(root: Path, table: str | None = None, **source: Any) -> Collection:
 
 
 class TestDirectories:
-    def test_the_class_is_the_whole_path_of_the_directory(self, tmp_path: Path) -> None:
+    def test_class_is_the_whole_path_of_the_directory(self, tmp_path: Path) -> None:
         for name in ("birds/red", "birds/blue", "fish/red", "fish"):
             (tmp_path / name).mkdir(parents=True, exist_ok=True)
             (tmp_path / name / "1.JPG").write_bytes(b"")
@@ -42,13 +42,13 @@ class TestDirectories:
         assert Counter(p.split for p in pictures) == {"train": 2, "test": 2}
         assert all(p.is_query and p.is_gallery for p in pictures)
 
-    def test_an_image_beside_the_class_directories_is_refused(self, tmp_path: Path) -> None:
+    def test_refuses_an_image_outside_the_class_directories(self, tmp_path: Path) -> None:
         folder(tmp_path)
         (tmp_path / "logo.png").write_bytes(b"")
         with pytest.raises(UserError, match=r"logo\.png is not in a class directory"):
             listed(tmp_path)
 
-    def test_links_are_followed_once(self, tmp_path: Path) -> None:
+    def test_follows_links_once(self, tmp_path: Path) -> None:
         folder(tmp_path / "real", classes=2, images=1)
         (tmp_path / "set").mkdir()
         (tmp_path / "set" / "a").symlink_to(tmp_path / "real" / "c0")
@@ -57,14 +57,14 @@ class TestDirectories:
         (tmp_path / "set" / "b" / "loop").symlink_to(tmp_path / "set")
         assert sorted(p.source for p in listed(tmp_path / "set").pictures) == ["a/0.jpg", "b/1.jpg"]
 
-    def test_a_file_name_that_is_no_text(self, tmp_path: Path) -> None:
+    def test_refuses_a_file_name_that_is_not_utf_8(self, tmp_path: Path) -> None:
         folder(tmp_path)
         with open(os.fsencode(tmp_path / "c0") + b"/\xff.jpg", "wb"):
             pass
         with pytest.raises(UserError, match="not valid UTF-8"):
             listed(tmp_path)
 
-    def test_folders_that_cannot_be_listed_are_named(
+    def test_names_folders_that_cannot_be_listed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder(tmp_path)
@@ -83,7 +83,7 @@ class TestDirectories:
         with pytest.raises(UserError, match=r"^1 folder cannot be read: .*Permission denied"):
             listed(tmp_path)
 
-    def test_images_in_formats_that_are_not_read_are_listed(self, tmp_path: Path) -> None:
+    def test_lists_images_in_formats_that_are_not_read(self, tmp_path: Path) -> None:
         folder(tmp_path)
         assert listed(tmp_path).facts == {"other_files": {}}
         for name in ("c1/b.HEIC", "c1/a.heif", "c2/c.avif", "c2/notes.txt", "c2/._d.heic"):
@@ -92,7 +92,7 @@ class TestDirectories:
         assert facts["unread_images"] == ["c1/a.heif", "c1/b.HEIC", "c2/c.avif"]
         assert facts["other_files"] == {".heic": 1, ".heif": 1, ".avif": 1, ".txt": 1}
 
-    def test_a_folder_of_images_in_formats_that_are_not_read(self, tmp_path: Path) -> None:
+    def test_refuses_a_folder_with_only_formats_that_are_not_read(self, tmp_path: Path) -> None:
         (tmp_path / "c0").mkdir()
         for number in range(7):
             (tmp_path / "c0" / f"{number}.heic").write_bytes(b"")
@@ -122,10 +122,10 @@ def refuse(monkeypatch: pytest.MonkeyPatch, root: Path, *names: str) -> None:
 class TestSplit:
     names = tuple(f"class {number}" for number in range(81))
 
-    def test_by_name_the_last_classes_are_held_out(self) -> None:
+    def test_order_by_name_holds_out_the_last_classes(self) -> None:
         assert held_out(self.names, 0.5, "name", 0) == set(sorted(self.names)[-41:])
 
-    def test_at_random_the_seed_decides_and_listing_order_does_not(self) -> None:
+    def test_random_order_depends_on_the_seed_and_not_on_the_listing(self) -> None:
         first = held_out(self.names, 0.5, "random", 0)
         assert len(first) == 41
         assert first == held_out(self.names[::-1], 0.5, "random", 0)
@@ -134,7 +134,7 @@ class TestSplit:
             "the choice is part of every published number"
         )
 
-    def test_a_new_class_moves_at_most_one_other(self) -> None:
+    def test_a_new_class_changes_the_split_of_at_most_one_other(self) -> None:
         before, after = (
             held_out(self.names, 0.5, "random", 0),
             held_out([*self.names, "one more"], 0.5, "random", 0),
@@ -150,7 +150,7 @@ class TestCsv:
     def root(self, tmp_path: Path) -> Path:
         return folder(tmp_path / "raw", classes=4, images=2)
 
-    def test_labels_without_splits(self, root: Path) -> None:
+    def test_divides_the_classes_of_a_csv_without_splits(self, root: Path) -> None:
         table = "\ufefflabel,path,weight\n" + "".join(
             f'"kind, {c % 2}",c{c}/{i}.jpg,3\n' for c in range(4) for i in range(2)
         )
@@ -166,7 +166,7 @@ class TestCsv:
             "c3/1.jpg",
         ]
 
-    def test_splits_queries_and_gallery_reach_the_index(self, root: Path, tmp_path: Path) -> None:
+    def test_writes_splits_queries_and_gallery_to_the_index(self, root: Path, tmp_path: Path) -> None:
         rows = ["c0/0.jpg,a,train,,", "c0/1.jpg,a,train,,", "c1/0.jpg,b,train,,", "c1/1.jpg,b,train,yes,no"]
         rows += [
             "c2/0.jpg,c,test,1,0",
@@ -184,7 +184,7 @@ class TestCsv:
         assert shards.is_gallery.tolist() == [True, True, True, False, False, True, True, True]
         assert pq.read_table(tmp_path / "out" / "index.parquet")["class_name"].to_pylist() == list("aabbccdd")
 
-    def test_no_query_with_a_match(self, root: Path, tmp_path: Path) -> None:
+    def test_refuses_queries_without_a_match(self, root: Path, tmp_path: Path) -> None:
         rows = [
             "c0/0.jpg,a,train,,",
             "c0/1.jpg,a,train,,",
@@ -238,21 +238,21 @@ class TestCsv:
             ("path,label,split,is_query\nc0/0.jpg,a,test,\n", r"labels\.csv:2: unknown is_query ''"),
         ],
     )
-    def test_what_does_not_fit_is_named_with_its_line(self, root: Path, table: str, message: str) -> None:
+    def test_names_an_invalid_column_or_line(self, root: Path, table: str, message: str) -> None:
         with pytest.raises(UserError, match=message):
             listed(root, table)
 
-    def test_a_missing_csv(self, root: Path) -> None:
+    def test_refuses_a_missing_csv(self, root: Path) -> None:
         (root / "other.csv").write_text("")
         with pytest.raises(UserError, match=r"names\.csv does not exist; CSV files there: other\.csv"):
             listed(root, labels="names.csv")
 
-    def test_a_csv_that_is_no_text(self, root: Path) -> None:
+    def test_refuses_a_csv_that_is_not_utf_8(self, root: Path) -> None:
         (root / "labels.csv").write_bytes(b"path,label\nc0/0.jpg,\xff\n")
         with pytest.raises(UserError, match=r"labels\.csv is not UTF-8: .* at byte 20"):
             listed(root, labels="labels.csv")
 
-    def test_a_csv_without_rows(self, root: Path, tmp_path: Path) -> None:
+    def test_refuses_a_csv_without_rows(self, root: Path, tmp_path: Path) -> None:
         (root / "labels.csv").write_text("path,label\n")
         with pytest.raises(UserError, match="contains no image"):
             ingest(
@@ -263,7 +263,7 @@ class TestCsv:
                 1,
             )
 
-    def test_an_image_of_any_name_may_be_listed(self, root: Path) -> None:
+    def test_accepts_images_with_any_suffix(self, root: Path) -> None:
         (root / "c0" / "scan.dat").write_bytes(encode(pixels(1)))
         found = listed(root, "path,label\nc0/scan.dat,a\nc1/0.jpg,b\n")
         assert sorted(p.source for p in found.pictures) == ["c0/scan.dat", "c1/0.jpg"]

@@ -39,7 +39,7 @@ def psnr(first: np.ndarray, second: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / np.mean((first.astype(float) - second) ** 2)))
 
 
-def test_jpeg_files_keep_their_bytes_and_labels_follow_names(tmp_path: Path) -> None:
+def test_stores_jpeg_files_unchanged_and_numbers_labels_by_name(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     manifest = run(root, tmp_path / "out", source={"order": "name"})
     shards = Shards(tmp_path / "out", verify=True)
@@ -56,7 +56,7 @@ def test_jpeg_files_keep_their_bytes_and_labels_follow_names(tmp_path: Path) -> 
     assert manifest == json.loads((tmp_path / "out" / "manifest.json").read_text())
 
 
-def test_train_classes_have_the_first_labels_whatever_their_names(tmp_path: Path) -> None:
+def test_train_classes_have_the_first_labels(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw", classes=8, images=2)
     run(root, tmp_path / "out", source={"seed": 3})
     shards = Shards(tmp_path / "out")
@@ -70,7 +70,7 @@ def test_train_classes_have_the_first_labels_whatever_their_names(tmp_path: Path
     ]
 
 
-def test_same_bytes_for_any_file_order_and_any_number_of_processes(
+def test_bytes_are_equal_for_any_file_order_and_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = folder(tmp_path / "a", classes=6, images=7)
@@ -88,7 +88,7 @@ def test_same_bytes_for_any_file_order_and_any_number_of_processes(
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_shrinking_averages_areas_and_never_enlarges(tmp_path: Path) -> None:
+def test_shrinks_by_area_averaging_and_never_enlarges(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     large, small = pixels(1, 90, 60), pixels(2, 15, 50)
     (root / "c0" / "large.jpg").write_bytes(encode(large))
@@ -114,7 +114,7 @@ def test_shrinking_averages_areas_and_never_enlarges(tmp_path: Path) -> None:
     ("orientation", "stored"),
     [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, 1)), (8, lambda a: np.rot90(a, -1))],
 )
-def test_rotated_images_are_stored_upright(tmp_path: Path, kind: str, orientation: int, stored: Any) -> None:
+def test_stores_rotated_images_upright(tmp_path: Path, kind: str, orientation: int, stored: Any) -> None:
     root = folder(tmp_path / "raw")
     picture = pixels(7, 50, 32)
     (root / "c1" / f"turned.{kind.lower()}").write_bytes(
@@ -134,7 +134,7 @@ def test_rotated_images_are_stored_upright(tmp_path: Path, kind: str, orientatio
     assert manifest["ingest"]["upright"] == 1
 
 
-def test_other_formats_are_kept_and_read_back(tmp_path: Path) -> None:
+def test_stores_other_formats_unchanged(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     ink = pixels(3)[..., 0] > 128
     (root / "c0" / "ink.png").write_bytes(encode(ink, "PNG"))
@@ -149,7 +149,7 @@ def test_other_formats_are_kept_and_read_back(tmp_path: Path) -> None:
     assert manifest["other_files"] == {".txt": 1}
 
 
-def test_duplicates_are_counted_within_and_across_classes(tmp_path: Path) -> None:
+def test_counts_duplicates_within_and_across_classes(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     picture = pixels(50)
     (root / "c0" / "x.png").write_bytes(encode(picture, "PNG"))
@@ -176,7 +176,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_image_stops_the_run_without_output(tmp_path: Path, damage: str) -> None:
     root = folder(tmp_path / "raw")
     (root / "c2" / "1.jpg").write_bytes(DAMAGE[damage])
     with pytest.raises(
@@ -188,7 +188,7 @@ def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_damaged_images_are_skipped_and_listed(tmp_path: Path, processes: int) -> None:
+def test_skips_and_lists_damaged_images(tmp_path: Path, processes: int) -> None:
     root = folder(tmp_path / "raw", classes=5)
     for name, damage in (
         ("c0/1.jpg", "truncated"),
@@ -219,7 +219,7 @@ def test_damaged_images_are_skipped_and_listed(tmp_path: Path, processes: int) -
     assert manifest["counts"]["train"] == {"images": 5, "classes": 2}
 
 
-def test_a_set_that_damage_makes_unusable_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_set_that_is_unusable_without_its_damaged_images(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     for image in range(3):
         (root / "c3" / f"{image}.jpg").write_bytes(b"")
@@ -230,7 +230,7 @@ def test_a_set_that_damage_makes_unusable_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_earlier_output_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = folder(tmp_path / "raw")
 
     class FullDisk(io.FileIO):
@@ -248,7 +248,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     assert content(tmp_path / "out") == {"earlier": b"stays"}
 
 
-def test_an_earlier_result_is_replaced(tmp_path: Path) -> None:
+def test_replaces_an_earlier_output(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     run(root, tmp_path / "out")
     before = content(tmp_path / "out")
@@ -256,7 +256,7 @@ def test_an_earlier_result_is_replaced(tmp_path: Path) -> None:
     assert content(tmp_path / "out") == before
 
 
-def test_single_image_classes_are_allowed_and_counted(tmp_path: Path) -> None:
+def test_accepts_and_counts_single_image_classes(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw", classes=6, images=1)
     for c in (0, 1, 4):
         (root / f"c{c}" / "more.jpg").write_bytes(encode(pixels(900 + c)))
@@ -265,33 +265,33 @@ def test_single_image_classes_are_allowed_and_counted(tmp_path: Path) -> None:
 
 
 class TestUnusableSets:
-    def test_no_folder(self, tmp_path: Path) -> None:
+    def test_refuses_a_missing_folder(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"(?s)nowhere does not exist.*Put the images there"):
             run(tmp_path / "nowhere", tmp_path / "out")
 
-    def test_an_empty_folder(self, tmp_path: Path) -> None:
+    def test_refuses_an_empty_folder(self, tmp_path: Path) -> None:
         (tmp_path / "raw" / "c0").mkdir(parents=True)
         with pytest.raises(
             UserError, match=r"(?s)raw contains no image\..*one directory of images per class"
         ):
             run(tmp_path / "raw", tmp_path / "out")
 
-    def test_one_class(self, tmp_path: Path) -> None:
+    def test_refuses_one_class(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"contains only one class, c0\."):
             run(folder(tmp_path / "raw", classes=1), tmp_path / "out")
 
-    def test_classes_of_one_image(self, tmp_path: Path) -> None:
+    def test_refuses_train_classes_of_one_image(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="every train class has only one image"):
             run(folder(tmp_path / "raw", images=1), tmp_path / "out")
 
-    def test_test_classes_of_one_image(self, tmp_path: Path) -> None:
+    def test_refuses_test_classes_of_one_image(self, tmp_path: Path) -> None:
         root = folder(tmp_path / "raw", images=1)
         (root / "c0" / "more.jpg").write_bytes(encode(pixels(77)))
         with pytest.raises(UserError, match="every test class has only one image"):
             run(root, tmp_path / "out", source={"order": "name"})
 
     @pytest.mark.parametrize(("share", "split"), [(0.05, "test"), (0.95, "train")])
-    def test_a_share_that_leaves_a_split_without_classes(
+    def test_refuses_a_share_that_leaves_a_split_without_classes(
         self, tmp_path: Path, share: float, split: str
     ) -> None:
         with pytest.raises(UserError, match=rf"(?s)0 of 4 classes are in the {split} split.*test_share"):

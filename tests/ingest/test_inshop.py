@@ -42,7 +42,7 @@ def changed(folder: Path, old: bytes, new: bytes) -> Path:
     return folder
 
 
-def test_queries_and_gallery(tmp_path: Path) -> None:
+def test_reads_queries_and_gallery(tmp_path: Path) -> None:
     run(published(tmp_path / "raw"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)
     assert shards.class_names == ["id_00000002", "id_00000080", "id_00000001", "id_00000007"]
@@ -61,7 +61,7 @@ def test_queries_and_gallery(tmp_path: Path) -> None:
     assert set(map(tuple, shards.sizes.tolist())) == {(256, 256)}
 
 
-def test_every_place_in_which_the_images_may_lie(tmp_path: Path) -> None:
+def test_reads_the_images_from_every_layout(tmp_path: Path) -> None:
     files, text = miniatures.inshop()
     miniatures.unpack(
         {LIST: text} | {f"Img/{name}": content for name, content in files.items()}, tmp_path / "unpacked"
@@ -79,7 +79,7 @@ def test_every_place_in_which_the_images_may_lie(tmp_path: Path) -> None:
     assert len(prints) == 1
 
 
-def test_the_images_of_full_size_are_refused(tmp_path: Path) -> None:
+def test_refuses_the_images_of_full_size(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
         match=r"(?s)has 300 x 300 pixels: these are the images of img_highres\.zip.*padded to 256 x 256",
@@ -94,7 +94,7 @@ def test_the_images_of_full_size_are_refused(tmp_path: Path) -> None:
         run(tmp_path / "b", tmp_path / "out")
 
 
-def test_what_is_missing(tmp_path: Path) -> None:
+def test_names_missing_files(tmp_path: Path) -> None:
     folder = published(tmp_path / "a")
     (folder / LIST).unlink()
     with pytest.raises(
@@ -132,12 +132,12 @@ def test_what_is_missing(tmp_path: Path) -> None:
         (b"id_00000002 train", b"id_00000002 query", r"class id_00000002 is in both splits"),
     ],
 )
-def test_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: bytes, found: str) -> None:
+def test_refuses_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: bytes, found: str) -> None:
     with pytest.raises(UserError, match=found):
         run(changed(tmp_path / "raw", old, new), tmp_path / "out")
 
 
-def test_queries_and_gallery_hold_the_same_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_items_without_query_or_gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         inshop, "COUNTS", {"train": Count(5, 2), "query": Count(4, 2), "gallery": Count(2, 2)}
     )
@@ -148,7 +148,7 @@ def test_queries_and_gallery_hold_the_same_items(tmp_path: Path, monkeypatch: py
         run(path, tmp_path / "out")
 
 
-def test_a_damaged_image_is_left_to_the_setting(tmp_path: Path) -> None:
+def test_skips_a_damaged_image_if_the_settings_allow_it(tmp_path: Path) -> None:
     files, text = miniatures.inshop()
     files["img/WOMEN/Dresses/id_00000002/01_1_front.jpg"] = b"damaged"
     miniatures.zipped(files, tmp_path / "raw/Img/img.zip")

@@ -29,7 +29,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return miniature.write(tmp_path_factory.mktemp("raw"))
 
 
-def test_training_images_and_benchmarks_in_their_splits(raw: Path, tmp_path: Path) -> None:
+def test_training_images_are_train_and_benchmarks_are_test(raw: Path, tmp_path: Path) -> None:
     manifest = run(raw, tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
     train, test = shards.rows("train").tolist(), shards.rows("test").tolist()
@@ -56,7 +56,7 @@ def test_training_images_and_benchmarks_in_their_splits(raw: Path, tmp_path: Pat
     assert manifest["members"]["rparis6k"]["published"] == "Revisited Paris"
 
 
-def test_pairs_and_ground_truth_name_the_same_images_as_the_sets(raw: Path, tmp_path: Path) -> None:
+def test_pairs_and_ground_truth_refer_to_the_images_of_the_sets(raw: Path, tmp_path: Path) -> None:
     run(raw, tmp_path / "out")
     ingest(RoxfordSource(path=str(raw / "roxford5k")), IngestSettings(), tmp_path / "alone", "roxford5k", 1)
     shards, alone = Shards(tmp_path / "out"), Shards(tmp_path / "alone")
@@ -77,7 +77,7 @@ def test_pairs_and_ground_truth_name_the_same_images_as_the_sets(raw: Path, tmp_
         assert shards.image(ours["query"]).tobytes() == alone.image(theirs["query"]).tobytes()
 
 
-def test_workers_change_no_byte(raw: Path, tmp_path: Path) -> None:
+def test_bytes_are_equal_for_any_number_of_processes(raw: Path, tmp_path: Path) -> None:
     for processes in (1, 2):
         run(raw, tmp_path / str(processes), processes)
     assert sorted(path.name for path in (tmp_path / "1").iterdir()) == sorted(
@@ -87,19 +87,19 @@ def test_workers_change_no_byte(raw: Path, tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()
 
 
-def test_one_benchmark_may_be_left_out(raw: Path, tmp_path: Path) -> None:
+def test_accepts_one_benchmark(raw: Path, tmp_path: Path) -> None:
     run(raw, tmp_path / "out", rparis6k=None)
     shards = Shards(tmp_path / "out")
     assert shards.class_names[-1] == "roxford5k"
     assert shards.extra("ground_truth")["benchmark"].to_pylist() == ["roxford5k"] * 2
 
 
-def test_both_benchmarks_cannot_be_left_out() -> None:
+def test_refuses_a_set_without_a_benchmark() -> None:
     with pytest.raises(ValidationError, match="without a benchmark there is nothing to be judged on"):
         LandmarksSource(roxford5k=None, rparis6k=None)
 
 
-def test_a_set_that_is_not_there_is_named(raw: Path, tmp_path: Path) -> None:
+def test_names_a_missing_set(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"empty contains no gnd_rparis6k\.pkl"):
         run(raw, tmp_path / "out", rparis6k=str(tmp_path / "empty"))

@@ -39,20 +39,20 @@ class TestClasses:
             PartsSource(train_classes=300),
         ],
     )
-    def test_disjoint_but_made_of_the_same_values(self, source: PartsSource) -> None:
+    def test_classes_are_new_combinations_of_train_values(self, source: PartsSource) -> None:
         looks = parts.classes(source)
         assert len(set(looks)) == len(looks) == source.train_classes + source.test_classes
         train, test = looks[: source.train_classes], looks[source.train_classes :]
         for name in Look._fields:
             assert {getattr(look, name) for look in test} <= {getattr(look, name) for look in train}
 
-    def test_the_default_set_uses_every_value(self) -> None:
+    def test_default_train_classes_use_every_value(self) -> None:
         train = parts.classes(PartsSource())[:64]
         for name, values in parts.ATTRIBUTES.items():
             missing = set(values) - {getattr(look, name) for look in train}
             assert not missing, name
 
-    def test_families_differ_in_one_attribute(self) -> None:
+    def test_members_of_a_family_differ_in_one_attribute(self) -> None:
         for split in (slice(0, 64), slice(64, 128)):
             looks = parts.classes(PartsSource())[split]
             for member in range(len(looks)):
@@ -60,16 +60,16 @@ class TestClasses:
                 different = sum(a != b for a, b in zip(first, looks[member], strict=True))
                 assert different == (0 if member % parts.FAMILY == 0 else 1)
 
-    def test_a_palette_occurs_in_both_orders(self) -> None:
+    def test_palettes_occur_in_both_orders(self) -> None:
         palettes = {tuple(palette.split("-")) for palette in parts.ATTRIBUTES["palette"]}
         assert len(palettes) == 18
         assert {(b, a) for a, b in palettes} == palettes
 
-    def test_the_seed_decides(self) -> None:
+    def test_classes_depend_on_the_seed(self) -> None:
         assert parts.classes(PartsSource()) == parts.classes(PartsSource())
         assert parts.classes(PartsSource()) != parts.classes(PartsSource(seed=1))
 
-    def test_more_classes_than_combinations(self) -> None:
+    def test_refuses_more_classes_than_combinations(self) -> None:
         with pytest.raises(
             UserError, match=r"(?s)has 63 more classes of these attributes, but 64 are .*Lower"
         ):
@@ -77,7 +77,7 @@ class TestClasses:
 
 
 class TestFiles:
-    def test_names_counts_and_facts(self, shards: Shards) -> None:
+    def test_writes_names_counts_and_facts(self, shards: Shards) -> None:
         assert shards.sources[0] == "train/c000/0000.jpg"
         assert shards.sources[-1] == "test/c007/0007.jpg"
         assert shards.class_names == [f"c{number:03d}" for number in range(8)]
@@ -88,13 +88,13 @@ class TestFiles:
         assert set(shards.manifest["classes"]["c003"]) == set(Look._fields)
         assert shards.manifest["duplicates"]["images"] == 0
 
-    def test_sides_vary_and_lie_in_the_range(self, shards: Shards) -> None:
+    def test_sides_vary_within_the_range(self, shards: Shards) -> None:
         assert shards.sizes.min() >= SMALL.size[0]
         assert shards.sizes.max() <= SMALL.size[1]
         assert len(np.unique(shards.sizes, axis=0)) > 40
         assert (shards.sizes[:, 0] != shards.sizes[:, 1]).mean() > 0.9
 
-    def test_a_few_are_grey_and_a_few_rotated(self, shards: Shards) -> None:
+    def test_some_files_are_grey_and_some_are_rotated(self, shards: Shards) -> None:
         assert shards.manifest["ingest"]["formats"] == {"JPEG L": 1, "JPEG RGB": 63}
         assert shards.manifest["ingest"]["upright"] == 1
         kinds: Counter[str] = Counter()
@@ -113,7 +113,7 @@ class TestFiles:
         assert set(turned) == {1, 3, 6, 8}
         assert sum(turned.values()) - turned[1] == 21
 
-    def test_a_rotated_file_is_upright_once_its_tag_is_applied(self) -> None:
+    def test_a_rotated_file_decodes_to_the_upright_image(self) -> None:
         looks = parts.classes(SMALL)
         position = parts.TURNED_EVERY // 4
         c, image = divmod(position, SMALL.images_per_class)
@@ -124,14 +124,14 @@ class TestFiles:
         assert upright.shape == drawn.shape
         assert np.abs(upright.astype(int) - drawn).mean() < 8
 
-    def test_any_image_is_drawn_the_same_again(self, shards: Shards) -> None:
+    def test_draws_the_same_image_again(self, shards: Shards) -> None:
         reader = parts.collection(SMALL).read
         for row in (63, 5, 40):
             assert reader(shards.sources[row]) == shards.image(row).tobytes()
         other = parts.collection(SMALL.model_copy(update={"seed": 1})).read
         assert other(shards.sources[5]) != shards.image(5).tobytes()
 
-    def test_images_of_a_class_differ(self, shards: Shards) -> None:
+    def test_images_differ(self, shards: Shards) -> None:
         digests = {hashlib.sha256(shards.image(row).tobytes()).digest() for row in range(len(shards))}
         assert len(digests) == len(shards)
 
@@ -158,7 +158,7 @@ class TestDrawing:
             for other in sprites[:number]:
                 assert (np.abs(sprite - other).max(axis=2) > 40).sum() > 0.015 * body
 
-    def test_a_sprite_lies_where_it_is_laid(self) -> None:
+    def test_pastes_a_sprite_at_its_position(self) -> None:
         """The eye is at x = 0.74 of the creature's plane, and y = 0.1 above its axis; rotation is clockwise
         on the screen for a positive turn."""
         square = np.full((creature.PIXELS, creature.PIXELS, 4), 0, np.uint8)
@@ -189,7 +189,7 @@ def nearest(features: np.ndarray, labels: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-def test_raw_pixels_and_colours_do_not_solve_it(tmp_path: Path) -> None:
+def test_raw_pixels_and_colours_have_a_low_recall(tmp_path: Path) -> None:
     """64 test classes of 16 images: chance is 0.015, raw pixels stay below 0.15, a colour histogram below
     0.12, and both above chance."""
     ingest(PartsSource(), IngestSettings(), tmp_path / "parts", "parts")

@@ -60,13 +60,13 @@ def run(root: Path, output: Path, kind: str = "roxford5k", **settings: Any) -> d
     return ingest(SOURCES[kind](path=str(root)), IngestSettings(**settings), output, kind, 1)
 
 
-def test_the_published_counts() -> None:
+def test_published_counts() -> None:
     assert PUBLISHED == ({"roxford5k": 4_993, "rparis6k": 6_322}, 70)
 
 
 @pytest.mark.parametrize("kind", ["roxford5k", "rparis6k"])
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_queries_database_and_ground_truth(tmp_path: Path, kind: str, protocol: int) -> None:
+def test_reads_queries_database_and_ground_truth(tmp_path: Path, kind: str, protocol: int) -> None:
     manifest = run(write(tmp_path / "raw", kind=kind, protocol=protocol), tmp_path / "out", kind)
     shards = Shards(tmp_path / "out", verify=True)
     assert manifest["counts"] == {"train": {"images": 0, "classes": 0}, "test": {"images": 7, "classes": 1}}
@@ -100,7 +100,7 @@ def test_queries_database_and_ground_truth(tmp_path: Path, kind: str, protocol: 
     ]
 
 
-def test_the_archives_of_paris_and_images_that_no_list_names(tmp_path: Path) -> None:
+def test_reads_the_archives_of_paris_and_counts_other_images(tmp_path: Path) -> None:
     root = write(tmp_path / "raw", kind="rparis6k")
     for archive, part in (("paris_1-v1.tgz", slice(0, 4)), ("paris_2-v1.tgz", slice(4, None))):
         with tarfile.open(root / archive, "w:gz") as file:
@@ -130,7 +130,7 @@ def test_boxes_shrink_with_their_images(tmp_path: Path) -> None:
     "box",
     [[50.0, 2.0, 60.0, 28.0], [5.0, 2.0, 5.0, 28.0], [30.0, 2.0, 3.5, 28.0], [0.0, 0.0, float("nan"), 9.0]],
 )
-def test_a_box_beside_its_image(tmp_path: Path, box: list[float]) -> None:
+def test_refuses_a_box_outside_its_image(tmp_path: Path, box: list[float]) -> None:
     value = truth()
     value["gnd"][0]["bbx"] = box
     with pytest.raises(
@@ -139,7 +139,7 @@ def test_a_box_beside_its_image(tmp_path: Path, box: list[float]) -> None:
         run(write(tmp_path / "raw", value), tmp_path / "out")
 
 
-def test_no_pickle(tmp_path: Path) -> None:
+def test_refuses_a_missing_pickle(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     with pytest.raises(
         UserError,
@@ -150,7 +150,7 @@ def test_no_pickle(tmp_path: Path) -> None:
         run(tmp_path / "raw", tmp_path / "out", "rparis6k")
 
 
-def test_a_malicious_pickle(tmp_path: Path) -> None:
+def test_refuses_a_malicious_pickle(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
             return os.system, (f"touch {tmp_path}/owned",)
@@ -163,14 +163,14 @@ def test_a_malicious_pickle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["keble_000001", "keble_000245"])
-def test_a_missing_image(tmp_path: Path, missing: str) -> None:
+def test_refuses_a_missing_image(tmp_path: Path, missing: str) -> None:
     root = write(tmp_path / "raw")
     (root / "jpg" / f"{missing}.jpg").unlink()
     with pytest.raises(UserError, match=rf"lacks 1 of the images that gnd_roxford5k\.pkl names: {missing}"):
         run(root, tmp_path / "out")
 
 
-def test_a_damaged_image_cannot_be_left_out(tmp_path: Path) -> None:
+def test_refuses_to_exclude_a_damaged_image(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "jpg" / "bodleian_000003.jpg").write_bytes(b"no image")
     with pytest.raises(UserError, match=r"its ground truth names bodleian_000003\.jpg, which was excluded"):
@@ -209,7 +209,7 @@ def broken(query: int | None = None, **changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:
+def test_refuses_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(write(tmp_path / "raw", value), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -64,12 +64,12 @@ def run(root: Path, output: Path, processes: int = 1, **settings: Any) -> dict[s
     return ingest(Sfm120kSource(path=str(root)), IngestSettings(**settings), output, "sfm120k", processes)
 
 
-def test_the_published_counts_and_paths() -> None:
+def test_published_counts_and_paths() -> None:
     assert PUBLISHED == {"train": (91_642, 551), "test": (6_403, 162)}
     assert sfm120k.path_of("0123456789abcdef") == "ef/cd/ab/0123456789abcdef"
 
 
-def test_images_models_and_pairs(tmp_path: Path) -> None:
+def test_reads_images_models_and_pairs(tmp_path: Path) -> None:
     manifest = run(write(tmp_path / "raw"), tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
     assert shards.class_names == ["train/00005", "train/00007", "train/00009", "val/00005", "val/00008"]
@@ -98,7 +98,7 @@ def test_images_models_and_pairs(tmp_path: Path) -> None:
     assert shards.class_names[shards.labels[row]] == "train/00009"
 
 
-def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
+def test_archive_and_folder_give_equal_bytes_from_lists_or_arrays(tmp_path: Path) -> None:
     run(write(tmp_path / "folder"), tmp_path / "one")
     arrays = {
         name: {key: np.array(value) for key, value in part.items()} for name, part in database().items()
@@ -118,7 +118,7 @@ def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
     assert one == two
 
 
-def test_pairs_across_models_are_counted(tmp_path: Path) -> None:
+def test_counts_pairs_across_models(tmp_path: Path) -> None:
     value = database()
     value["train"]["pidxs"][1] = 4
     assert run(write(tmp_path / "raw", value), tmp_path / "out")["pairs_across_models"] == {
@@ -127,7 +127,7 @@ def test_pairs_across_models_are_counted(tmp_path: Path) -> None:
     }
 
 
-def test_no_pickle(tmp_path: Path) -> None:
+def test_refuses_a_missing_pickle(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     with pytest.raises(
         UserError,
@@ -139,7 +139,7 @@ def test_no_pickle(tmp_path: Path) -> None:
         run(tmp_path / "raw", tmp_path / "out")
 
 
-def test_a_malicious_pickle(tmp_path: Path) -> None:
+def test_refuses_a_malicious_pickle(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
             return os.system, (f"touch {tmp_path}/owned",)
@@ -149,7 +149,7 @@ def test_a_malicious_pickle(tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
-def test_no_images(tmp_path: Path) -> None:
+def test_refuses_missing_images(tmp_path: Path) -> None:
     root = tmp_path / "raw"
     root.mkdir()
     (root / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps(database()))
@@ -157,7 +157,7 @@ def test_no_images(tmp_path: Path) -> None:
         run(root, tmp_path / "out")
 
 
-def test_a_missing_image(tmp_path: Path) -> None:
+def test_refuses_a_missing_image(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "ims" / sfm120k.path_of(cid(12))).unlink()
     with pytest.raises(
@@ -166,7 +166,7 @@ def test_a_missing_image(tmp_path: Path) -> None:
         run(root, tmp_path / "out")
 
 
-def test_a_damaged_image_of_a_pair_cannot_be_left_out(tmp_path: Path) -> None:
+def test_refuses_to_exclude_a_damaged_image_of_a_pair(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "ims" / sfm120k.path_of(cid(3))).write_bytes(b"no image")
     with pytest.raises(UserError, match=rf"its ground truth names .*{cid(3)}, which was excluded"):
@@ -206,7 +206,7 @@ def broken(part: str, **changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:
+def test_refuses_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(write(tmp_path / "raw", value), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -26,7 +26,7 @@ def run(path: Path, output: Path, processes: int = 1) -> dict[str, Any]:
     return ingest(SopSource(path=str(path)), IngestSettings(), output, "sop", processes)
 
 
-def test_the_lists_are_the_split_and_exact_copies_are_counted(tmp_path: Path) -> None:
+def test_reads_the_split_from_the_lists_and_counts_exact_copies(tmp_path: Path) -> None:
     miniatures.zipped(miniatures.sop(), tmp_path / "raw/Stanford_Online_Products.zip")
     manifest = run(tmp_path / "raw", tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)
@@ -42,7 +42,7 @@ def test_the_lists_are_the_split_and_exact_copies_are_counted(tmp_path: Path) ->
         assert Shards(tmp_path / f"out{number}").fingerprint == shards.fingerprint
 
 
-def test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_other_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sop, "COUNTS", {"train": Count(59_551, 11_318), "test": Count(60_502, 11_316)})
     path = miniatures.zipped(miniatures.sop(), tmp_path / "s.zip")
     with pytest.raises(
@@ -55,7 +55,7 @@ def test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run(path, tmp_path / "out")
 
 
-def test_what_is_missing(tmp_path: Path) -> None:
+def test_names_missing_files(tmp_path: Path) -> None:
     files = miniatures.sop()
     del files[f"{ROOT}Ebay_test.txt"]
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         (b"\n2 1 1 ", b"\n2 1 ", r"Ebay_train\.txt:3"),
     ],
 )
-def test_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: bytes, found: str) -> None:
+def test_refuses_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: bytes, found: str) -> None:
     files = miniatures.sop()
     assert old in files[f"{ROOT}Ebay_train.txt"]
     files[f"{ROOT}Ebay_train.txt"] = files[f"{ROOT}Ebay_train.txt"].replace(old, new, 1)

@@ -17,7 +17,7 @@ def configure(path: str = "raw", **ingest: Any) -> None:
     write_resolved(Path(), "ingest", "mine", source=source, ingest={"resize": 20, "quality": 90} | ingest)
 
 
-def test_the_stage_reads_its_resolved_file_and_writes_shards(
+def test_reads_its_resolved_file_and_writes_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder(tmp_path / "raw")
@@ -31,7 +31,7 @@ def test_the_stage_reads_its_resolved_file_and_writes_shards(
 
 
 @pytest.mark.parametrize("place", ["data/raw/mine", "../photos"])
-def test_a_place_that_dvc_does_not_watch_is_said(
+def test_reports_a_source_that_dvc_does_not_track(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
     (tmp_path / "project").mkdir()
@@ -45,7 +45,7 @@ def test_a_place_that_dvc_does_not_watch_is_said(
     assert (said in capsys.readouterr().err) is (place == "../photos")
 
 
-def test_what_was_left_out_is_said(
+def test_reports_excluded_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_what_was_left_out_is_said(
     assert said in capsys.readouterr().err
 
 
-def test_images_in_formats_that_are_not_read_are_reported(
+def test_reports_images_in_formats_that_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -39,7 +39,7 @@ def die(source: str) -> bytes:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_results_come_in_order(processes: int) -> None:
+def test_results_are_in_order(processes: int) -> None:
     sources = [str(number) for number in range(40)] + ["gone"]
     results = list(outcomes(sources, Job(read, STORE), processes))
     for source, result in zip(sources[:-1], results, strict=False):
@@ -48,7 +48,7 @@ def test_results_come_in_order(processes: int) -> None:
     assert results[-1] == Damaged("[Errno 2] No such file or directory: 'gone'")
 
 
-def test_look_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_a_bounded_number_of_pictures_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "CHUNK", 2)
     sources = [str(tmp_path / f"{number:03d}") for number in range(100)]
     results = outcomes(sources, Job(read_and_leave_a_trace, STORE), 2)
@@ -59,14 +59,14 @@ def test_look_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(list(tmp_path.iterdir())) < 100
 
 
-def test_a_process_that_dies_is_reported() -> None:
+def test_reports_a_killed_process() -> None:
     with pytest.raises(UserError, match=r"(?s)was killed.*memory"):
         list(outcomes(["1", "2"], Job(die, STORE), 2))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killing_the_stage_leaves_no_process(tmp_path: Path, number: int) -> None:
+def test_killing_the_stage_ends_all_processes(tmp_path: Path, number: int) -> None:
     code = (
         "from pathlib import Path\n"
         "from pipeline.config import IngestSettings, PartsSource\n"
