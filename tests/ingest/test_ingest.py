@@ -230,7 +230,9 @@ def test_refuses_a_set_that_is_unusable_without_its_damaged_images(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_leaves_the_earlier_output_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_earlier_output_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = folder(tmp_path / "raw")
 
     class FullDisk(io.FileIO):

@@ -132,7 +132,9 @@ def test_names_missing_files(tmp_path: Path) -> None:
         (b"id_00000002 train", b"id_00000002 query", r"class id_00000002 is in both splits"),
     ],
 )
-def test_refuses_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: bytes, found: str) -> None:
+def test_refuses_a_list_that_is_not_the_published_one(
+    tmp_path: Path, old: bytes, new: bytes, found: str
+) -> None:
     with pytest.raises(UserError, match=found):
         run(changed(tmp_path / "raw", old, new), tmp_path / "out")
 

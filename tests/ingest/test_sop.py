@@ -81,7 +81,9 @@ def test_names_missing_files(tmp_path: Path) -> None:
         (b"\n2 1 1 ", b"\n2 1 ", r"Ebay_train\.txt:3"),
     ],
 )
-def test_refuses_a_list_that_is_not_the_published_one(tmp_path: Path, old: bytes, new: bytes, found: str) -> None:
+def test_refuses_a_list_that_is_not_the_published_one(
+    tmp_path: Path, old: bytes, new: bytes, found: str
+) -> None:
     files = miniatures.sop()
     assert old in files[f"{ROOT}Ebay_train.txt"]
     files[f"{ROOT}Ebay_train.txt"] = files[f"{ROOT}Ebay_train.txt"].replace(old, new, 1)

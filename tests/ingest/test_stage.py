@@ -17,9 +17,7 @@ def configure(path: str = "raw", **ingest: Any) -> None:
     write_resolved(Path(), "ingest", "mine", source=source, ingest={"resize": 20, "quality": 90} | ingest)
 
 
-def test_reads_its_resolved_file_and_writes_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_its_resolved_file_and_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder(tmp_path / "raw")
     monkeypatch.chdir(tmp_path)
     configure()
