@@ -1,10 +1,11 @@
-"""From files to shards: what is kept, what is changed, what is refused, and that nothing but the pictures
-decides the bytes."""
+"""Ingest of a folder: images that are stored unchanged, changed or refused, and shards that depend only on
+the pictures."""
 
 import errno
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +75,21 @@ def test_bytes_are_equal_for_any_file_order_and_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = folder(tmp_path / "a", classes=6, images=7)
-    other = tmp_path / "b"
+    copy = tmp_path / "b"
     for path in sorted(root.rglob("*.jpg"), reverse=True):
-        (other / path.parent.name).mkdir(parents=True, exist_ok=True)
-        (other / path.parent.name / path.name).write_bytes(path.read_bytes())
-    run(root, tmp_path / "one", resize=24)
+        (copy / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (copy / path.parent.name / path.name).write_bytes(path.read_bytes())
+    run(root, tmp_path / "first", resize=24)
     walk = os.walk
-    monkeypatch.setattr(
-        os, "walk", lambda top, **options: ((h, d, f[::-1]) for h, d, f in walk(top, **options))
-    )
+
+    def reversed_walk(top: Any, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+        for directory, folders, files in walk(top, **options):
+            yield directory, folders, files[::-1]
+
+    monkeypatch.setattr(os, "walk", reversed_walk)
     monkeypatch.setattr(workers, "CHUNK", 4)
-    run(other, tmp_path / "two", processes=2, resize=24)
-    assert content(tmp_path / "one") == content(tmp_path / "two")
+    run(copy, tmp_path / "second", processes=2, resize=24)
+    assert content(tmp_path / "first") == content(tmp_path / "second")
 
 
 def test_shrinks_by_area_averaging_and_never_enlarges(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_shrinks_by_area_averaging_and_never_enlarges(tmp_path: Path) -> None:
     rows = {source: row for row, source in enumerate(shards.sources)}
     assert shards.sizes[rows["c0/large.jpg"]].tolist() == [30, 20]
     stored = shards.image(rows["c0/large.png"])
-    assert stored[:3].tobytes() == b"\xff\xd8\xff", "what is shrunk becomes JPEG"
+    assert stored[:3].tobytes() == b"\xff\xd8\xff", "shrunk images are stored as JPEG"
     expected = cv2.resize(large, (30, 20), interpolation=cv2.INTER_AREA)
     assert psnr(decode(stored), expected) > 35
     assert shards.image(rows["c0/small.png"]).tobytes() == (root / "c0" / "small.png").read_bytes()
@@ -117,9 +121,8 @@ def test_shrinks_by_area_averaging_and_never_enlarges(tmp_path: Path) -> None:
 def test_stores_rotated_images_upright(tmp_path: Path, kind: str, orientation: int, stored: Any) -> None:
     root = folder(tmp_path / "raw")
     picture = pixels(7, 50, 32)
-    (root / "c1" / f"turned.{kind.lower()}").write_bytes(
-        encode(np.ascontiguousarray(stored(picture)), kind, orientation)
-    )
+    file = encode(np.ascontiguousarray(stored(picture)), kind, orientation)
+    (root / "c1" / f"turned.{kind.lower()}").write_bytes(file)
     manifest = run(root, tmp_path / "out")
     shards = Shards(tmp_path / "out")
     row = shards.sources.index(f"c1/turned.{kind.lower()}")
@@ -179,10 +182,11 @@ DAMAGE = {
 def test_a_damaged_image_stops_the_run_without_output(tmp_path: Path, damage: str) -> None:
     root = folder(tmp_path / "raw")
     (root / "c2" / "1.jpg").write_bytes(DAMAGE[damage])
-    with pytest.raises(
-        UserError,
-        match=r"(?s)raw: c2/1\.jpg is not a complete image: .+Replace or remove that file.*ingest\.on_error: skip",
-    ):
+    expected = (
+        r"(?s)raw: c2/1\.jpg is not a complete image: .+Replace or remove that file.*"
+        r"ingest\.on_error: skip"
+    )
+    with pytest.raises(UserError, match=expected):
         run(root, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
@@ -190,27 +194,14 @@ def test_a_damaged_image_stops_the_run_without_output(tmp_path: Path, damage: st
 @pytest.mark.parametrize("processes", [1, 2])
 def test_skips_and_lists_damaged_images(tmp_path: Path, processes: int) -> None:
     root = folder(tmp_path / "raw", classes=5)
-    for name, damage in (
-        ("c0/1.jpg", "truncated"),
-        ("c1/0.jpg", "empty"),
-        ("c1/1.jpg", "corrupt"),
-        ("c1/2.jpg", "PostScript"),
-    ):
+    damages = ("truncated", "empty", "corrupt", "PostScript")
+    names = ("c0/1.jpg", "c1/0.jpg", "c1/1.jpg", "c1/2.jpg")
+    for name, damage in zip(names, damages, strict=True):
         (root / name).write_bytes(DAMAGE[damage])
-    manifest = run(
-        root,
-        tmp_path / "out",
-        processes=processes,
-        source={"order": "name", "test_share": 0.4},
-        on_error="skip",
-    )
+    source = {"order": "name", "test_share": 0.4}
+    manifest = run(root, tmp_path / "out", processes, source, on_error="skip")
     assert manifest["ingest"]["skipped_images"] == 4
-    assert [entry["source"] for entry in manifest["ingest"]["skipped"]] == [
-        "c0/1.jpg",
-        "c1/0.jpg",
-        "c1/1.jpg",
-        "c1/2.jpg",
-    ]
+    assert [entry["source"] for entry in manifest["ingest"]["skipped"]] == list(names)
     assert all(entry["reason"] and "0x" not in entry["reason"] for entry in manifest["ingest"]["skipped"])
     assert manifest["ingest"]["dropped_classes"] == ["c1"]
     shards = Shards(tmp_path / "out", verify=True)
@@ -223,9 +214,8 @@ def test_refuses_a_set_that_is_unusable_without_its_damaged_images(tmp_path: Pat
     root = folder(tmp_path / "raw")
     for image in range(3):
         (root / "c3" / f"{image}.jpg").write_bytes(b"")
-    with pytest.raises(
-        UserError, match=r"without its 3 damaged images: 1 of 3 classes are in the test split"
-    ):
+    expected = r"without its 3 damaged images: 1 of 3 classes are in the test split"
+    with pytest.raises(UserError, match=expected):
         run(root, tmp_path / "out", source={"order": "name"}, on_error="skip")
     assert not (tmp_path / "out").exists()
 
@@ -243,11 +233,11 @@ def test_a_full_disk_leaves_the_earlier_output_unchanged(
 
     monkeypatch.setattr(shards_module, "open", lambda path, mode: FullDisk(path, mode), raising=False)
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "earlier").write_text("stays")
+    (tmp_path / "out" / "earlier").write_text("content")
     with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free space"):
         run(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
-    assert content(tmp_path / "out") == {"earlier": b"stays"}
+    assert content(tmp_path / "out") == {"earlier": b"content"}
 
 
 def test_replaces_an_earlier_output(tmp_path: Path) -> None:
@@ -273,9 +263,8 @@ class TestUnusableSets:
 
     def test_refuses_an_empty_folder(self, tmp_path: Path) -> None:
         (tmp_path / "raw" / "c0").mkdir(parents=True)
-        with pytest.raises(
-            UserError, match=r"(?s)raw contains no image\..*one directory of images per class"
-        ):
+        expected = r"(?s)raw contains no image\..*one directory of images per class"
+        with pytest.raises(UserError, match=expected):
             run(tmp_path / "raw", tmp_path / "out")
 
     def test_refuses_one_class(self, tmp_path: Path) -> None:
