@@ -1,4 +1,4 @@
-"""Pictures without files, and boxes that turn and shrink with their pictures."""
+"""Preparation of pictures without files, of boxes, and tables beside the shards."""
 
 import io
 import json
@@ -60,12 +60,8 @@ class TestBoxes:
     def test_shrink_with_the_picture(self) -> None:
         result = prepare(encode(pixels(0, 80, 40), "PNG", 6), 20, 95)
         assert (result.width, result.height, result.orientation) == (20, 40, 6)
-        assert stored_box((10.0, 4.0, 30.0, 12.0), result) == (
-            14.0,
-            5.0,
-            18.0,
-            15.0,
-        )  # upright 28, 10, 36, 30
+        # The upright box is 28, 10, 36, 30.
+        assert stored_box((10.0, 4.0, 30.0, 12.0), result) == (14.0, 5.0, 18.0, 15.0)
 
     def test_may_extend_beyond_the_picture(self) -> None:
         result = prepare(encode(pixels(0, 40, 30)), None, 95)
@@ -74,11 +70,8 @@ class TestBoxes:
     @pytest.mark.parametrize(
         "box",
         [
-            (0.0, 0.0, 0.0, 9.0),
-            (9.0, 0.0, 3.0, 9.0),
-            (40.0, 0.0, 50.0, 9.0),
-            (-9.0, 0.0, 0.0, 9.0),
-            (0.0, 0.0, float("inf"), 9.0),
+            *((0.0, 0.0, 0.0, 9.0), (9.0, 0.0, 3.0, 9.0), (0.0, 0.0, float("inf"), 9.0)),
+            *((40.0, 0.0, 50.0, 9.0), (-9.0, 0.0, 0.0, 9.0)),
         ],
     )
     def test_must_overlap_the_picture(self, box: Box) -> None:
@@ -87,8 +80,12 @@ class TestBoxes:
             stored_box(box, result)
 
 
+def run(collection: Collection, output: Path) -> None:
+    write(collection, collection.in_order(), IngestSettings(on_error="skip"), output, "set", 1)
+
+
 class TestExtras:
-    """Tables that a source lays beside its shards, in row ids."""
+    """Tables of a source beside its shards, with row ids."""
 
     def collection(self, names: list[str], by_class: bool = False) -> Collection:
         def table(row_of: RowOf) -> pa.Table:
@@ -104,26 +101,20 @@ class TestExtras:
 
     def test_contain_row_ids(self, tmp_path: Path) -> None:
         collection = self.collection(["d", "a", "d"])
-        write(collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1)
+        run(collection, tmp_path / "out")
         shards = Shards(tmp_path / "out", verify=True)
         assert shards.sources == ["a", "b", "d"]
         assert shards.extra("order")["row"].to_pylist() == [2, 0, 2]
-        assert sorted(json.loads((tmp_path / "out" / "manifest.json").read_text())["extras"]) == [
-            "again.parquet",
-            "order.parquet",
-        ]
+        manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+        assert sorted(manifest["extras"]) == ["again.parquet", "order.parquet"]
 
     def test_refuse_an_excluded_picture(self, tmp_path: Path) -> None:
         collection = self.collection(["c"])
         with pytest.raises(UserError, match="the set: its ground truth names c, which was excluded"):
-            write(
-                collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1
-            )
+            run(collection, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
     def test_classes_are_checked_only_if_they_define_matches(self, tmp_path: Path) -> None:
         collection = self.collection([], by_class=True)
         with pytest.raises(UserError, match="contains only one class"):
-            write(
-                collection, collection.in_order(), IngestSettings(on_error="skip"), tmp_path / "out", "set", 1
-            )
+            run(collection, tmp_path / "out")

@@ -1,5 +1,5 @@
-"""The pool that reads pictures: order, bounded look-ahead, and nothing left behind when the stage is
-killed."""
+"""The pool that reads pictures: order of results, bounded number of pictures in advance, and no processes
+after the stage was killed."""
 
 import functools
 import signal
@@ -19,17 +19,17 @@ from tests.ingest.pictures import encode, pixels
 
 
 def read(source: str) -> bytes:
-    if source == "gone":
-        raise FileNotFoundError(2, "No such file or directory", "gone")
+    if source == "missing":
+        raise FileNotFoundError(2, "No such file or directory", "missing")
     return encode(pixels(int(source)), "PNG")
 
 
-def read_and_leave_a_trace(source: str) -> bytes:
+def read_and_touch(source: str) -> bytes:
     Path(source).touch()
     return encode(pixels(0), "PNG")
 
 
-STORE = functools.partial(prepare, resize=None, quality=95)
+PREPARE = functools.partial(prepare, resize=None, quality=95)
 
 
 def die(source: str) -> bytes:
@@ -40,18 +40,18 @@ def die(source: str) -> bytes:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_are_in_order(processes: int) -> None:
-    sources = [str(number) for number in range(40)] + ["gone"]
-    results = list(outcomes(sources, Job(read, STORE), processes))
+    sources = [str(number) for number in range(40)] + ["missing"]
+    results = list(outcomes(sources, Job(read, PREPARE), processes))
     for source, result in zip(sources[:-1], results, strict=False):
         assert isinstance(result, Prepared)
         assert result.image == read(source)
-    assert results[-1] == Damaged("[Errno 2] No such file or directory: 'gone'")
+    assert results[-1] == Damaged("[Errno 2] No such file or directory: 'missing'")
 
 
 def test_reads_a_bounded_number_of_pictures_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "CHUNK", 2)
     sources = [str(tmp_path / f"{number:03d}") for number in range(100)]
-    results = outcomes(sources, Job(read_and_leave_a_trace, STORE), 2)
+    results = outcomes(sources, Job(read_and_touch, PREPARE), 2)
     next(results)
     time.sleep(0.5)
     assert 2 <= len(list(tmp_path.iterdir())) <= 2 * (workers.CHUNKS_AHEAD * 2 + 1)
@@ -61,7 +61,7 @@ def test_reads_a_bounded_number_of_pictures_ahead(tmp_path: Path, monkeypatch: p
 
 def test_reports_a_killed_process() -> None:
     with pytest.raises(UserError, match=r"(?s)was killed.*memory"):
-        list(outcomes(["1", "2"], Job(die, STORE), 2))
+        list(outcomes(["1", "2"], Job(die, PREPARE), 2))
 
 
 @pytest.mark.slow
