@@ -179,8 +179,8 @@ def recall_at_1(features: np.ndarray, labels: np.ndarray) -> float:
 
 @pytest.mark.slow
 def test_raw_pixels_and_colours_have_a_low_recall() -> None:
-    """64 test classes of 8 images: Recall@1 is 0.015 by chance, below 0.15 for raw pixels and below 0.12 for a
-    colour histogram. Both are above chance."""
+    """64 test classes of 8 images: Recall@1 is 0.015 by chance, below 0.15 for raw pixels and below 0.12 for
+    a colour histogram. Both are above chance."""
     collection = parts.collection(PartsSource())
     pictures = [picture for picture in collection.pictures if picture.split == "test"][::2]
     labels = np.array([picture.class_name for picture in pictures])
