@@ -90,8 +90,8 @@ def require_usable(pictures: Iterable[Picture], location: str) -> dict[str, int]
             reason = "every test class has only one image"
         raise UserError(
             f"{location}: {reason}.",
-            "Recall counts matches: give test classes two images or more, or correct is_query and "
-            "is_gallery.",
+            "Recall counts matches: give test classes two images or more, "
+            "or correct is_query and is_gallery.",
         )
     return {split: sum(count == 1 for count in images[split].values()) for split in SPLITS}
 
@@ -114,8 +114,8 @@ def _require_classes(images: dict[str, Counter[str]], location: str) -> None:
     for split in SPLITS:
         if len(images[split]) < 2:
             raise UserError(
-                f"{location}: {len(images[split])} of {classes} classes are in the {split} split; it needs "
-                "at least two.",
+                f"{location}: {len(images[split])} of {classes} classes are in the {split} split; "
+                "it needs at least two.",
                 "Add classes, or change the source's test_share or the split column of its CSV.",
             )
     if max(images["train"].values()) < 2:

@@ -132,8 +132,8 @@ PUBLISHED: dict[str, Published] = {
         ),
         "The page and the files were removed in 2023 (HTTP 404), and there is no other official source. "
         "Ask a colleague who has the files, or the authors of the set; "
-        "https://github.com/pytorch/vision/issues/7545 lists copies. Compare the md5 of a copy with the "
-        "published one.",
+        "https://github.com/pytorch/vision/issues/7545 lists copies. "
+        "Compare the md5 of a copy with the published one.",
     ),
     "sop": Published(
         "Stanford Online Products",

@@ -28,8 +28,8 @@ MAX_NESTED = 2**35  # bytes of an archive in an archive, which is copied to the 
 MAX_RATIO = 200
 PIECE = 2**20  # bytes per read
 REMEDY = (
-    "Pack the images again, as plain files below one folder, or unpack the archive yourself and name the "
-    "folder as the source."
+    "Pack the images again, as plain files below one folder, "
+    "or unpack the archive yourself and name the folder as the source."
 )
 # The local header before each member: signature, lengths of name and extra field (APPNOTE 4.3.7).
 _HEADER = struct.Struct("<4s22x2H")

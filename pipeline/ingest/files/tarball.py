@@ -92,8 +92,8 @@ class Tarball:
             ) from None
         if self._slices(end, _BLOCK) != bytes(_BLOCK):  # `tarfile` ends without an error at a broken header
             raise UserError(
-                f"{self.path} is truncated or damaged: no end of the archive follows its last member, at "
-                f"byte {end:,}.",
+                f"{self.path} is truncated or damaged: "
+                f"no end of the archive follows its last member, at byte {end:,}.",
                 "Fetch it again.",
             )
         return members

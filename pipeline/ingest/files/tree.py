@@ -140,8 +140,8 @@ class Branch:
             raise UserError(
                 f"{self.tree.path}: {len(missing):,} of the files listed in {listed_in} are missing: "
                 f"{first}.",
-                "The archive was not unpacked or fetched completely: unpack or fetch it again, or name the "
-                "archive as the source.",
+                "The archive was not unpacked or fetched completely: unpack or fetch it again, "
+                "or name the archive as the source.",
             )
 
 

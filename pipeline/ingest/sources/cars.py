@@ -125,8 +125,8 @@ def _rows(mat: dict[str, Any], tree: Tree, name: str, field: str, folder: str) -
     fields = annotations.dtype.names or ()
     if field not in fields or "class" not in fields:
         raise UserError(
-            f"{tree.path}: the annotations of {name} have {', '.join(fields) or 'no fields'}; expected "
-            f"{field} and class.",
+            f"{tree.path}: the annotations of {name} have {', '.join(fields) or 'no fields'}; "
+            f"expected {field} and class.",
             "Fetch it again.",
         )
     pairs = zip(annotations[field].ravel(), annotations["class"].ravel(), strict=True)

@@ -165,8 +165,9 @@ def _records(
     if len(content) != images * size:
         whole, surplus = divmod(len(content), size)
         raise UserError(
-            f"{location} has {len(content):,} bytes, {whole:,} records of {size:,} bytes and {surplus:,} "
-            f"bytes more; expected {images:,} records, {images * size:,} bytes.",
+            f"{location} has {len(content):,} bytes, "
+            f"{whole:,} records of {size:,} bytes and {surplus:,} bytes more; "
+            f"expected {images:,} records, {images * size:,} bytes.",
             _FETCH_AGAIN,
         )
     records = np.frombuffer(content, np.uint8).reshape(images, size)
@@ -175,8 +176,8 @@ def _records(
         if largest >= len(label_names):
             number = int(records[:, kind].argmax())
             raise UserError(
-                f"{location}: image {number:,} has label {largest}; {layout.names[kind]} names "
-                f"{len(label_names)}.",
+                f"{location}: image {number:,} has label {largest}; "
+                f"{layout.names[kind]} names {len(label_names)}.",
                 _FETCH_AGAIN,
             )
     return records
@@ -187,8 +188,8 @@ def _names(branch: Branch, file: str, count: int) -> list[str]:
     names = branch.text(file).split()
     if len(names) != count or len(set(names)) != count:
         raise UserError(
-            f"{branch.tree.path}: {branch.root}{file} names {len(set(names))} different labels, expected "
-            f"{count}.",
+            f"{branch.tree.path}: {branch.root}{file} names {len(set(names))} different labels, "
+            f"expected {count}.",
             _FETCH_AGAIN,
         )
     return names
@@ -204,8 +205,8 @@ def _require_balance(cifar: Cifar, layout: Layout) -> None:
             if (counts != expected).any():
                 label = int((counts != expected).argmax())
                 raise UserError(
-                    f"{cifar.location}: {cifar.names[kind][label]} has {counts[label]:,} of {images:,} "
-                    f"images, expected {expected:,}.",
+                    f"{cifar.location}: {cifar.names[kind][label]} has {counts[label]:,} "
+                    f"of {images:,} images, expected {expected:,}.",
                     _FETCH_AGAIN,
                 )
     super_classes: dict[int, set[int]] = defaultdict(set)  # by class

@@ -23,20 +23,8 @@ from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 
-SUFFIXES = frozenset(
-    (
-        *(".jpg", ".jpeg", ".jpe", ".jfif"),
-        ".png",
-        ".bmp",
-        ".gif",
-        ".webp",
-        ".tif",
-        ".tiff",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-    )
-)
+_JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
+SUFFIXES = frozenset((*_JPEG, ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 # Suffixes of image formats that are not in data.decode.FORMATS. Such files are reported, because the user may
 # expect them in the set.
 _CODECS = (".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
@@ -166,8 +154,7 @@ def _from_directories(root: Path, names: list[str]) -> list[_Row]:
         if "/" not in name:
             raise UserError(
                 f"{root / name} is not in a class directory.",
-                "Move it into the directory of its class, or give the classes in a CSV (`labels` of the "
-                "source).",
+                "Move it to the directory of its class, or list the classes in a CSV (`labels` of the source).",
             )
     return [_Row(name, name.rpartition("/")[0], None, True, True) for name in images]
 
@@ -242,8 +229,8 @@ def _parse(values: dict[str, str], columns: list[str], line: str) -> _Row:
             hint = "Write train: validation classes are chosen from the train classes. "
         raise UserError(
             f"{line}: unknown split {split!r}.",
-            f"{hint}Write one of: {', '.join(SPLITS)}. Without this column, the classes are divided "
-            "automatically.",
+            f"{hint}Write one of: {', '.join(SPLITS)}. "
+            "Without this column, the classes are divided automatically.",
         )
     flags = []
     for column in ("is_query", "is_gallery"):

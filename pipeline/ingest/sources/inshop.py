@@ -101,7 +101,7 @@ def _require_padded(images: Branch, pictures: list[Picture]) -> None:
             continue  # a damaged image, which is handled according to `ingest.on_error`
         if max(size) > SIDE:
             raise UserError(
-                f"{images.tree.path}: {images.root}{picture.source} has {size[0]} x {size[1]} pixels: these "
-                "are the images of img_highres.zip.",
+                f"{images.tree.path}: {images.root}{picture.source} has {size[0]} x {size[1]} pixels: "
+                "these are the images of img_highres.zip.",
                 f"The benchmark uses img.zip, padded to {SIDE} x {SIDE}: replace the images with those.",
             )

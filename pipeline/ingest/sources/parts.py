@@ -131,8 +131,7 @@ def _families(generator: np.random.Generator, values: Values, count: int, exclud
     possible = (math.prod(map(len, values.values())) - len(excluded)) // 2
     if count > possible:
         raise UserError(
-            f"The built-in set has {possible:,} more classes of these attributes, but {count:,} are "
-            "required.",
+            f"The built-in set has {possible:,} more classes of these attributes; required: {count:,}.",
             "Lower train_classes or test_classes.",
         )
     size = min(FAMILY, max(1, count // 8))

@@ -75,8 +75,9 @@ def _ground_truth(file: Path, kind: str) -> tuple[list[str], list[str], list[Tru
     database, queries, gnd = root["imlist"].names(), root["qimlist"].names(), root["gnd"].items()
     if (len(database), len(queries), len(gnd)) != (DATABASE[kind], QUERIES, QUERIES):
         raise UserError(
-            f"{file} is not {published.title}: found {len(database):,} database images, {len(queries)} "
-            f"queries and {len(gnd)} ground truths; expected {DATABASE[kind]:,}, {QUERIES} and {QUERIES}.",
+            f"{file} is not {published.title}: "
+            f"found {len(database):,} database images, {len(queries)} queries and {len(gnd)} ground truths; "
+            f"expected {DATABASE[kind]:,}, {QUERIES} and {QUERIES}.",
             remedy,
         )
     if both := set(database) & set(queries):

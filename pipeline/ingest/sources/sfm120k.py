@@ -93,8 +93,8 @@ def _part(part: Node) -> Part:
     queries, positives = (part[key].integers(len(cids)) for key in ("qidxs", "pidxs"))
     if len(models) != len(cids) or len(queries) != len(positives):
         raise UserError(
-            f"{part.location} has {len(cids):,} cids and {len(models):,} clusters, {len(queries):,} qidxs "
-            f"and {len(positives):,} pidxs.",
+            f"{part.location} has {len(cids):,} cids and {len(models):,} clusters, "
+            f"{len(queries):,} qidxs and {len(positives):,} pidxs.",
             part.remedy,
         )
     return Part([path_of(cid) for cid in cids], models, queries, positives)

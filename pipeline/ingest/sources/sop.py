@@ -38,8 +38,8 @@ def collection(source: SopSource, scratch: Path) -> Collection:
     for split, list_file in LISTS.items():
         pictures += _rows(branch, list_file, split, ids)
     cause = (
-        "The lists were changed or truncated: fetch the archive again. A split into halves of the classes "
-        "(11,317) is not that of the papers."
+        "The lists were changed or truncated: fetch the archive again. "
+        "A split into halves of the classes (11,317) is not that of the papers."
     )
     require_counts(pictures, COUNTS, str(tree.path), published.title, cause)
     branch.require((picture.source for picture in pictures), "Ebay_train.txt or Ebay_test.txt")
@@ -62,8 +62,8 @@ def _rows(branch: Branch, list_file: str, split: str, ids: set[int]) -> list[Pic
         if not has_columns or leaves_its_folder(values[3]) or int(values[0]) in ids:
             raise UserError(
                 f"{location}:{line} is {text[:60]!r}.",
-                "Each line must be a new image, its class, its super-class and its path: fetch the archive "
-                "again.",
+                "Each line must be a new image, its class, its super-class and its path. "
+                "Fetch the archive again.",
             )
         ids.add(int(values[0]))
         super_class = values[3].partition("/")[0].removesuffix("_final")
