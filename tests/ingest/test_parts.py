@@ -66,7 +66,7 @@ class TestClasses:
 
     def test_refuses_more_classes_than_combinations(self) -> None:
         with pytest.raises(
-            UserError, match=r"(?s)has 63 more classes of these attributes, required: 64.*Lower"
+            UserError, match=r"(?s)has 63 more classes of these attributes; required: 64.*Lower"
         ):
             parts.classes(PartsSource(train_classes=2, test_classes=64))
 

@@ -154,7 +154,7 @@ def _from_directories(root: Path, names: list[str]) -> list[_Row]:
         if "/" not in name:
             raise UserError(
                 f"{root / name} is not in a class directory.",
-                "Move it to the directory of its class, or list the classes in a CSV (`labels` of the source).",
+                "Move it to the directory of its class, or list the classes in a CSV (source.labels).",
             )
     return [_Row(name, name.rpartition("/")[0], None, True, True) for name in images]
 
