@@ -21,8 +21,8 @@ from pipeline.index.index import build as build_index
 from pipeline.index.index import save
 from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
 from pipeline.ingest.collection import Content
+from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.files.archive import is_hidden
-from pipeline.ingest.skim import require_whole
 from pipeline.ingest.sources.folder import CONVERT, SUFFIXES, Directory, unread_images, unread_sentence
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
@@ -148,7 +148,7 @@ def listed(photos: Path, processes: int | None = None) -> Listed:
 def _digest(picture: Content) -> str:
     """sha256 of the file. Raises ValueError if it is not one complete picture."""
     assert isinstance(picture, bytes)
-    require_whole(np.frombuffer(picture, np.uint8))
+    require_complete(np.frombuffer(picture, np.uint8))
     return hashlib.sha256(picture).hexdigest()
 
 

@@ -1,2 +1,2 @@
-"""From the files of a data set to its shards: listing, class-disjoint split, validation, optional shrinking.
-Knows no torch."""
+"""Converts the files of a data set to shards: lists the images, splits the classes into train and test,
+checks each image and shrinks it if the settings require it. Imports no torch."""

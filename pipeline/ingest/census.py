@@ -1,4 +1,4 @@
-"""How many images and classes a published set has, and whether the files found are that set."""
+"""Counts the images and classes of a data set and compares them with the published counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,21 +9,21 @@ from pipeline.runtime.errors import UserError
 
 
 class Count(NamedTuple):
-    """Of one part of a set: train and test, or train, query and gallery."""
+    """The size of one part of a data set. The parts are train and test, or train, query and gallery."""
 
     images: int
     classes: int
 
 
 def part(picture: Picture) -> str:
-    """`train`, `test`, or `query` and `gallery` where a test picture is only one of the two."""
+    """`query` or `gallery` if a test picture is only one of the two, else the split, `train` or `test`."""
     if picture.split == "train" or picture.is_query == picture.is_gallery:
         return picture.split
     return "query" if picture.is_query else "gallery"
 
 
 def census(pictures: Iterable[Picture]) -> dict[str, Count]:
-    """Images and classes of each part."""
+    """The numbers of images and classes in each part."""
     images: dict[str, int] = defaultdict(int)
     classes: dict[str, set[str]] = defaultdict(set)
     for picture in pictures:
@@ -33,32 +33,36 @@ def census(pictures: Iterable[Picture]) -> dict[str, Count]:
 
 
 def require_counts(
-    pictures: Iterable[Picture], expected: Mapping[str, Count], where: str, title: str, cause: str
+    pictures: Iterable[Picture], expected: Mapping[str, Count], location: str, title: str, cause: str
 ) -> None:
-    """Raises UserError with what was found, what `title` has, and the likely `cause`, when they differ. No
-    image may be listed twice, no class be in both splits.
+    """Checks that the pictures are the published set.
+
+    Raises UserError if the counts differ from `expected`, an image is listed twice, or a class is in both
+    splits. The error names the `location` of the files, both counts, the `title` of the set and the likely
+    `cause`.
     """
     pictures = list(pictures)
     split_of: dict[str, str] = {}
     sources: set[str] = set()
     for picture in pictures:
         if picture.source in sources:
-            raise UserError(f"{where} is not {title}: {picture.source} is listed twice.", cause)
+            raise UserError(f"{location} is not {title}: {picture.source} is listed twice.", cause)
         sources.add(picture.source)
         if split_of.setdefault(picture.class_name, picture.split) != picture.split:
-            raise UserError(f"{where} is not {title}: class {picture.class_name} is in both splits.", cause)
-    found = census(pictures)
-    if found != dict(expected):
-        found = {
-            name: found[name] for name in (*expected, *found) if name in found
-        }  # in the order of what is expected
-        raise UserError(f"{where} is not {title}: found {_words(found)}; it has {_words(expected)}.", cause)
+            raise UserError(
+                f"{location} is not {title}: class {picture.class_name} is in both splits.", cause
+            )
+    counts = census(pictures)
+    if counts != dict(expected):
+        ordered = {name: counts[name] for name in (*expected, *counts) if name in counts}
+        raise UserError(
+            f"{location} is not {title}: found {_counts_text(ordered)}; expected {_counts_text(expected)}.",
+            cause,
+        )
 
 
-def _words(counts: Mapping[str, Count]) -> str:
+def _counts_text(counts: Mapping[str, Count]) -> str:
+    if not counts:
+        return "no images"
     parts = (f"{count.images:,} {name} images of {count.classes:,} classes" for name, count in counts.items())
-    return (
-        f"{', '.join(parts)} ({sum(count.images for count in counts.values()):,} images)"
-        if counts
-        else "nothing"
-    )
+    return f"{', '.join(parts)} ({sum(count.images for count in counts.values()):,} images)"

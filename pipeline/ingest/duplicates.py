@@ -1,9 +1,10 @@
-"""Pictures with the same upright RGB pixels, whatever file holds them: a copy with other metadata counts, a
-second JPEG generation does not.
+"""Finds pictures with equal upright RGB pixels, in any file format. A copy with other metadata is a
+duplicate, a picture that was compressed again with loss is not.
 
-Two steps, because most pictures are no duplicates and most of their pixels need never be made. The first rows
-propose: they are a function of the pixels alone, so equal pictures are always proposed together, whichever
-way their rows came about. The sha256 of all pixels decides, among the pictures that were proposed.
+There are two steps, so that most pictures need no full decode. First, pictures with an equal fingerprint
+(size and first rows of pixels) become candidates. The fingerprint depends only on the pixels, so pictures
+with equal pixels are always candidates together. Then the sha256 of all pixels is compared among the
+candidates.
 """
 
 import hashlib
@@ -16,74 +17,75 @@ from jaxtyping import UInt8
 from pipeline.ingest.collection import Picture
 
 LISTED_PAIRS = 20
-FIRST_ROWS = 6  # with the two that a JPEG gives away for them, one row of its blocks
-_STEP = 5  # times as many rows are looked at where all so far are of one colour, as above a product on white
+# With the two rows that a partial decode of a JPEG discards (completeness._MARGIN): 8, one row of JPEG
+# blocks.
+FIRST_ROWS = 6
+_GROWTH = 5  # factor on the number of rows while all of them have one colour, as above a product on white
 
 
 def fingerprint(height: int, width: int, rows: Callable[[int], UInt8[np.ndarray, "n W 3"]]) -> bytes:
-    """sha256 of the size and of the first 6 rows, or of 30, 150, ... until two of their pixels differ.
-    `rows(n)`: the first n rows, n <= `height`."""
+    """sha256 of the size and of the first 6 rows, or of 30, 150, ... rows until two of their pixels differ.
+    `rows(n)` returns the first n rows, n <= `height`."""
     count = min(FIRST_ROWS, height)
-    found = rows(count).tobytes()
-    while count < height and found == found[:3] * (len(found) // 3):
-        count = min(_STEP * count, height)
-        found = rows(count).tobytes()
-    return hashlib.sha256(f"{height} {width} ".encode() + found).digest()
+    pixels = rows(count).tobytes()
+    while count < height and pixels == pixels[:3] * (len(pixels) // 3):
+        count = min(_GROWTH * count, height)
+        pixels = rows(count).tobytes()
+    return hashlib.sha256(f"{height} {width} ".encode() + pixels).digest()
 
 
-def digest_of(pixels: UInt8[np.ndarray, "H W 3"]) -> bytes:
+def pixel_digest(pixels: UInt8[np.ndarray, "H W 3"]) -> bytes:
     """sha256 of the size of a picture and of all its pixels."""
     digest = hashlib.sha256(f"{pixels.shape}".encode())
     digest.update(np.ascontiguousarray(pixels).data)
     return digest.digest()
 
 
-class Proposals:
-    """Which rows share a fingerprint with another. Rows are seen in ascending order; 32 bytes of each are
-    kept."""
+class Candidates:
+    """The rows whose fingerprint equals that of another row. Rows are added in ascending order; 32 bytes per
+    row are stored."""
 
     def __init__(self) -> None:
-        self._first: dict[bytes, int] = {}
-        self._alike: set[int] = set()
+        self._first_row: dict[bytes, int] = {}
+        self._rows: set[int] = set()
 
-    def see(self, row: int, fingerprint: bytes) -> None:
-        first = self._first.setdefault(fingerprint, row)
+    def add(self, row: int, fingerprint: bytes) -> None:
+        first = self._first_row.setdefault(fingerprint, row)
         if first != row:
-            self._alike |= {first, row}
+            self._rows |= {first, row}
 
     def rows(self) -> list[int]:
-        """Ascending."""
-        return sorted(self._alike)
+        """The candidates in ascending order."""
+        return sorted(self._rows)
 
 
 def summary(pictures: Iterable[tuple[Picture, bytes]]) -> dict[str, Any]:
-    """Counts, and the first pairs, those across classes before those within one. `pictures`: in row order,
-    each with a digest of all its pixels.
+    """Counts of duplicates, and the first pairs: first pairs of two classes, then pairs within a class.
+    `pictures`: in row order, each with the digest of all its pixels.
 
-    images: beyond the first of each; across_classes: of these, how many share their pixels with another
-    class; across_splits: with another split than that of the first.
+    images: duplicates, without the first picture of each set of equal ones; across_classes: duplicates of a
+    picture of another class; across_splits: duplicates whose first picture is in another split.
     """
-    firsts: dict[bytes, Picture] = {}
-    classes: dict[bytes, set[str]] = {}
+    first_of: dict[bytes, Picture] = {}
+    classes_of: dict[bytes, set[str]] = {}
     images = across_classes = across_splits = 0
-    pairs: dict[bool, list[list[str]]] = {True: [], False: []}
-    for picture, pixels in pictures:
-        first = firsts.setdefault(pixels, picture)
+    pairs: dict[bool, list[list[str]]] = {True: [], False: []}  # by whether the classes differ
+    for picture, digest in pictures:
+        first = first_of.setdefault(digest, picture)
         if first is picture:
-            classes[pixels] = {picture.class_name}
+            classes_of[digest] = {picture.class_name}
             continue
-        others = classes[pixels]
-        across = others != {picture.class_name}
-        others.add(picture.class_name)
+        classes = classes_of[digest]
+        across = classes != {picture.class_name}
+        classes.add(picture.class_name)
         images += 1
         across_classes += across
         across_splits += first.split != picture.split
         if len(pairs[across]) < LISTED_PAIRS:
             pairs[across].append([first.source, picture.source])
-    listed = (pairs[True] + pairs[False])[:LISTED_PAIRS]
     return {
         "images": images,
         "across_classes": across_classes,
         "across_splits": across_splits,
-        "pairs": listed,
+        "pairs": (pairs[True] + pairs[False])[:LISTED_PAIRS],
     }

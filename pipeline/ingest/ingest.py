@@ -1,9 +1,10 @@
-"""A source becomes shards: every picture is read, proven whole, prepared, and written in an order that
-depends on names alone."""
+"""Converts a source to shards: reads every picture, checks that it is complete, prepares it, and writes the
+pictures in an order that depends only on their names."""
 
 import functools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ import pyarrow.parquet as pq
 
 from pipeline.config.dataset import IngestSettings, Source
 from pipeline.data.shards import ShardWriter
-from pipeline.ingest.collection import Collection, Picture, require_usable
-from pipeline.ingest.duplicates import Proposals, summary
+from pipeline.ingest.collection import Box, Collection, Picture, require_usable
+from pipeline.ingest.duplicates import Candidates, summary
 from pipeline.ingest.files.tarball import scratch_directory
-from pipeline.ingest.prepare import pixels_of, prepare, stored_box
+from pipeline.ingest.prepare import Prepared, pixels_of, prepare, stored_box
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
@@ -23,11 +24,12 @@ from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import track
 
 
-def gather(source: Source, scratch: Path) -> Collection:
-    """The pictures of a source, each class with its split. Raises UserError where the files are not as
-    published.
+def collection_of(source: Source, scratch: Path) -> Collection:
+    """Lists the pictures of a source, each class with its split. Raises UserError if the files are not the
+    published ones.
 
-    scratch: a directory for what a source takes out of archives; it must stay while pictures are read.
+    scratch: a directory for files that the source extracts from archives. It must exist as long as pictures
+    are read.
     """
     collection: Collection = import_module(source.module).collection(source, scratch)
     return collection
@@ -36,23 +38,62 @@ def gather(source: Source, scratch: Path) -> Collection:
 def ingest(
     source: Source, settings: IngestSettings, output: Path, dataset: str, processes: int | None = None
 ) -> dict[str, Any]:
-    """Writes the shards of `dataset` to the directory `output`, which appears whole or not at all, and
-    returns their manifest.
+    """Writes the shards of `dataset` to the directory `output` and returns their manifest. `output` is
+    created complete or not at all.
 
-    Same pictures, same bytes: neither the order of files on the disk nor `processes` matters. Memory holds a
-    few dozen pictures, one record batch, and 32 bytes per picture; pictures that may be duplicates are read
-    once more. A damaged picture stops the run, or is left out and listed (settings.on_error); a class that
-    loses all its pictures is dropped and listed.
+    Equal pictures give equal bytes: the result depends neither on the order of files on the disk nor on
+    `processes`. Memory contains a few dozen pictures, one record batch and 32 bytes per picture. Candidates
+    for duplicates are read twice. A damaged picture stops the run or is excluded and listed
+    (settings.on_error). A class without any readable picture is excluded and listed.
 
-    Raises UserError for a damaged picture, a set that is unusable (collection.require_usable), a left-out
-    picture that the set's ground truth names, and a full disk.
+    Raises UserError for a damaged picture, an unusable set (collection.require_usable), an excluded picture
+    that the set's ground truth names, and a full disk.
     """
     with scratch_directory(output) as scratch:
-        collection = gather(source, scratch)
+        collection = collection_of(source, scratch)
         pictures = collection.in_order()
         if collection.by_class:
-            require_usable(pictures, collection.where)
+            require_usable(pictures, collection.location)
         return write(collection, pictures, settings, output, dataset, processes)
+
+
+@dataclass
+class _Written:
+    """The record of the rows that were written and the pictures that were excluded."""
+
+    class_names: list[str] = field(default_factory=list)  # by label
+    labels: dict[str, int] = field(default_factory=dict)  # by class name
+    pictures: list[Picture] = field(default_factory=list)  # by row id
+    row_ids: dict[str, int] = field(default_factory=dict)  # by source
+    candidates: Candidates = field(default_factory=Candidates)
+    formats: Counter[str] = field(default_factory=Counter)
+    upright: int = 0
+    resized: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, writer: ShardWriter, picture: Picture, prepared: Prepared, box: Box | None) -> None:
+        """Writes one row. Rows are sorted by class, so labels are numbered in row order."""
+        if picture.class_name not in self.labels:
+            self.labels[picture.class_name] = len(self.class_names)
+            self.class_names.append(picture.class_name)
+        row_id = writer.add(
+            prepared.image,
+            self.labels[picture.class_name],
+            picture.split,
+            picture.source,
+            prepared.width,
+            prepared.height,
+            is_query=picture.is_query,
+            is_gallery=picture.is_gallery,
+            group=picture.group,
+            box=box,
+        )
+        self.row_ids[picture.source] = row_id
+        self.pictures.append(picture)
+        self.candidates.add(row_id, prepared.fingerprint)
+        self.formats[prepared.format] += 1
+        self.upright += prepared.upright
+        self.resized += prepared.resized
 
 
 def write(
@@ -65,127 +106,98 @@ def write(
 ) -> dict[str, Any]:
     """The second half of `ingest`, for a collection that is already listed and in row order."""
     job = Job(collection.read, functools.partial(prepare, resize=settings.resize, quality=settings.quality))
-    labels: dict[str, int] = {}
-    class_names: list[str] = []
-    stored: list[Picture] = []
-    rows: dict[str, int] = {}
-    skipped: list[dict[str, str]] = []
-    changed: Counter[str] = Counter()
-    formats: Counter[str] = Counter()
-    proposals = Proposals()
+    written = _Written()
     with (
-        atomic_directory(output) as aside,
-        ShardWriter(aside, class_names, settings.shard_mebibytes * 2**20) as writer,
+        atomic_directory(output) as directory,
+        ShardWriter(directory, written.class_names, settings.shard_mebibytes * 2**20) as writer,
     ):
-        done = outcomes([picture.source for picture in pictures], job, processes)
-        for picture, result in track(
-            zip(pictures, done, strict=True), f"ingest {dataset}", "images", len(pictures)
-        ):
-            if isinstance(result, Damaged):
-                if settings.on_error == "stop":
-                    raise UserError(
-                        f"{collection.where}: {picture.source} is no whole image: {result.reason}.",
-                        "Replace or remove that file, or leave such files out with ingest.on_error: skip.",
-                    )
-                skipped.append({"source": picture.source, "reason": result.reason})
-                continue
-            if (
-                picture.class_name not in labels
-            ):  # rows come class by class, so labels follow the order of names
-                labels[picture.class_name] = len(class_names)
-                class_names.append(picture.class_name)
-            try:
-                box = picture.box and stored_box(picture.box, result)
-            except ValueError as error:
+        results = outcomes([picture.source for picture in pictures], job, processes)
+        pairs = zip(pictures, results, strict=True)
+        for picture, result in track(pairs, f"ingest {dataset}", "images", len(pictures)):
+            if not isinstance(result, Damaged):
+                written.add(writer, picture, result, _box(picture, result, collection.location))
+            elif settings.on_error == "skip":
+                written.skipped.append({"source": picture.source, "reason": result.reason})
+            else:
                 raise UserError(
-                    f"{collection.where}: {picture.source}: {error}.",
-                    "The ground truth and the images are of one edition only.",
-                ) from None
-            rows[picture.source] = writer.add(
-                result.image,
-                labels[picture.class_name],
-                picture.split,
-                picture.source,
-                result.width,
-                result.height,
-                is_query=picture.is_query,
-                is_gallery=picture.is_gallery,
-                group=picture.group,
-                box=box,
-            )
-            stored.append(picture)
-            proposals.see(rows[picture.source], result.fingerprint)
-            formats[result.format] += 1
-            changed["upright"] += result.upright
-            changed["resized"] += result.resized
-        found: dict[str, Any] = {}
+                    f"{collection.location}: {picture.source} is not a complete image: {result.reason}.",
+                    "Replace or remove that file, or exclude damaged files with ingest.on_error: skip.",
+                )
+        facts = dict(collection.facts)
         if collection.by_class:
-            where = (
-                f"{collection.where} without its {len(skipped)} damaged images"
-                if skipped
-                else collection.where
-            )
-            found["single_image_classes"] = require_usable(stored, where)
+            location = collection.location
+            if written.skipped:
+                location += f" without its {len(written.skipped)} damaged images"
+            facts["single_image_classes"] = require_usable(written.pictures, location)
         if collection.extras:
-            found["extras"] = _write_extras(collection, rows, aside)
+            facts["extras"] = _write_extras(collection, written.row_ids, directory)
+        candidates = [written.pictures[row] for row in written.candidates.rows()]
         return writer.finish(
             {
-                **collection.facts,
-                **found,
+                **facts,
                 "dataset": dataset,
-                "duplicates": _duplicates(
-                    [stored[row] for row in proposals.rows()], collection, dataset, processes
-                ),
+                "duplicates": _duplicates(candidates, collection, dataset, processes),
                 "ingest": {
                     "resize": settings.resize,
                     "quality": settings.quality,
                     "on_error": settings.on_error,
-                    "formats": dict(formats),
-                    "upright": changed["upright"],
-                    "resized": changed["resized"],
-                    "skipped": skipped,
-                    "skipped_images": len(skipped),
-                    "dropped_classes": sorted({p.class_name for p in pictures} - labels.keys()),
+                    "formats": dict(written.formats),
+                    "upright": written.upright,
+                    "resized": written.resized,
+                    "skipped": written.skipped,
+                    "skipped_images": len(written.skipped),
+                    "dropped_classes": sorted({p.class_name for p in pictures} - written.labels.keys()),
                 },
             }
         )
 
 
+def _box(picture: Picture, prepared: Prepared, location: str) -> Box | None:
+    """The box of a picture in pixels of the stored image."""
+    try:
+        return picture.box and stored_box(picture.box, prepared)
+    except ValueError as error:
+        raise UserError(
+            f"{location}: {picture.source}: {error}.",
+            "The ground truth and the images are not of the same edition: fetch both again.",
+        ) from None
+
+
 def _duplicates(
-    alike: list[Picture], collection: Collection, dataset: str, processes: int | None
+    candidates: list[Picture], collection: Collection, dataset: str, processes: int | None
 ) -> dict[str, Any]:
-    """Decides among the pictures that look alike, by all their pixels."""
+    """Compares the candidates by all their pixels."""
 
-    def decided() -> Iterator[tuple[Picture, bytes]]:
-        done = outcomes([picture.source for picture in alike], Job(collection.read, pixels_of), processes)
-        for picture, pixels in track(
-            zip(alike, done, strict=True), f"compare {dataset}", "images", len(alike)
-        ):
-            if isinstance(pixels, Damaged):
+    def digests() -> Iterator[tuple[Picture, bytes]]:
+        job = Job(collection.read, pixels_of)
+        results = outcomes([picture.source for picture in candidates], job, processes)
+        pairs = zip(candidates, results, strict=True)
+        for picture, digest in track(pairs, f"compare {dataset}", "images", len(candidates)):
+            if isinstance(digest, Damaged):
                 raise UserError(
-                    f"{collection.where}: {picture.source} was read before, and now cannot be: "
-                    f"{pixels.reason}.",
-                    "Ingest again while nothing writes there.",
+                    f"{collection.location}: {picture.source} was readable before and now is not: "
+                    f"{digest.reason}.",
+                    "Run ingest again while no process writes there.",
                 )
-            yield picture, pixels
+            yield picture, digest
 
-    return summary(decided() if alike else ())
+    return summary(digests() if candidates else ())
 
 
-def _write_extras(collection: Collection, rows: dict[str, int], directory: Path) -> dict[str, str]:
+def _write_extras(collection: Collection, row_ids: dict[str, int], directory: Path) -> dict[str, str]:
     """Writes the tables of `collection` and returns the sha256 of each file."""
 
     def row_of(source: str) -> int:
-        if source not in rows:
+        if source not in row_ids:
             raise UserError(
-                f"{collection.where}: its ground truth names {source}, which was left out.",
+                f"{collection.location}: its ground truth names {source}, which was excluded.",
                 "Replace that image, or fetch the set again.",
             )
-        return rows[source]
+        return row_ids[source]
 
-    written = {}
+    digests = {}
     for name, table in sorted(collection.extras.items()):
         path = directory / f"{name}.parquet"
         pq.write_table(table(row_of), path)
-        written[path.name] = sha256_of(path)
-    return written
+        digests[path.name] = sha256_of(path)
+    return digests

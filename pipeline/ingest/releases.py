@@ -1,5 +1,5 @@
-"""The files in which data sets are published: names, sizes, hashes, where they are to be had. Numbers that no
-public source confirms are left out.
+"""The files of published data sets: names, sizes, hashes and links. Numbers that no public source confirms
+are omitted.
 
 Sources: CUB: data.caltech.edu record 65de6-vp158 (md5), TensorFlow Datasets checksums (bytes, sha256). Cars:
 pytorch-metric-learning's powerful-benchmarker (md5 of car_ims.tgz, cars_annos.mat), torchvision (md5 of the
@@ -18,8 +18,8 @@ from pipeline.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One file as its authors publish it. `url`: a direct link that they give; `unpacked`: what lies beside
-    the file once it is unpacked there."""
+    """One file as its authors publish it. `url`: a direct link by the authors; `unpacked`: a path that exists
+    beside the file after it was unpacked there."""
 
     name: str
     size: int | None = None  # bytes
@@ -27,29 +27,29 @@ class PublishedFile:
     sha256: str | None = None
     url: str | None = None
     unpacked: str | None = None
-    folder: str = ""  # of the data set's folder, in which the file belongs
+    folder: str = ""  # within the folder of the data set
 
     @property
     def stem(self) -> str:
-        """The name without the suffix of an archive: an archive packed anew in another format still is the
-        same archive."""
+        """The name without the suffix of an archive. It identifies the archive also if it was packed again in
+        another format."""
         name = self.name
         for suffix in (".tar.gz", ".tgz", ".tar", ".zip"):
             name = name.removesuffix(suffix)
         return name
 
-    def described(self) -> str:
+    def description(self) -> str:
         """`CUB_200_2011.tgz (1,150,585,339 bytes, md5 97ee...)`."""
         size = [f"{self.size:,} bytes"] if self.size is not None else []
         hashes = [f"{kind} {value}" for kind, value in (("md5", self.md5), ("sha256", self.sha256)) if value]
-        known = f" ({', '.join(size + hashes[:1])})" if size or hashes else ""
-        return self.folder + self.name + known
+        details = f" ({', '.join(size + hashes[:1])})" if size or hashes else ""
+        return self.folder + self.name + details
 
 
 @dataclass(frozen=True)
 class Published:
-    """A data set as published: its layouts (any one of them is the whole set), its page, and what to know
-    when no direct link works."""
+    """A data set as published: its layouts (each is the complete set), its page, and advice for the case that
+    no direct link works."""
 
     title: str
     page: str
@@ -61,18 +61,18 @@ class Published:
         return tuple(file for layout in self.layouts for file in layout)
 
     @property
-    def linked(self) -> tuple[PublishedFile, ...] | None:
-        """The first layout of which every file has a direct link; None when there is none."""
+    def linked_layout(self) -> tuple[PublishedFile, ...] | None:
+        """The first layout in which every file has a direct link, or None."""
         return next((layout for layout in self.layouts if all(file.url for file in layout)), None)
 
-    def wanted(self) -> str:
-        """All layouts in words."""
-        return "; or ".join(" and ".join(file.described() for file in layout) for layout in self.layouts)
+    def layouts_text(self) -> str:
+        """The files of all layouts in one sentence."""
+        return "; or ".join(" and ".join(file.description() for file in layout) for layout in self.layouts)
 
 
 _BLURRED = (
-    "Faces are blurred in the images published since June 2022 (`-v1`); the older archives are read too, "
-    "and numbers differ a little."
+    "Faces are blurred in the images published since June 2022 (`-v1`). The older archives are read too; "
+    "results differ slightly."
 )
 
 PUBLISHED: dict[str, Published] = {
@@ -130,10 +130,10 @@ PUBLISHED: dict[str, Published] = {
                 ),
             ),
         ),
-        "The page and the files have been gone since 2023 (HTTP 404) and there is no other official place. "
-        "Ask a colleague who has them, or the "
-        "authors of the set; https://github.com/pytorch/vision/issues/7545 lists copies. The md5 tells "
-        "whether a copy is the original.",
+        "The page and the files were removed in 2023 (HTTP 404), and there is no other official source. "
+        "Ask a colleague who has the files, or the authors of the set; "
+        "https://github.com/pytorch/vision/issues/7545 lists copies. "
+        "Compare the md5 of a copy with the published one.",
     ),
     "sop": Published(
         "Stanford Online Products",
@@ -145,13 +145,13 @@ PUBLISHED: dict[str, Published] = {
                     3_083_860_082,
                     "7f73d41a2f44250d4779881525aea32e",
                     "b04fa78210e69fab050ce73939550e1cd0f96890bdd98ec9fee732c3b756ef48",
-                    # by http what the page links as ftp
+                    # the page links the same file with ftp
                     "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
                     "Stanford_Online_Products/Ebay_train.txt",
                 ),
             ),
         ),
-        "The page links the same file as ftp://cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip.",
+        "The page links the same file: ftp://cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip.",
     ),
     "inshop": Published(
         "In-Shop Clothes Retrieval",
@@ -162,9 +162,8 @@ PUBLISHED: dict[str, Published] = {
                 PublishedFile("list_eval_partition.txt", folder="Eval/"),
             ),
         ),
-        "It is given for research after an agreement with the authors: follow the page to its drive, folder "
-        "`In-shop Clothes Retrieval Benchmark`. "
-        "`Img/img.zip` is the file of the benchmark; `img_highres.zip` is not.",
+        "The authors give access for research after an agreement: follow the page to its drive, folder "
+        "`In-shop Clothes Retrieval Benchmark`. The benchmark uses `Img/img.zip`, not `img_highres.zip`.",
     ),
     "cifar10": Published(
         "CIFAR-10",
@@ -181,7 +180,7 @@ PUBLISHED: dict[str, Published] = {
                 ),
             ),
         ),
-        "The binary version is read; the python version holds pickles of the same pixels.",
+        "Use the binary version. The python version contains pickles of the same pixels and is not read.",
     ),
     "cifar100": Published(
         "CIFAR-100",
@@ -198,7 +197,7 @@ PUBLISHED: dict[str, Published] = {
                 ),
             ),
         ),
-        "The binary version is read; the python version holds pickles of the same pixels.",
+        "Use the binary version. The python version contains pickles of the same pixels and is not read.",
     ),
     "omniglot": Published(
         "Omniglot",
@@ -292,25 +291,25 @@ PUBLISHED: dict[str, Published] = {
 }
 
 
-def not_there(dataset: str, path: Path, found: str) -> UserError:
-    """What to put where, when `path` does not hold the set. `found` ends a sentence that begins with the
-    path: "holds no images.txt"."""
+def missing_data_error(dataset: str, path: Path, problem: str) -> UserError:
+    """An error whose remedy describes the files that `path` must contain. `problem` completes a sentence that
+    begins with the path: "contains no images.txt"."""
     published = PUBLISHED[dataset]
-    fetch = f"`unseen data {dataset}` downloads it into data/raw/{dataset}. " if published.linked else ""
+    fetch = f"`unseen data {dataset}` downloads it to data/raw/{dataset}. " if published.linked_layout else ""
     return UserError(
-        f"{path} {found}.",
-        f"{published.title} is published as {published.wanted()}. {fetch}"
+        f"{path} {problem}.",
+        f"{published.title} is published as {published.layouts_text()}. {fetch}"
         f"Its page is {published.page}. {published.advice}".rstrip(),
     )
 
 
-def key_of(published: Published) -> str:
-    """The name under which a set is registered."""
-    return next(name for name, known in PUBLISHED.items() if known is published)
+def registry_key(published: Published) -> str:
+    """The key of a data set in PUBLISHED."""
+    return next(key for key, entry in PUBLISHED.items() if entry is published)
 
 
-def expectation(files: Iterable[PublishedFile], name: str) -> str:
-    """What is known about the file of this name, as a sentence to end a message with; empty when nothing
-    is."""
-    known = [file for file in files if file.name == name and (file.size is not None or file.md5)]
-    return f" The published file is {known[0].described()}." if known else ""
+def published_details(files: Iterable[PublishedFile], name: str) -> str:
+    """A sentence with the published size and hash of the file `name`, for the end of a message; empty if
+    neither is known."""
+    matches = [file for file in files if file.name == name and (file.size is not None or file.md5)]
+    return f" The published file is {matches[0].description()}." if matches else ""

@@ -1,4 +1,4 @@
-"""Which classes are never seen in training."""
+"""Chooses the classes that are not seen in training."""
 
 import hashlib
 import math
@@ -7,11 +7,11 @@ from typing import Literal
 
 
 def held_out(classes: Iterable[str], share: float, order: Literal["random", "name"], seed: int) -> set[str]:
-    """The test classes: round(share * C) of them, halves up.
+    """The test classes: round(share * C) of them, halves are rounded up.
 
-    order "name": the last ones in name order. order "random": those with the smallest sha256 of seed and
-    name, so that the choice depends on no generator's version, and a class that joins or leaves moves at most
-    one other.
+    order "name": the last classes in name order. order "random": the classes with the smallest sha256 of seed
+    and name. The choice then does not depend on the version of a random number generator, and an added or
+    removed class changes the split of at most one other class.
     """
     names = sorted(set(classes))
     count = math.floor(share * len(names) + 0.5)

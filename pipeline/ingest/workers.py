@@ -1,5 +1,5 @@
-"""Pictures read and worked on by a pool of processes; what came of them is handed back in order, with a
-bounded look-ahead."""
+"""Reads and processes pictures in a pool of processes. Results are returned in order, with a bounded number
+of pictures in advance."""
 
 import os
 import signal
@@ -19,23 +19,24 @@ from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import end_with_parent
 
-CHUNK = 16  # pictures that a process takes at once
-AHEAD = 3  # chunks per process that are read before they are asked for: memory does not grow with the set
-FEW = 256  # below, a pool takes longer to start than the work itself
+CHUNK = 16  # pictures per task of a process
+# Chunks per process that are submitted in advance, so that memory does not grow with the set.
+CHUNKS_AHEAD = 3
+SERIAL_PICTURES = 256  # up to this number, a pool takes longer to start than the work itself
 
 Result = TypeVar("Result")
 
 
 class Damaged(NamedTuple):
-    """A picture that could not be read, and why."""
+    """The result for a picture that cannot be read, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Job(Generic[Result]):
-    """What a process needs to know once; both functions are sent to it. A ValueError or OSError of either
-    makes a picture a damaged one."""
+    """The two functions that are sent to each process once: `read` a source, `work` on its content. If either
+    raises ValueError or OSError, the result is Damaged."""
 
     read: Callable[[str], Content]
     work: Callable[[Content], Result]
@@ -47,53 +48,52 @@ _job: Job[Any] | None = None
 def outcomes(
     sources: list[str], job: Job[Result], processes: int | None = None
 ) -> Generator[Result | Damaged, None, None]:
-    """One result per source, in the order of `sources`. `processes`: None takes the cores this process may
-    use, 1 works without a pool."""
+    """One result per source, in the order of `sources`. `processes`: None uses all cores that this process
+    may use, 1 works without a pool."""
     if processes is None:
-        processes = usable_cores() if len(sources) > FEW else 1
+        processes = usable_cores() if len(sources) > SERIAL_PICTURES else 1
     if processes == 1:
         for source in sources:
-            yield _one(job, source)
+            yield _process(job, source)
         return
     chunks = (sources[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
     pool = ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_start, initargs=(job, os.getpid())
+        processes, mp_context=get_context("spawn"), initializer=_initialize, initargs=(job, os.getpid())
     )
     try:
-        waiting: deque[Future[list[Result | Damaged]]] = deque(
-            pool.submit(_many, chunk) for chunk in islice(chunks, AHEAD * processes)
+        submitted: deque[Future[list[Result | Damaged]]] = deque(
+            pool.submit(_process_chunk, chunk) for chunk in islice(chunks, CHUNKS_AHEAD * processes)
         )
-        while waiting:
-            done = waiting.popleft().result()
+        while submitted:
+            results = submitted.popleft().result()
             for chunk in islice(chunks, 1):
-                waiting.append(pool.submit(_many, chunk))
-            yield from done
+                submitted.append(pool.submit(_process_chunk, chunk))
+            yield from results
     except BrokenProcessPool:
         raise UserError(
-            "A process that reads images was ended from outside.",
-            "Most often memory ran out: run again with more of it free.",
+            "A process that reads images was killed.",
+            "The most frequent reason is too little memory: run again with more free memory.",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _start(job: Job[Any], parent: int) -> None:
+def _initialize(job: Job[Any], parent: int) -> None:
     global _job
     _job = job
     end_with_parent(parent)
-    signal.signal(
-        signal.SIGTERM, signal.SIG_DFL
-    )  # an exception, as a stage raises there, would be taken for the failure of one chunk
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends the pool
+    # The handler of a stage raises an exception, which the pool would report as the failure of one chunk.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too and ends the pool
     cv2.setNumThreads(1)
 
 
-def _many(sources: list[str]) -> list[Any]:
+def _process_chunk(sources: list[str]) -> list[Any]:
     assert _job is not None
-    return [_one(_job, source) for source in sources]
+    return [_process(_job, source) for source in sources]
 
 
-def _one(job: Job[Any], source: str) -> Any:
+def _process(job: Job[Any], source: str) -> Any:
     try:
         return job.work(job.read(source))
     except (ValueError, OSError) as error:

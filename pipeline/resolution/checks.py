@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.config import FolderSource, Params, Recipe, Source
 from pipeline.config.command import field_origins
 from pipeline.ingest.collection import require_usable
-from pipeline.ingest.releases import PUBLISHED, not_there
+from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.ingest.sources import folder
 from pipeline.runtime.errors import UserError
 
@@ -90,7 +90,7 @@ def require_files(source: Source, dataset: str) -> None:
         if path.is_file() or _has_visible_entry(path):
             continue
         state = "is empty" if path.is_dir() else "does not exist"
-        fetch = f"{not_there(kind, path, state).remedy} " if kind in PUBLISHED else ""
+        fetch = f"{missing_data_error(kind, path, state).remedy} " if kind in PUBLISHED else ""
         raise UserError(
             f"{path} {state}.",
             f"{fetch}Put the files there, or set their folder with datasets.{dataset}.source.{field}.",

@@ -35,12 +35,12 @@ FOLDERS = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
 
 @functools.cache
 def planes(file: str, number: int) -> np.ndarray:
-    """The three planes of an image, different for every image."""
+    """The three colour planes of an image. They differ for every image."""
     return np.random.default_rng([number, *file.encode()]).integers(0, 256, (3, 32, 32), np.uint8)
 
 
 def labels(kind: str, number: int) -> list[int]:
-    """Those of an image: sub-class f of CIFAR-100 is here in super-class f mod 20."""
+    """The labels of an image. Here sub-class f of CIFAR-100 is in super-class f mod 20."""
     return [number % 10] if kind == "cifar10" else [number % 100 % 20, number % 100]
 
 
@@ -50,7 +50,7 @@ def records(kind: str, file: str, images: int) -> bytes:
 
 
 def files(kind: str) -> dict[str, bytes]:
-    """Everything in the archive."""
+    """All files of the archive."""
     layout: Layout = SMALL[kind]
     texts = {name: text.encode() for name, text in NAMES[kind].items()}
     return texts | {
@@ -59,8 +59,8 @@ def files(kind: str) -> dict[str, bytes]:
 
 
 def unpacked(root: Path, kind: str, **changed: bytes | None) -> Path:
-    """The folder as it is unpacked; `changed` replaces a file (dots of its name as `_`), None leaves it
-    out."""
+    """The unpacked folder. `changed` replaces the content of a file (dots of its name as `_`); None omits the
+    file."""
     folder = root / FOLDERS[kind]
     folder.mkdir(parents=True)
     for name, content in files(kind).items():

@@ -1,5 +1,5 @@
-"""Small archives of retrieval-SfM-120k, revisited Oxford and revisited Paris, enough to train on tuples and
-to be judged at every level."""
+"""Small archives of retrieval-SfM-120k, revisited Oxford and revisited Paris, sufficient for training on
+tuples and for evaluation at every level."""
 
 import pickle
 from pathlib import Path
@@ -34,21 +34,18 @@ def cid(number: int) -> str:
 
 
 def photograph(place: int, number: int, width: int = 48, height: int = 36) -> np.ndarray:
-    """A place is a colour and a direction of stripes; a photograph of it has noise of its own."""
+    """A place is defined by a colour and a direction of stripes. Each photograph of it has other noise."""
     generator = np.random.default_rng([place, number])
     colour = np.random.default_rng(place).integers(30, 225, 3)
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     stripes = ((across * (place % 3) + down * (1 + place % 2) + number) % 8 < 4)[:, :, None]
-    return (
-        (np.where(stripes, colour, 128) + generator.normal(0, 40, (height, width, 3)))
-        .clip(0, 255)
-        .astype(np.uint8)
-    )
+    noisy = np.where(stripes, colour, 128) + generator.normal(0, 40, (height, width, 3))
+    return noisy.clip(0, 255).astype(np.uint8)
 
 
 def part(first: int, models: int, images: int) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A part of the database and its images by name. Models do not lie together; each image but the last of a
-    model has the next as positive."""
+    """A part of the database and its images by name. Images of a model are not adjacent. The positive of each
+    image, except the last of a model, is the next image of the model."""
     names = [cid(first + number) for number in range(models * images)]
     clusters = [10 * (number % models) for number in range(models * images)]
     queries = list(range(models * (images - 1)))
@@ -73,9 +70,8 @@ def write(root: Path) -> Path:
         _put(root / "sfm120k/ims" / sfm120k.path_of(name), content)
     for number, benchmark in enumerate(BENCHMARKS):
         database = [f"{benchmark[1:6]}_{image:06d}" for image in range(DATABASE)]
-        queries = [
-            f"query_{image:06d}" for image in range(2)
-        ]  # the same names in both: benchmarks know nothing of each other
+        # Both benchmarks use the same names, because their names are independent.
+        queries = [f"query_{image:06d}" for image in range(2)]
         gnd = [
             {"bbx": [8.0, 4.0, 40.0, 30.0], "easy": [0, 2], "hard": [4], "junk": [6, 1]},
             {"bbx": [0.0, -1.0, 30.5, 36.0], "easy": [1], "hard": [3, 5], "junk": []},

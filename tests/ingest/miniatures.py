@@ -1,5 +1,4 @@
-"""Small archives in exactly the layouts in which CUB-200-2011, Cars-196, SOP and In-Shop are published, with
-real images."""
+"""Small archives in the published layouts of CUB-200-2011, Cars-196, SOP and In-Shop, with real images."""
 
 import io
 import tarfile
@@ -24,7 +23,7 @@ CARS = (
 
 
 def one_bit(seed: int) -> bytes:
-    """A black-and-white picture: one bit per pixel, as PNG."""
+    """A black-and-white picture with one bit per pixel, as PNG."""
     stream = io.BytesIO()
     Image.fromarray(pixels(seed)).convert("1").save(stream, "PNG")
     return stream.getvalue()
@@ -35,8 +34,8 @@ def grey(seed: int) -> bytes:
 
 
 def cub(root: str = "CUB_200_2011/") -> Files:
-    """Four classes of three images, one of them grey, one of a single bit; the split of classification; what
-    a desktop left."""
+    """Four classes of three images, including a grey and a 1-bit image; the split of classification; a file
+    of a desktop."""
     names = [
         f"{label:03d}.{bird}/{bird}_{image:04d}_{label}.jpg"
         for label, bird in BIRDS.items()
@@ -89,8 +88,8 @@ def _box(number: int) -> dict[str, object]:
 
 
 def cars() -> tuple[Files, bytes]:
-    """What car_ims.tgz holds, and cars_annos.mat: four classes of four images, in the order of classes;
-    `test` alternates."""
+    """The content of car_ims.tgz, and cars_annos.mat: four classes of four images, in the order of classes.
+    The field `test` alternates."""
     files = {f"car_ims/{number:06d}.jpg": encode(pixels(number)) for number in range(1, 17)}
     rows = [
         {"relative_im_path": name}
@@ -147,8 +146,8 @@ def sop(root: str = "Stanford_Online_Products/") -> Files:
 
 
 def inshop(side: int = 256) -> tuple[Files, bytes]:
-    """What img.zip holds, and the list: two items train, two test with two queries and a gallery image each.
-    Padded to a square."""
+    """The content of img.zip, and the list: two train items, and two test items with two queries and a
+    gallery image each. The images are padded to a square."""
     items = {
         "WOMEN/Dresses/id_00000002": ("train", "train"),
         "MEN/Denim/id_00000080": ("train", "train", "train"),
@@ -174,7 +173,7 @@ def unpack(files: Mapping[str, bytes], folder: Path) -> Path:
 
 
 def tgz(files: Mapping[str, bytes], path: Path, mode: str = "w:gz") -> Path:
-    """In no order of names, as archives are; folders have members of their own."""
+    """Writes the files in an order that is not sorted, as in published archives, with members for folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, mode) as archive:
         for folder in sorted({name.split("/", 1)[0] for name in files if "/" in name}):

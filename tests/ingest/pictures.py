@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def pixels(seed: int, width: int = 40, height: int = 30) -> np.ndarray:
-    """A smooth random picture: JPEG keeps it nearly as it is."""
+    """A smooth random picture, which JPEG changes only slightly."""
     generator = np.random.default_rng(seed)
     coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), np.uint8))
     return np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC))
@@ -20,9 +20,8 @@ def encode(array: np.ndarray, kind: str = "JPEG", orientation: int | None = None
     exif = Image.Exif()
     if orientation is not None:
         exif[0x0112] = orientation
-    Image.fromarray(array).save(
-        stream, kind, exif=exif, **({"quality": 95} if kind == "JPEG" else {}) | options
-    )
+    defaults = {"quality": 95} if kind == "JPEG" else {}
+    Image.fromarray(array).save(stream, kind, exif=exif, **defaults | options)
     return stream.getvalue()
 
 

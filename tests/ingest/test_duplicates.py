@@ -1,5 +1,5 @@
-"""Duplicates are those pictures whose upright pixels are equal, all of them and no others, although most
-pixels are never made."""
+"""Duplicates are exactly the pictures with equal upright pixels, although most pictures are not decoded in
+full."""
 
 import io
 import random
@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.config import IngestSettings
 from pipeline.ingest.collection import Collection, Content, Picture
-from pipeline.ingest.duplicates import Proposals, fingerprint, summary
+from pipeline.ingest.duplicates import Candidates, fingerprint, summary
 from pipeline.ingest.ingest import write
 from pipeline.ingest.prepare import pixels_of, prepare
 from pipeline.runtime.errors import UserError
@@ -31,8 +31,8 @@ def with_comment(jpeg: bytes) -> bytes:
 WHITE = np.full((50, 40, 3), 255, np.uint8)
 
 
-def lower(rows: int, seed: int) -> np.ndarray:
-    """White, with a picture in its last rows."""
+def white_above(rows: int, seed: int) -> np.ndarray:
+    """A white picture whose last rows are not white."""
     picture = WHITE.copy()
     picture[-rows:] = pixels(seed, 40, rows)
     return picture
@@ -41,8 +41,8 @@ def lower(rows: int, seed: int) -> np.ndarray:
 PICTURES = {
     "usual": pixels(1),
     "low": pixels(2, 40, 5),
-    "white above": lower(30, 1),
-    "white but for the end": lower(3, 0),
+    "white above": white_above(30, 1),
+    "white except the last rows": white_above(3, 0),
     "white": WHITE,
 }
 
@@ -50,7 +50,7 @@ PICTURES = {
 class TestFingerprints:
     @pytest.mark.parametrize("subsampling", [0, 1, 2])
     @pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES.keys())
-    def test_a_picture_saved_again_without_loss_keeps_its_own(
+    def test_is_equal_for_a_picture_saved_again_without_loss(
         self, picture: np.ndarray, subsampling: int
     ) -> None:
         encoded = encode(picture, subsampling=subsampling)
@@ -64,7 +64,7 @@ class TestFingerprints:
             assert prepare(other, 20, 95).fingerprint == expected
             assert pixels_of(other) == pixels_of(encoded)
 
-    def test_it_is_that_of_the_upright_picture(self) -> None:
+    def test_is_computed_from_the_upright_picture(self) -> None:
         turned = encode(pixels(3), orientation=6)
         upright = prepare(turned, None, 95)
         assert upright.upright
@@ -72,99 +72,89 @@ class TestFingerprints:
         Image.open(io.BytesIO(turned)).transpose(Image.Transpose.ROTATE_270).save(stream, "PNG")
         assert prepare(stream.getvalue(), None, 95).fingerprint == upright.fingerprint
 
-    def test_grey_and_colour_of_the_same_pixels_agree(self) -> None:
+    def test_is_equal_for_grey_and_colour_files_of_the_same_pixels(self) -> None:
         grey = pixels(4)[..., 0].copy()
-        assert (
-            prepare(grey, None, 95).fingerprint
-            == prepare(np.repeat(grey[..., None], 3, axis=2), None, 95).fingerprint
-        )
+        colour = np.repeat(grey[..., None], 3, axis=2)
+        assert prepare(grey, None, 95).fingerprint == prepare(colour, None, 95).fingerprint
 
-    def test_white_above_the_picture_is_looked_through(self) -> None:
-        marks = {
-            prepare(encode(lower(rows, seed), "PNG"), None, 95).fingerprint
+    def test_includes_rows_below_a_uniform_top(self) -> None:
+        fingerprints = {
+            prepare(encode(white_above(rows, seed), "PNG"), None, 95).fingerprint
             for rows in (1, 20, 44)
             for seed in (0, 1)
         }
-        assert len(marks) == 6
+        assert len(fingerprints) == 6
 
-    def test_sizes_differ(self) -> None:
+    def test_differs_for_other_sizes(self) -> None:
         blank = np.zeros((30, 20, 3), np.uint8)
         assert len({fingerprint(h, w, lambda n: blank[:n]) for h, w in ((30, 20), (20, 30))}) == 2
 
-    def test_no_more_rows_are_asked_for_than_tell(self) -> None:
-        asked: list[int] = []
+    def test_reads_only_as_many_rows_as_necessary(self) -> None:
+        counts: list[int] = []
 
         def rows(picture: np.ndarray, count: int) -> np.ndarray:
-            asked.append(count)
+            counts.append(count)
             return picture[:count]
 
-        for picture in (pixels(0, 40, 50), lower(30, 0), WHITE, WHITE[:4]):
+        for picture in (pixels(0, 40, 50), white_above(30, 0), WHITE, WHITE[:4]):
             fingerprint(len(picture), 40, lambda count, picture=picture: rows(picture, count))
-        assert asked == [6, 6, 30, 6, 30, 50, 4]
+        assert counts == [6, 6, 30, 6, 30, 50, 4]
 
 
-def test_proposals_are_the_rows_that_share_a_fingerprint() -> None:
-    proposals = Proposals()
+def test_candidates_are_the_rows_that_share_a_fingerprint() -> None:
+    candidates = Candidates()
     for row, letter in enumerate("abcadeab"):
-        proposals.see(row, letter.encode())
-    assert proposals.rows() == [0, 1, 3, 6, 7]
+        candidates.add(row, letter.encode())
+    assert candidates.rows() == [0, 1, 3, 6, 7]
 
 
-def test_counts_agree_with_those_of_all_pairs() -> None:
+def test_summary_equals_that_of_all_pairs() -> None:
     generator = random.Random(0)
     for _ in range(50):
-        seen = [
+        pictures = [
             (
                 Picture(f"{n}", generator.choice("xyz"), generator.choice(["train", "test"])),
-                generator.choice([b"a", b"b", b"c"]),
+                generator.choice("abc"),
             )
             for n in range(9)
         ]
-        earlier = [
-            [first for first, other in seen[:row] if other == digest] for row, (_, digest) in enumerate(seen)
-        ]
-        later = [(picture, others) for (picture, _), others in zip(seen, earlier, strict=True) if others]
-        across = [
-            (others[0], picture)
-            for picture, others in later
-            if any(other.class_name != picture.class_name for other in others)
-        ]
-        within = [
-            (others[0], picture)
-            for picture, others in later
-            if all(other.class_name == picture.class_name for other in others)
-        ]
-        assert summary(seen) == {
-            "images": len(later),
+        duplicates = []  # each with the earlier pictures of the same pixels
+        for row, (picture, digest) in enumerate(pictures):
+            if earlier := [other for other, other_digest in pictures[:row] if other_digest == digest]:
+                duplicates.append((picture, earlier))
+        across, within = [], []
+        for picture, earlier in duplicates:
+            same_class = all(other.class_name == picture.class_name for other in earlier)
+            (within if same_class else across).append([earlier[0].source, picture.source])
+        assert summary((picture, digest.encode()) for picture, digest in pictures) == {
+            "images": len(duplicates),
             "across_classes": len(across),
-            "across_splits": sum(others[0].split != picture.split for picture, others in later),
-            "pairs": [[first.source, second.source] for first, second in across + within],
+            "across_splits": sum(earlier[0].split != picture.split for picture, earlier in duplicates),
+            "pairs": across + within,
         }
 
 
-class TestInASet:
-    def ingested(self, files: dict[str, bytes], output: Path, processes: int = 1) -> dict[str, object]:
+class TestManifest:
+    def duplicates(self, files: dict[str, bytes], output: Path, processes: int = 1) -> dict[str, object]:
         pictures = [Picture(name, "all", "test") for name in sorted(files)]
         collection = Collection("the set", pictures, files.__getitem__, by_class=False)
         manifest = write(collection, pictures, IngestSettings(), output, "set", processes)
-        found: dict[str, object] = manifest["duplicates"]
-        return found
+        duplicates: dict[str, object] = manifest["duplicates"]
+        return duplicates
 
-    def test_equal_first_rows_alone_make_no_duplicate(self, tmp_path: Path) -> None:
-        above = pixels(0, 40, 30)
-        other, last = above.copy(), above.copy()
-        other[20:] = 255 - other[20:]
-        last[-1, -1, 2] ^= 1
-        files = {
-            name: encode(picture, "PNG")
-            for name, picture in (("a", above), ("b", other), ("c", last), ("d", above), ("e", other))
-        }
+    def test_equal_first_rows_alone_are_not_duplicates(self, tmp_path: Path) -> None:
+        original = pixels(0, 40, 30)
+        other_end, other_pixel = original.copy(), original.copy()
+        other_end[20:] = 255 - other_end[20:]
+        other_pixel[-1, -1, 2] ^= 1
+        pictures = {"a": original, "b": other_end, "c": other_pixel, "d": original, "e": other_end}
+        files = {name: encode(picture, "PNG") for name, picture in pictures.items()}
         assert len({prepare(file, None, 95).fingerprint for file in files.values()}) == 1
         expected = {"images": 2, "across_classes": 0, "across_splits": 0, "pairs": [["a", "d"], ["b", "e"]]}
-        assert self.ingested(files, tmp_path / "one") == expected
-        assert self.ingested(files, tmp_path / "two", 2) == expected
+        assert self.duplicates(files, tmp_path / "serial") == expected
+        assert self.duplicates(files, tmp_path / "parallel", 2) == expected
 
-    def test_every_way_of_saving_again_is_found(self, tmp_path: Path) -> None:
+    def test_finds_copies_in_other_files(self, tmp_path: Path) -> None:
         jpeg = encode(pixels(0), subsampling=2)
         files = {
             "a": jpeg,
@@ -173,9 +163,9 @@ class TestInASet:
             "d": encode(pixels(0), quality=94),
             "e": jpeg + b"behind the end",
         }
-        assert self.ingested(files, tmp_path / "out")["pairs"] == [["a", "b"], ["a", "c"], ["a", "e"]]
+        assert self.duplicates(files, tmp_path / "out")["pairs"] == [["a", "b"], ["a", "c"], ["a", "e"]]
 
-    def test_a_picture_that_cannot_be_read_again_is_named(self, tmp_path: Path) -> None:
+    def test_names_a_picture_that_cannot_be_read_again(self, tmp_path: Path) -> None:
         reads: list[str] = []
 
         def read(source: str) -> Content:
@@ -183,15 +173,8 @@ class TestInASet:
             return encode(pixels(0)) if reads.count(source) == 1 else b""
 
         pictures = [Picture(name, "all", "test") for name in "ab"]
-        with pytest.raises(
-            UserError, match=r"(?s)the set: a was read before, and now cannot be: .+Ingest again"
-        ):
-            write(
-                Collection("the set", pictures, read, by_class=False),
-                pictures,
-                IngestSettings(),
-                tmp_path / "out",
-                "set",
-                1,
-            )
+        collection = Collection("the set", pictures, read, by_class=False)
+        expected = r"(?s)the set: a was readable before and now is not: .+Run ingest again"
+        with pytest.raises(UserError, match=expected):
+            write(collection, pictures, IngestSettings(), tmp_path / "out", "set", 1)
         assert not (tmp_path / "out").exists()

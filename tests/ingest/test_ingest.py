@@ -1,10 +1,11 @@
-"""From files to shards: what is kept, what is changed, what is refused, and that nothing but the pictures
-decides the bytes."""
+"""Ingest of a folder: images that are stored unchanged, changed or refused, and shards that depend only on
+the pictures."""
 
 import errno
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def psnr(first: np.ndarray, second: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / np.mean((first.astype(float) - second) ** 2)))
 
 
-def test_jpeg_files_keep_their_bytes_and_labels_follow_names(tmp_path: Path) -> None:
+def test_stores_jpeg_files_unchanged_and_numbers_labels_by_name(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     manifest = run(root, tmp_path / "out", source={"order": "name"})
     shards = Shards(tmp_path / "out", verify=True)
@@ -56,7 +57,7 @@ def test_jpeg_files_keep_their_bytes_and_labels_follow_names(tmp_path: Path) -> 
     assert manifest == json.loads((tmp_path / "out" / "manifest.json").read_text())
 
 
-def test_train_classes_have_the_first_labels_whatever_their_names(tmp_path: Path) -> None:
+def test_train_classes_have_the_first_labels(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw", classes=8, images=2)
     run(root, tmp_path / "out", source={"seed": 3})
     shards = Shards(tmp_path / "out")
@@ -70,25 +71,28 @@ def test_train_classes_have_the_first_labels_whatever_their_names(tmp_path: Path
     ]
 
 
-def test_same_bytes_for_any_file_order_and_any_number_of_processes(
+def test_bytes_are_equal_for_any_file_order_and_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = folder(tmp_path / "a", classes=6, images=7)
-    other = tmp_path / "b"
+    copy = tmp_path / "b"
     for path in sorted(root.rglob("*.jpg"), reverse=True):
-        (other / path.parent.name).mkdir(parents=True, exist_ok=True)
-        (other / path.parent.name / path.name).write_bytes(path.read_bytes())
-    run(root, tmp_path / "one", resize=24)
+        (copy / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (copy / path.parent.name / path.name).write_bytes(path.read_bytes())
+    run(root, tmp_path / "first", resize=24)
     walk = os.walk
-    monkeypatch.setattr(
-        os, "walk", lambda top, **options: ((h, d, f[::-1]) for h, d, f in walk(top, **options))
-    )
+
+    def reversed_walk(top: Any, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+        for directory, folders, files in walk(top, **options):
+            yield directory, folders, files[::-1]
+
+    monkeypatch.setattr(os, "walk", reversed_walk)
     monkeypatch.setattr(workers, "CHUNK", 4)
-    run(other, tmp_path / "two", processes=2, resize=24)
-    assert content(tmp_path / "one") == content(tmp_path / "two")
+    run(copy, tmp_path / "second", processes=2, resize=24)
+    assert content(tmp_path / "first") == content(tmp_path / "second")
 
 
-def test_shrinking_averages_areas_and_never_enlarges(tmp_path: Path) -> None:
+def test_shrinks_by_area_averaging_and_never_enlarges(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     large, small = pixels(1, 90, 60), pixels(2, 15, 50)
     (root / "c0" / "large.jpg").write_bytes(encode(large))
@@ -99,7 +103,7 @@ def test_shrinking_averages_areas_and_never_enlarges(tmp_path: Path) -> None:
     rows = {source: row for row, source in enumerate(shards.sources)}
     assert shards.sizes[rows["c0/large.jpg"]].tolist() == [30, 20]
     stored = shards.image(rows["c0/large.png"])
-    assert stored[:3].tobytes() == b"\xff\xd8\xff", "what is shrunk becomes JPEG"
+    assert stored[:3].tobytes() == b"\xff\xd8\xff", "shrunk images are stored as JPEG"
     expected = cv2.resize(large, (30, 20), interpolation=cv2.INTER_AREA)
     assert psnr(decode(stored), expected) > 35
     assert shards.image(rows["c0/small.png"]).tobytes() == (root / "c0" / "small.png").read_bytes()
@@ -114,12 +118,11 @@ def test_shrinking_averages_areas_and_never_enlarges(tmp_path: Path) -> None:
     ("orientation", "stored"),
     [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, 1)), (8, lambda a: np.rot90(a, -1))],
 )
-def test_rotated_images_are_stored_upright(tmp_path: Path, kind: str, orientation: int, stored: Any) -> None:
+def test_stores_rotated_images_upright(tmp_path: Path, kind: str, orientation: int, stored: Any) -> None:
     root = folder(tmp_path / "raw")
     picture = pixels(7, 50, 32)
-    (root / "c1" / f"turned.{kind.lower()}").write_bytes(
-        encode(np.ascontiguousarray(stored(picture)), kind, orientation)
-    )
+    file = encode(np.ascontiguousarray(stored(picture)), kind, orientation)
+    (root / "c1" / f"turned.{kind.lower()}").write_bytes(file)
     manifest = run(root, tmp_path / "out")
     shards = Shards(tmp_path / "out")
     row = shards.sources.index(f"c1/turned.{kind.lower()}")
@@ -134,7 +137,7 @@ def test_rotated_images_are_stored_upright(tmp_path: Path, kind: str, orientatio
     assert manifest["ingest"]["upright"] == 1
 
 
-def test_other_formats_are_kept_and_read_back(tmp_path: Path) -> None:
+def test_stores_other_formats_unchanged(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     ink = pixels(3)[..., 0] > 128
     (root / "c0" / "ink.png").write_bytes(encode(ink, "PNG"))
@@ -149,7 +152,7 @@ def test_other_formats_are_kept_and_read_back(tmp_path: Path) -> None:
     assert manifest["other_files"] == {".txt": 1}
 
 
-def test_duplicates_are_counted_within_and_across_classes(tmp_path: Path) -> None:
+def test_counts_duplicates_within_and_across_classes(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     picture = pixels(50)
     (root / "c0" / "x.png").write_bytes(encode(picture, "PNG"))
@@ -176,41 +179,29 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_image_stops_the_run_and_leaves_nothing(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_image_stops_the_run_without_output(tmp_path: Path, damage: str) -> None:
     root = folder(tmp_path / "raw")
     (root / "c2" / "1.jpg").write_bytes(DAMAGE[damage])
-    with pytest.raises(
-        UserError,
-        match=r"(?s)raw: c2/1\.jpg is no whole image: .+Replace or remove that file.*ingest\.on_error: skip",
-    ):
+    expected = (
+        r"(?s)raw: c2/1\.jpg is not a complete image: .+Replace or remove that file.*"
+        r"ingest\.on_error: skip"
+    )
+    with pytest.raises(UserError, match=expected):
         run(root, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_damaged_images_are_skipped_and_listed(tmp_path: Path, processes: int) -> None:
+def test_skips_and_lists_damaged_images(tmp_path: Path, processes: int) -> None:
     root = folder(tmp_path / "raw", classes=5)
-    for name, damage in (
-        ("c0/1.jpg", "truncated"),
-        ("c1/0.jpg", "empty"),
-        ("c1/1.jpg", "corrupt"),
-        ("c1/2.jpg", "PostScript"),
-    ):
+    damages = ("truncated", "empty", "corrupt", "PostScript")
+    names = ("c0/1.jpg", "c1/0.jpg", "c1/1.jpg", "c1/2.jpg")
+    for name, damage in zip(names, damages, strict=True):
         (root / name).write_bytes(DAMAGE[damage])
-    manifest = run(
-        root,
-        tmp_path / "out",
-        processes=processes,
-        source={"order": "name", "test_share": 0.4},
-        on_error="skip",
-    )
+    source = {"order": "name", "test_share": 0.4}
+    manifest = run(root, tmp_path / "out", processes, source, on_error="skip")
     assert manifest["ingest"]["skipped_images"] == 4
-    assert [entry["source"] for entry in manifest["ingest"]["skipped"]] == [
-        "c0/1.jpg",
-        "c1/0.jpg",
-        "c1/1.jpg",
-        "c1/2.jpg",
-    ]
+    assert [entry["source"] for entry in manifest["ingest"]["skipped"]] == list(names)
     assert all(entry["reason"] and "0x" not in entry["reason"] for entry in manifest["ingest"]["skipped"])
     assert manifest["ingest"]["dropped_classes"] == ["c1"]
     shards = Shards(tmp_path / "out", verify=True)
@@ -219,18 +210,19 @@ def test_damaged_images_are_skipped_and_listed(tmp_path: Path, processes: int) -
     assert manifest["counts"]["train"] == {"images": 5, "classes": 2}
 
 
-def test_a_set_that_damage_makes_unusable_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_set_that_is_unusable_without_its_damaged_images(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     for image in range(3):
         (root / "c3" / f"{image}.jpg").write_bytes(b"")
-    with pytest.raises(
-        UserError, match=r"without its 3 damaged images: of 3 classes, 1 fall to the test split"
-    ):
+    expected = r"without its 3 damaged images: 1 of 3 classes are in the test split"
+    with pytest.raises(UserError, match=expected):
         run(root, tmp_path / "out", source={"order": "name"}, on_error="skip")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_earlier_output_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = folder(tmp_path / "raw")
 
     class FullDisk(io.FileIO):
@@ -241,14 +233,14 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(shards_module, "open", lambda path, mode: FullDisk(path, mode), raising=False)
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "earlier").write_text("stays")
+    (tmp_path / "out" / "earlier").write_text("content")
     with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free space"):
         run(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
-    assert content(tmp_path / "out") == {"earlier": b"stays"}
+    assert content(tmp_path / "out") == {"earlier": b"content"}
 
 
-def test_an_earlier_result_is_replaced(tmp_path: Path) -> None:
+def test_replaces_an_earlier_output(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     run(root, tmp_path / "out")
     before = content(tmp_path / "out")
@@ -256,7 +248,7 @@ def test_an_earlier_result_is_replaced(tmp_path: Path) -> None:
     assert content(tmp_path / "out") == before
 
 
-def test_single_image_classes_are_allowed_and_counted(tmp_path: Path) -> None:
+def test_accepts_and_counts_single_image_classes(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw", classes=6, images=1)
     for c in (0, 1, 4):
         (root / f"c{c}" / "more.jpg").write_bytes(encode(pixels(900 + c)))
@@ -265,32 +257,33 @@ def test_single_image_classes_are_allowed_and_counted(tmp_path: Path) -> None:
 
 
 class TestUnusableSets:
-    def test_no_folder(self, tmp_path: Path) -> None:
+    def test_refuses_a_missing_folder(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"(?s)nowhere does not exist.*Put the images there"):
             run(tmp_path / "nowhere", tmp_path / "out")
 
-    def test_an_empty_folder(self, tmp_path: Path) -> None:
+    def test_refuses_an_empty_folder(self, tmp_path: Path) -> None:
         (tmp_path / "raw" / "c0").mkdir(parents=True)
-        with pytest.raises(UserError, match=r"(?s)raw holds no image\..*one directory of images per class"):
+        expected = r"(?s)raw contains no image\..*one directory of images per class"
+        with pytest.raises(UserError, match=expected):
             run(tmp_path / "raw", tmp_path / "out")
 
-    def test_one_class(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"holds one class, c0\."):
+    def test_refuses_one_class(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"contains only one class, c0\."):
             run(folder(tmp_path / "raw", classes=1), tmp_path / "out")
 
-    def test_classes_of_one_image(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="every train class has one image only"):
+    def test_refuses_train_classes_of_one_image(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="every train class has only one image"):
             run(folder(tmp_path / "raw", images=1), tmp_path / "out")
 
-    def test_test_classes_of_one_image(self, tmp_path: Path) -> None:
+    def test_refuses_test_classes_of_one_image(self, tmp_path: Path) -> None:
         root = folder(tmp_path / "raw", images=1)
         (root / "c0" / "more.jpg").write_bytes(encode(pixels(77)))
-        with pytest.raises(UserError, match="every test class has one image only"):
+        with pytest.raises(UserError, match="every test class has only one image"):
             run(root, tmp_path / "out", source={"order": "name"})
 
     @pytest.mark.parametrize(("share", "split"), [(0.05, "test"), (0.95, "train")])
-    def test_a_share_that_leaves_a_split_without_classes(
+    def test_refuses_a_share_that_leaves_a_split_without_classes(
         self, tmp_path: Path, share: float, split: str
     ) -> None:
-        with pytest.raises(UserError, match=rf"(?s)of 4 classes, 0 fall to the {split} split.*test_share"):
+        with pytest.raises(UserError, match=rf"(?s)0 of 4 classes are in the {split} split.*test_share"):
             run(folder(tmp_path / "raw"), tmp_path / "out", source={"test_share": share})

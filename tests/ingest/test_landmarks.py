@@ -1,4 +1,5 @@
-"""The landmark set: three published sets in one set of shards, each with its tables; and what it refuses."""
+"""The landmark set: three published sets in one set of shards with their tables, and refusal of missing
+sets."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(root: Path, output: Path, processes: int = 1, **paths: str | None) -> dict[str, Any]:
-    places = {name: str(root / name) for name in ("sfm120k", *miniature.BENCHMARKS)}
-    return ingest(LandmarksSource(**(places | paths)), IngestSettings(), output, "landmarks", processes)
+    source = LandmarksSource(
+        **({name: str(root / name) for name in ("sfm120k", *miniature.BENCHMARKS)} | paths)
+    )
+    return ingest(source, IngestSettings(), output, "landmarks", processes)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return miniature.write(tmp_path_factory.mktemp("raw"))
 
 
-def test_training_images_and_benchmarks_in_their_splits(raw: Path, tmp_path: Path) -> None:
+def test_training_images_are_train_and_benchmarks_are_test(raw: Path, tmp_path: Path) -> None:
     manifest = run(raw, tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
     train, test = shards.rows("train").tolist(), shards.rows("test").tolist()
@@ -38,25 +41,21 @@ def test_training_images_and_benchmarks_in_their_splits(raw: Path, tmp_path: Pat
         "test": {"images": 20, "classes": 2},
     }
     assert {shards.groups[row] for row in train} == {"train", "validation"}
-    assert all(
-        shards.class_names[shards.labels[row]].startswith("val/") == (shards.groups[row] == "validation")
-        for row in train
-    )
+    for row in train:
+        is_validation = shards.class_names[shards.labels[row]].startswith("val/")
+        assert is_validation == (shards.groups[row] == "validation")
     assert [shards.groups[row] for row in test] == [None] * 20
     for benchmark in miniature.BENCHMARKS:
         rows = [row for row in test if shards.class_names[shards.labels[row]] == benchmark]
         assert all(shards.sources[row].startswith(f"{benchmark}/") for row in rows)
         assert [shards.is_query[row] for row in rows].count(True) == 2
-        assert all(
-            shards.is_query[row] != shards.is_gallery[row]
-            and shards.is_query[row] == (shards.box(row) is not None)
-            for row in rows
-        )
+        assert all(shards.is_query[row] != shards.is_gallery[row] for row in rows)
+        assert all(shards.is_query[row] == (shards.box(row) is not None) for row in rows)
     assert manifest["members"]["sfm120k"]["pairs"] == {"train": 24, "test": 9}
     assert manifest["members"]["rparis6k"]["published"] == "Revisited Paris"
 
 
-def test_pairs_and_ground_truth_name_the_same_images_as_the_sets(raw: Path, tmp_path: Path) -> None:
+def test_pairs_and_ground_truth_refer_to_the_images_of_the_sets(raw: Path, tmp_path: Path) -> None:
     run(raw, tmp_path / "out")
     ingest(RoxfordSource(path=str(raw / "roxford5k")), IngestSettings(), tmp_path / "alone", "roxford5k", 1)
     shards, alone = Shards(tmp_path / "out"), Shards(tmp_path / "alone")
@@ -67,40 +66,38 @@ def test_pairs_and_ground_truth_name_the_same_images_as_the_sets(raw: Path, tmp_
     assert (shards.labels[pairs["query"]] == shards.labels[pairs["positive"]]).all()
     truth = shards.extra("ground_truth").to_pylist()
     assert [row["benchmark"] for row in truth] == ["roxford5k"] * 2 + ["rparis6k"] * 2
-    for ours, theirs in zip(truth[:2], alone.extra("ground_truth").to_pylist(), strict=True):
-        assert names[ours["query"]] == f"roxford5k/{alone.sources[theirs['query']]}"
+    for combined, single in zip(truth[:2], alone.extra("ground_truth").to_pylist(), strict=True):
+        assert names[combined["query"]] == f"roxford5k/{alone.sources[single['query']]}"
         for kind in ("easy", "hard", "junk"):
-            assert [names[row] for row in ours[kind]] == [
-                f"roxford5k/{alone.sources[row]}" for row in theirs[kind]
-            ]
-        assert shards.box(ours["query"]) == alone.box(theirs["query"])
-        assert shards.image(ours["query"]).tobytes() == alone.image(theirs["query"]).tobytes()
+            expected = [f"roxford5k/{alone.sources[row]}" for row in single[kind]]
+            assert [names[row] for row in combined[kind]] == expected
+        assert shards.box(combined["query"]) == alone.box(single["query"])
+        assert shards.image(combined["query"]).tobytes() == alone.image(single["query"]).tobytes()
 
 
-def test_workers_change_no_byte(raw: Path, tmp_path: Path) -> None:
+def test_bytes_are_equal_for_any_number_of_processes(raw: Path, tmp_path: Path) -> None:
     for processes in (1, 2):
         run(raw, tmp_path / str(processes), processes)
-    assert sorted(path.name for path in (tmp_path / "1").iterdir()) == sorted(
-        path.name for path in (tmp_path / "2").iterdir()
+    serial, parallel = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("1", "2")
     )
-    for path in (tmp_path / "1").iterdir():
-        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()
+    assert serial == parallel
 
 
-def test_one_benchmark_may_be_left_out(raw: Path, tmp_path: Path) -> None:
+def test_accepts_one_benchmark(raw: Path, tmp_path: Path) -> None:
     run(raw, tmp_path / "out", rparis6k=None)
     shards = Shards(tmp_path / "out")
     assert shards.class_names[-1] == "roxford5k"
     assert shards.extra("ground_truth")["benchmark"].to_pylist() == ["roxford5k"] * 2
 
 
-def test_both_benchmarks_cannot_be_left_out() -> None:
+def test_refuses_a_set_without_a_benchmark() -> None:
     with pytest.raises(ValidationError, match="evaluation needs at least one benchmark"):
         LandmarksSource(roxford5k=None, rparis6k=None)
 
 
-def test_a_set_that_is_not_there_is_named(raw: Path, tmp_path: Path) -> None:
+def test_names_a_missing_set(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty holds no gnd_rparis6k\.pkl"):
+    with pytest.raises(UserError, match=r"empty contains no gnd_rparis6k\.pkl"):
         run(raw, tmp_path / "out", rparis6k=str(tmp_path / "empty"))
     assert not (tmp_path / "out").exists()

@@ -1,5 +1,5 @@
-"""retrieval-SfM-120k: images by the paths of their names, models as classes, pairs as row ids; and every way
-in which it can be broken."""
+"""retrieval-SfM-120k: paths of the images, models as classes, pairs as row ids, and refusal of invalid
+files."""
 
 import os
 import pickle
@@ -31,7 +31,8 @@ def cid(number: int) -> str:
 
 
 def database() -> dict[str, Any]:
-    """Three models of three images, two of two; images of a model do not lie together."""
+    """Three train models of three images, two validation models of two; images of a model are not
+    adjacent."""
     return {
         "train": {
             "cids": [cid(n) for n in range(1, 10)],
@@ -64,12 +65,12 @@ def run(root: Path, output: Path, processes: int = 1, **settings: Any) -> dict[s
     return ingest(Sfm120kSource(path=str(root)), IngestSettings(**settings), output, "sfm120k", processes)
 
 
-def test_the_published_counts_and_paths() -> None:
+def test_published_counts_and_paths() -> None:
     assert PUBLISHED == {"train": (91_642, 551), "test": (6_403, 162)}
     assert sfm120k.path_of("0123456789abcdef") == "ef/cd/ab/0123456789abcdef"
 
 
-def test_images_models_and_pairs(tmp_path: Path) -> None:
+def test_reads_images_models_and_pairs(tmp_path: Path) -> None:
     manifest = run(write(tmp_path / "raw"), tmp_path / "out")
     shards = Shards(tmp_path / "out", verify=True)
     assert shards.class_names == ["train/00005", "train/00007", "train/00009", "val/00005", "val/00008"]
@@ -80,12 +81,12 @@ def test_images_models_and_pairs(tmp_path: Path) -> None:
     pairs = shards.extra("pairs")
     assert pairs.schema.names == ["split", "query", "positive"]
     assert [str(kind) for kind in pairs.schema.types] == ["string", "int64", "int64"]
-    found = [
+    sources = [
         (row["split"], shards.sources[row["query"]], shards.sources[row["positive"]])
         for row in pairs.to_pylist()
     ]
     path = sfm120k.path_of
-    assert found == [
+    assert sources == [
         ("train", path(cid(1)), path(cid(3))),
         ("train", path(cid(1)), path(cid(7))),
         ("train", path(cid(2)), path(cid(5))),
@@ -98,8 +99,8 @@ def test_images_models_and_pairs(tmp_path: Path) -> None:
     assert shards.class_names[shards.labels[row]] == "train/00009"
 
 
-def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
-    run(write(tmp_path / "folder"), tmp_path / "one")
+def test_archive_and_folder_give_equal_bytes_from_lists_or_arrays(tmp_path: Path) -> None:
+    run(write(tmp_path / "folder"), tmp_path / "first")
     arrays = {
         name: {key: np.array(value) for key, value in part.items()} for name, part in database().items()
     }
@@ -109,71 +110,66 @@ def test_same_bytes_packed_or_not_from_lists_or_arrays(tmp_path: Path) -> None:
             archive.add(path, f"./{path.name}")
     for path in sorted((raw / "elsewhere").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    run(raw, tmp_path / "two")
-    one, two = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")
+    run(raw, tmp_path / "second")
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("first", "second")
     )
-    assert sorted(one) == ["index.parquet", "manifest.json", "pairs.parquet", "shard-00000.arrow"]
-    one.pop("manifest.json"), two.pop("manifest.json")
-    assert one == two
+    assert sorted(first) == ["index.parquet", "manifest.json", "pairs.parquet", "shard-00000.arrow"]
+    first.pop("manifest.json"), second.pop("manifest.json")
+    assert first == second
 
 
-def test_pairs_across_models_are_counted(tmp_path: Path) -> None:
+def test_counts_pairs_across_models(tmp_path: Path) -> None:
     value = database()
     value["train"]["pidxs"][1] = 4
-    assert run(write(tmp_path / "raw", value), tmp_path / "out")["pairs_across_models"] == {
-        "train": 1,
-        "test": 0,
-    }
+    manifest = run(write(tmp_path / "raw", value), tmp_path / "out")
+    assert manifest["pairs_across_models"] == {"train": 1, "test": 0}
 
 
-def test_no_pickle(tmp_path: Path) -> None:
+def test_refuses_a_missing_pickle(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    with pytest.raises(
-        UserError,
-        match=(
-            r"(?s)raw holds no "
-            r"retrieval-SfM-120k\.pkl\..*ims\.tar\.gz.*cmp\.felk\.cvut\.cz/cnnimageretrieval"
-        ),
-    ):
+    expected = (
+        r"(?s)raw contains no retrieval-SfM-120k\.pkl\..*ims\.tar\.gz.*"
+        r"cmp\.felk\.cvut\.cz/cnnimageretrieval"
+    )
+    with pytest.raises(UserError, match=expected):
         run(tmp_path / "raw", tmp_path / "out")
 
 
-def test_a_malicious_pickle(tmp_path: Path) -> None:
+def test_refuses_a_malicious_pickle(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
-            return os.system, (f"touch {tmp_path}/owned",)
+            return os.system, (f"touch {tmp_path}/created",)
 
-    with pytest.raises(UserError, match=r"retrieval-SfM-120k\.pkl asks for posix\.system"):
+    with pytest.raises(UserError, match=r"retrieval-SfM-120k\.pkl was not read: it refers to posix\.system"):
         run(write(tmp_path / "raw", database() | {"meta": [Bomb()]}), tmp_path / "out")
-    assert not (tmp_path / "owned").exists()
+    assert not (tmp_path / "created").exists()
 
 
-def test_no_images(tmp_path: Path) -> None:
+def test_refuses_missing_images(tmp_path: Path) -> None:
     root = tmp_path / "raw"
     root.mkdir()
     (root / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps(database()))
-    with pytest.raises(UserError, match=r"holds neither ims\.tar\.gz nor 15/7c/4a/"):
+    with pytest.raises(UserError, match=r"contains neither ims\.tar\.gz nor 15/7c/4a/"):
         run(root, tmp_path / "out")
 
 
-def test_a_missing_image(tmp_path: Path) -> None:
+def test_refuses_a_missing_image(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "ims" / sfm120k.path_of(cid(12))).unlink()
-    with pytest.raises(
-        UserError, match=rf"1 of the files .*retrieval-SfM-120k\.pkl are not there: .*{cid(12)}"
-    ):
+    expected = rf"1 of the files .*retrieval-SfM-120k\.pkl are missing: .*{cid(12)}"
+    with pytest.raises(UserError, match=expected):
         run(root, tmp_path / "out")
 
 
-def test_a_damaged_image_of_a_pair_cannot_be_left_out(tmp_path: Path) -> None:
+def test_refuses_to_exclude_a_damaged_image_of_a_pair(tmp_path: Path) -> None:
     root = write(tmp_path / "raw")
     (root / "ims" / sfm120k.path_of(cid(3))).write_bytes(b"no image")
-    with pytest.raises(UserError, match=rf"its ground truth names .*{cid(3)}, which was left out"):
+    with pytest.raises(UserError, match=rf"its ground truth names .*{cid(3)}, which was excluded"):
         run(root, tmp_path / "out", on_error="skip")
 
 
-def broken(part: str, **changes: Any) -> dict[str, Any]:
+def changed(part: str, **changes: Any) -> dict[str, Any]:
     value = database()
     value[part] |= changes
     return value
@@ -184,26 +180,29 @@ def broken(part: str, **changes: Any) -> dict[str, Any]:
     [
         ([1], r"pkl has no 'train'; found: list"),
         ({"train": database()["train"]}, r"pkl has no 'val'; found: keys train"),
-        (broken("val", cids=3), r"\['val'\]\['cids'\] is no list of names"),
-        (broken("val", cids=[cid(11)] * 4), r"\['val'\]\['cids'\] names '[0-9a-f]{32}' 4 times"),
-        (broken("val", cids=[cid(1), *(cid(n) for n in (12, 13, 14))]), "an image is in both parts"),
+        (changed("val", cids=3), r"\['val'\]\['cids'\] is not a list of names"),
+        (changed("val", cids=[cid(11)] * 4), r"\['val'\]\['cids'\] contains '[0-9a-f]{32}' 4 times"),
+        (changed("val", cids=[cid(1), *(cid(n) for n in (12, 13, 14))]), "an image is in both parts"),
         (
-            broken("val", cids=["../../../../etc/passwd", *(cid(n) for n in (12, 13, 14))]),
-            r"\['cids'\] names '\.\./\.\./",
+            changed("val", cids=["../../../passwd", *(cid(n) for n in (12, 13, 14))]),
+            r"\['cids'\] contains '\.\./",
         ),
-        (broken("val", cids=["ab....", *(cid(n) for n in (12, 13, 14))]), r"\['cids'\] names 'ab\.\.\.\.'"),
-        (broken("val", cluster=[5, 8, 5]), "has 4 cids and 3 clusters"),
-        (broken("val", cluster=[5, 8, 5, None]), r"\['cluster'\] is no list of integers"),
-        (broken("val", pidxs=[2]), "2 qidxs and 1 pidxs"),
-        (broken("val", pidxs=[2, 4]), r"\['pidxs'\] runs from 2 to 4, expected 0 to 3"),
-        (broken("val", qidxs=[-1, 3]), r"\['qidxs'\] runs from -1 to 3"),
         (
-            broken("val", cluster=[5, 8, 5, 9]),
+            changed("val", cids=["ab....", *(cid(n) for n in (12, 13, 14))]),
+            r"\['cids'\] contains 'ab\.\.\.\.'",
+        ),
+        (changed("val", cluster=[5, 8, 5]), "has 4 cids and 3 clusters"),
+        (changed("val", cluster=[5, 8, 5, None]), r"\['cluster'\] is not a list of integers"),
+        (changed("val", pidxs=[2]), "2 qidxs and 1 pidxs"),
+        (changed("val", pidxs=[2, 4]), r"\['pidxs'\] has values from 2 to 4, expected 0 to 3"),
+        (changed("val", qidxs=[-1, 3]), r"\['qidxs'\] has values from -1 to 3"),
+        (
+            changed("val", cluster=[5, 8, 5, 9]),
             "found 9 train images of 3 classes, 4 test images of 3 classes",
         ),
     ],
 )
-def test_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:
+def test_refuses_a_wrong_structure(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(write(tmp_path / "raw", value), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The stage script: a resolved file in, shards out."""
+"""The stage script: reads a resolved file, writes shards, prints remarks."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ def configure(path: str = "raw", **ingest: Any) -> None:
     write_resolved(Path(), "ingest", "mine", source=source, ingest={"resize": 20, "quality": 90} | ingest)
 
 
-def test_the_stage_reads_its_resolved_file_and_writes_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_its_resolved_file_and_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder(tmp_path / "raw")
     monkeypatch.chdir(tmp_path)
     configure()
@@ -30,22 +28,22 @@ def test_the_stage_reads_its_resolved_file_and_writes_shards(
     assert shards.sizes.tolist() == [[27, 20]] * 12
 
 
-@pytest.mark.parametrize("place", ["data/raw/mine", "../photos"])
-def test_a_place_that_dvc_does_not_watch_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+@pytest.mark.parametrize("path", ["data/raw/mine", "../photos"])
+def test_reports_a_source_that_dvc_does_not_track(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    folder(Path(place))
-    configure(place)
+    folder(Path(path))
+    configure(path)
     run("mine")
-    said = (
-        "note: DVC does not watch ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
+    note = (
+        "note: DVC does not track ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
     )
-    assert (said in capsys.readouterr().err) is (place == "../photos")
+    assert (note in capsys.readouterr().err) is (path == "../photos")
 
 
-def test_what_was_left_out_is_said(
+def test_reports_excluded_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -53,13 +51,13 @@ def test_what_was_left_out_is_said(
     next(path for path in sorted(Path("raw").rglob("*")) if path.is_file()).write_bytes(b"broken")
     configure(on_error="skip")
     run("mine")
-    said = (
-        "note: damaged images left out: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
+    note = (
+        "note: excluded damaged images: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
     )
-    assert said in capsys.readouterr().err
+    assert note in capsys.readouterr().err
 
 
-def test_images_in_formats_that_are_not_read_are_reported(
+def test_reports_images_in_formats_that_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,10 +65,9 @@ def test_images_in_formats_that_are_not_read_are_reported(
         (folder(Path("raw")) / "c1" / name).write_bytes(b"")
     configure()
     run("mine")
-    remark = (
-        "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. Convert them to JPEG "
-        "or PNG."
+    note = (
+        "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. "
+        "Convert them to JPEG or PNG. data/shards/mine/manifest.json lists them under unread_images.\n"
     )
-    place = "data/shards/mine/manifest.json lists them under unread_images."
-    assert f"{remark} {place}\n" in capsys.readouterr().err
+    assert note in capsys.readouterr().err
     assert Shards(Path("data/shards/mine")).manifest["unread_images"] == ["c1/camera.dng", "c1/phone.heic"]

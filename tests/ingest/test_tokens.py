@@ -1,5 +1,4 @@
-"""The token corpus: bags come back as the tokens of their class and the shared ones, in the shares of the
-study."""
+"""The token corpus: bags contain tokens of their class and shared tokens, in the shares of the study."""
 
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from pipeline.runtime.errors import UserError
 SMALL = TokensSource(train_per_class=4, validation_per_class=3, test_per_class=2)
 
 
-def test_a_row_is_a_bag(tmp_path: Path) -> None:
+def test_each_row_is_a_bag(tmp_path: Path) -> None:
     manifest = ingest(SMALL, IngestSettings(), tmp_path / "out", "tokens", 1)
     shards = Shards(tmp_path / "out", verify=True)
     assert manifest["counts"] == {
@@ -37,12 +36,12 @@ def test_a_row_is_a_bag(tmp_path: Path) -> None:
         assert np.array_equal(rgb[..., 0], rgb[..., 2])
         label = int(shards.class_names[shards.labels[row]][-3:])
         bag = rgb[0, :, 0]
-        own, shared = (bag // 4 == label).sum(), (bag >= 64).sum()
-        assert own + shared == 50
-        assert min(own, shared) >= 1
+        of_class, shared = (bag // 4 == label).sum(), (bag >= 64).sum()
+        assert of_class + shared == 50
+        assert min(of_class, shared) >= 1
 
 
-def test_the_defaults_are_the_study() -> None:
+def test_defaults_are_those_of_the_study() -> None:
     source = TokensSource()
     assert source.classes * source.class_tokens + source.shared_tokens == 68
     assert source.train_per_class == 512 * 8, "of each class"
@@ -50,7 +49,7 @@ def test_the_defaults_are_the_study() -> None:
     assert (source.validation_per_class, source.test_per_class) == (128, 128)
 
 
-def test_validation_is_on_unseen_bags_of_all_classes(tmp_path: Path) -> None:
+def test_validation_uses_unseen_bags_of_all_classes(tmp_path: Path) -> None:
     ingest(SMALL, IngestSettings(), tmp_path / "out", "tokens", 1)
     split = hold_out(Shards(tmp_path / "out"), parse_recipe({"method": "baseline"}), 0)
     assert split.classes == 16
@@ -59,42 +58,37 @@ def test_validation_is_on_unseen_bags_of_all_classes(tmp_path: Path) -> None:
     assert not set(split.rows) & set(split.validation_rows)
 
 
-def test_shares_and_tokens_are_drawn_as_published() -> None:
+def test_shares_and_tokens_have_the_published_distribution() -> None:
     generator = np.random.default_rng(0)
     bags = np.array([tokens.bag(TokensSource(), 7, generator) for _ in range(4000)])
     share = (bags >= 64).mean(axis=1)
     assert abs(share.mean() - 0.5) < 4 * 0.1 / np.sqrt(4000)
-    # rounding to 1/50 adds a variance of (1/50)^2 / 12
+    # Rounding to multiples of 1/50 adds a variance of (1/50)^2 / 12.
     assert share.std() == pytest.approx(np.sqrt(0.1**2 + 0.02**2 / 12), rel=0.05)
     counts = np.bincount(bags.ravel(), minlength=68)
     assert set(np.flatnonzero(counts)) == {28, 29, 30, 31, 64, 65, 66, 67}
     assert counts[counts > 0] == pytest.approx(4000 * 50 / 8, rel=0.05)
-    assert (bags >= 64).mean(axis=0) == pytest.approx(0.5, abs=0.05), (
-        "no place of a bag tells which kind of token lies there"
-    )
+    # The kind of a token does not depend on its position in the bag.
+    assert (bags >= 64).mean(axis=0) == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(("background", "shared"), [(0.0, 1), (1.0, 49)])
-def test_a_bag_is_never_of_one_kind(background: float, shared: int) -> None:
+def test_a_bag_contains_shared_tokens_and_tokens_of_its_class(background: float, shared: int) -> None:
     source = TokensSource(background=background, deviation=0.0)
     bag = tokens.bag(source, 0, np.random.default_rng(0))
     assert (bag >= 64).sum() == shared
 
 
-def test_each_bag_has_its_own_numbers(tmp_path: Path) -> None:
+def test_bags_differ_and_depend_only_on_name_and_seed(tmp_path: Path) -> None:
     read = tokens.Bags(SMALL)
-    names = [
-        "train/class000/00000.png",
-        "train/class000/00001.png",
-        "train/class001/00000.png",
-        "test/class000/00000.png",
-    ]
-    first = [read(name).tobytes() for name in names]
-    assert len(set(first)) == 4
-    assert [tokens.Bags(SMALL)(name).tobytes() for name in reversed(names)] == first[::-1]
-    assert tokens.Bags(SMALL.model_copy(update={"seed": 1}))(names[0]).tobytes() != first[0]
+    names = ["train/class000/00000.png", "train/class000/00001.png"]
+    names += ["train/class001/00000.png", "test/class000/00000.png"]
+    bags = [read(name).tobytes() for name in names]
+    assert len(set(bags)) == 4
+    assert [tokens.Bags(SMALL)(name).tobytes() for name in reversed(names)] == bags[::-1]
+    assert tokens.Bags(SMALL.model_copy(update={"seed": 1}))(names[0]).tobytes() != bags[0]
 
 
-def test_more_tokens_than_a_pixel_has_values() -> None:
-    with pytest.raises(UserError, match="has 260 tokens; a pixel holds 256 values"):
+def test_refuses_more_tokens_than_a_pixel_has_values() -> None:
+    with pytest.raises(UserError, match="has 260 tokens; a pixel has 256 values"):
         tokens.collection(TokensSource(classes=64))

@@ -1,5 +1,5 @@
-"""The pool that reads pictures: order, bounded look-ahead, and nothing left behind when the stage is
-killed."""
+"""The pool that reads pictures: order of results, bounded number of pictures in advance, and no processes
+after the stage was killed."""
 
 import functools
 import signal
@@ -19,17 +19,17 @@ from tests.ingest.pictures import encode, pixels
 
 
 def read(source: str) -> bytes:
-    if source == "gone":
-        raise FileNotFoundError(2, "No such file or directory", "gone")
+    if source == "missing":
+        raise FileNotFoundError(2, "No such file or directory", "missing")
     return encode(pixels(int(source)), "PNG")
 
 
-def read_and_leave_a_trace(source: str) -> bytes:
+def read_and_touch(source: str) -> bytes:
     Path(source).touch()
     return encode(pixels(0), "PNG")
 
 
-STORE = functools.partial(prepare, resize=None, quality=95)
+PREPARE = functools.partial(prepare, resize=None, quality=95)
 
 
 def die(source: str) -> bytes:
@@ -39,34 +39,34 @@ def die(source: str) -> bytes:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_results_come_in_order(processes: int) -> None:
-    sources = [str(number) for number in range(40)] + ["gone"]
-    results = list(outcomes(sources, Job(read, STORE), processes))
+def test_results_are_in_order(processes: int) -> None:
+    sources = [str(number) for number in range(40)] + ["missing"]
+    results = list(outcomes(sources, Job(read, PREPARE), processes))
     for source, result in zip(sources[:-1], results, strict=False):
         assert isinstance(result, Prepared)
         assert result.image == read(source)
-    assert results[-1] == Damaged("[Errno 2] No such file or directory: 'gone'")
+    assert results[-1] == Damaged("[Errno 2] No such file or directory: 'missing'")
 
 
-def test_look_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_a_bounded_number_of_pictures_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "CHUNK", 2)
     sources = [str(tmp_path / f"{number:03d}") for number in range(100)]
-    results = outcomes(sources, Job(read_and_leave_a_trace, STORE), 2)
+    results = outcomes(sources, Job(read_and_touch, PREPARE), 2)
     next(results)
     time.sleep(0.5)
-    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * (workers.AHEAD * 2 + 1)
+    assert 2 <= len(list(tmp_path.iterdir())) <= 2 * (workers.CHUNKS_AHEAD * 2 + 1)
     results.close()
     assert len(list(tmp_path.iterdir())) < 100
 
 
-def test_a_process_that_dies_is_reported() -> None:
-    with pytest.raises(UserError, match=r"(?s)ended from outside.*memory"):
-        list(outcomes(["1", "2"], Job(die, STORE), 2))
+def test_reports_a_killed_process() -> None:
+    with pytest.raises(UserError, match=r"(?s)was killed.*memory"):
+        list(outcomes(["1", "2"], Job(die, PREPARE), 2))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killing_the_stage_leaves_no_process(tmp_path: Path, number: int) -> None:
+def test_killing_the_stage_ends_all_processes(tmp_path: Path, number: int) -> None:
     code = (
         "from pathlib import Path\n"
         "from pipeline.config import IngestSettings, PartsSource\n"

@@ -1,2 +1,2 @@
-"""Files of data sets that other people publish: safe reading of archives, downloads with a hash, restricted
-unpickling."""
+"""Reads files of data sets from untrusted publishers: archives without extraction, downloads with a hash
+check, pickles without code."""

@@ -1,10 +1,12 @@
-"""Tar archives, compressed by gzip or not. A member of a compressed one cannot be reached without inflating
-all that lies before it, and rows are written in another order than that of the archive: so it is inflated
-once, from beginning to end, into a scratch file, and members are read as slices of that. A plain tar is read
-in place. No member is written under its own name, so none can leave a folder or be a link.
+"""Reads tar archives, compressed by gzip or not.
 
-Refused as a whole: members that leave the folder, links, devices, sparse files, a name that occurs twice,
-absurd expansion, a file cut short.
+A member of a compressed archive can be reached only by inflating all data before it, and rows are written in
+another order than that of the archive. A compressed archive is therefore inflated once into a scratch file,
+and members are read as slices of that file. An uncompressed archive is read in place. No member is written
+under its own name, so no member can leave the folder or create a link.
+
+An archive is refused if it is truncated, or contains a member whose path leaves the folder, a link, a device,
+a sparse file, a name that occurs twice, or an excessive expansion.
 """
 
 import shutil
@@ -21,17 +23,16 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import full_disk_is_an_error
 from pipeline.runtime.progress import Progress
 
-ALWAYS = (
-    2**26
-)  # bytes that any archive may expand to: a small one may well be mostly the zeros that tar fills up with
+# Bytes that every archive may expand to: a small archive may consist mostly of the zeros that tar pads with.
+ALLOWED_EXPANSION = 2**26
 _GZIP = b"\x1f\x8b"
 _BLOCK = 512  # bytes; an archive ends with blocks of zeros
 
 
 @contextmanager
 def scratch_directory(output: Path) -> Iterator[Path]:
-    """An empty directory beside `output`, on the disk that has to have room anyway, gone afterwards; what a
-    killed process left goes first."""
+    """An empty directory beside `output`, on the same disk, that is removed at the end. Directories that
+    killed processes left are removed first."""
     output.parent.mkdir(parents=True, exist_ok=True)
     for leftover in output.parent.glob(f".{output.name}.*.scratch"):
         shutil.rmtree(leftover)
@@ -40,10 +41,10 @@ def scratch_directory(output: Path) -> Iterator[Path]:
 
 
 class Tarball:
-    """The files of a tar archive by their names in it. `scratch` is an existing directory, which has to stay
-    as long as files are read.
+    """The files of a tar archive, by name. `scratch` is an existing directory; it must exist as long as files
+    are read.
 
-    Raises UserError when the file is no tar archive, is cut short, or holds a member of the kinds above.
+    Raises UserError if the file is not a tar archive, is truncated, or contains a member of the kinds above.
     """
 
     def __init__(self, path: Path, scratch: Path) -> None:
@@ -55,19 +56,19 @@ class Tarball:
         self._members = self._list(plain)
 
     def names(self) -> list[str]:
-        """Sorted."""
+        """The names, sorted."""
         return sorted(self._members)
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file. Raises KeyError when there is no such file."""
+        """The bytes of a file. Raises KeyError if it does not exist."""
         start, size = self._members[name]
         return self._slices(start, size)
 
     def copy(self, name: str, sink: BinaryIO) -> None:
-        """Writes a file that may be larger than memory."""
+        """Copies a file, which may be larger than memory, to `sink`."""
         start, size = self._members[name]
         for position in range(start, start + size, PIECE):
             sink.write(self._slices(position, min(PIECE, start + size - position)))
@@ -79,8 +80,9 @@ class Tarball:
             with tarfile.open(plain, "r:") as archive:
                 for member in archive:
                     name = member.name.removeprefix("./")
-                    if found := _danger(member) or ("occurs twice" if name in members else None):
-                        raise UserError(f"{self.path}: member {member.name!r} {found}.", REMEDY)
+                    danger = _danger(member) or ("occurs twice" if name in members else None)
+                    if danger:
+                        raise UserError(f"{self.path}: member {member.name!r} {danger}.", REMEDY)
                     end = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
                     if member.isfile():
                         members[name] = (member.offset_data, member.size)
@@ -88,22 +90,22 @@ class Tarball:
             raise UserError(
                 f"{self.path} is not a readable tar archive: {error}.", "Fetch or pack it again."
             ) from None
-        if self._slices(end, _BLOCK) != bytes(_BLOCK):  # `tarfile` takes a broken header for the end
+        if self._slices(end, _BLOCK) != bytes(_BLOCK):  # `tarfile` ends without an error at a broken header
             raise UserError(
-                f"{self.path} is cut short or damaged: the archive does not end after its member at byte "
-                f"{end:,}.",
+                f"{self.path} is truncated or damaged: "
+                f"no end of the archive follows its last member, at byte {end:,}.",
                 "Fetch it again.",
             )
         return members
 
 
 def inflate(path: Path, target: Path) -> Path:
-    """Writes what a gzip file holds to `target`, in a few MiB of memory, and returns `target`.
+    """Writes the content of a gzip file to `target`, in a few MiB of memory, and returns `target`.
 
-    Raises UserError when the file is cut short, damaged, expands absurdly, or the disk is full.
+    Raises UserError if the file is truncated, damaged or expands excessively, or if the disk is full.
     """
     compressed = path.stat().st_size
-    allowed = max(MAX_RATIO * compressed, ALWAYS)
+    limit = max(MAX_RATIO * compressed, ALLOWED_EXPANSION)
     written, inflater = 0, zlib.decompressobj(zlib.MAX_WBITS | 16)
     progress = Progress(f"inflate {path.name}", -(-compressed // PIECE), "MiB")
     with open(path, "rb") as source, full_disk_is_an_error(target), open(target, "wb") as sink, progress:
@@ -111,35 +113,33 @@ def inflate(path: Path, target: Path) -> Path:
             progress.advance()
             while raw:
                 if inflater.eof:
-                    if not raw.startswith(
-                        _GZIP
-                    ):  # some writers fill the last block up; what follows a whole archive is not part of it
+                    if not raw.startswith(_GZIP):  # padding of the last block, which some writers add
                         return target
                     inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
                 try:
                     piece = inflater.decompress(raw, 4 * PIECE)
                 except zlib.error as error:
+                    position = source.tell() - len(raw)
                     raise UserError(
-                        f"{path} is damaged at byte {source.tell() - len(raw):,} or after: {error}.",
-                        "Fetch it again.",
+                        f"{path} is damaged at byte {position:,} or after: {error}.", "Fetch it again."
                     ) from None
                 raw = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
                 written += len(piece)
-                if written > allowed:
+                if written > limit:
                     raise UserError(
-                        f"{path} expands from {compressed:,} bytes to more than {allowed:,}.", REMEDY
+                        f"{path} expands from {compressed:,} bytes to more than {limit:,}.", REMEDY
                     )
                 sink.write(piece)
-        sink.write(inflater.flush())  # a match that the bound on a piece cut in two
+        sink.write(inflater.flush())  # the end of a match that the limit on a piece divided
     if not inflater.eof:
         raise UserError(
-            f"{path} is cut short: it ends after {compressed:,} bytes in the middle of its data.",
-            "Fetch it again.",
+            f"{path} is truncated: it ends after {compressed:,} bytes within its data.", "Fetch it again."
         )
     return target
 
 
 def _danger(member: tarfile.TarInfo) -> str | None:
+    """The reason to refuse a member, or None."""
     if leaves_its_folder(member.name):
         return "leaves the folder"
     if not (member.isreg() or member.isdir()):

@@ -1,9 +1,9 @@
-"""A published data set by the names of its files, packed or unpacked: what an archive holds is named as if it
-had been unpacked where it lies.
+"""The files of a published data set by name, packed or unpacked. A file in an archive has the name that it
+would have if the archive were unpacked in place.
 
-data/raw/cub/CUB_200_2011.tgz            -> CUB_200_2011/images.txt,
-CUB_200_2011/images/001.Black_footed_Albatross/... data/raw/inshop/Img/img.zip              ->
-Img/img/WOMEN/... inshop.zip, which holds Img/img.zip      -> the same
+    data/raw/cub/CUB_200_2011.tgz         CUB_200_2011/images.txt, CUB_200_2011/images/001.Black_...
+    data/raw/inshop/Img/img.zip           Img/img/WOMEN/...
+    inshop.zip, with Img/img.zip in it    Img/img/WOMEN/...
 """
 
 from collections.abc import Iterable
@@ -11,30 +11,36 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.ingest.files.archive import PIECE, Zip, is_hidden
 from pipeline.ingest.files.tarball import Tarball
-from pipeline.ingest.releases import Published, PublishedFile, expectation, key_of, not_there
+from pipeline.ingest.releases import (
+    Published,
+    PublishedFile,
+    missing_data_error,
+    published_details,
+    registry_key,
+)
 from pipeline.ingest.sources.folder import Directory
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import full_disk_is_an_error
 
 _SUFFIXES = (".zip", ".tgz", ".tar.gz", ".tar")
-_SHOWN = 3
+_LISTED = 3  # missing files that an error lists
 Packed = Zip | Tarball
 
 
 class Tree:
-    """The files of a published set. `path` is a folder or an archive; `scratch` an existing directory, which
-    has to stay as long as files are read.
+    """The files of a published set. `path` is a folder or an archive. `scratch` is an existing directory; it
+    must exist as long as files are read.
 
-    An archive of the set is opened unless what it holds lies beside it already. Other archives are left
-    alone. Raises UserError when `path` does not exist or an archive is unreadable or dangerous. Pickles,
-    without its list of names.
+    An archive of the set is opened unless its content exists beside it. Other archives are ignored. Raises
+    UserError if `path` does not exist or an archive is unreadable or dangerous. The pickled object omits the
+    list of names.
     """
 
     def __init__(self, path: Path, published: Published, scratch: Path) -> None:
         self.path, self._published, self._scratch = Path(path), published, scratch
         if not self.path.exists():
-            raise not_there(key_of(published), self.path, "does not exist")
-        self._packed: list[tuple[str, Packed]] = []  # each below the folder in which it lies
+            raise missing_data_error(registry_key(published), self.path, "does not exist")
+        self._packed: list[tuple[str, Packed]] = []  # archives, each with the folder that contains it
         self._folder = None if self.path.is_file() else Directory(self.path)
         self._names: set[str] = set()
         if self._folder is None:
@@ -46,8 +52,8 @@ class Tree:
         return self.__dict__ | {"_names": set()}
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file. Raises ValueError or OSError when it cannot be read, KeyError when an archive
-        should hold it and does not."""
+        """The bytes of a file. Raises ValueError or OSError if it cannot be read, KeyError if `path` is an
+        archive without this file."""
         for prefix, packed in self._packed:
             if name.startswith(prefix) and name[len(prefix) :] in packed:
                 return packed.read(name[len(prefix) :])
@@ -56,23 +62,18 @@ class Tree:
         return self._folder.read(name)
 
     def below(self, marker: str) -> "Branch | None":
-        """The part of the set below the folder that holds the file (or, with a final slash, the folder)
-        `marker`; None when there is none."""
+        """The part of the set below the folder that contains the file (or, with a final slash, the folder)
+        `marker`; the folder with the fewest parents if there are several, None if there is none."""
         if marker.endswith("/"):
-            found = {
-                n[: n.index(f"/{marker}") + 1] if not n.startswith(marker) else ""
-                for n in self._names
-                if f"/{marker}" in f"/{n}"
-            }
+            matches = (f"/{name}".partition(f"/{marker}") for name in self._names)
+            roots = {f"{before}/"[1:] for before, separator, _ in matches if separator}
         else:
-            found = {n.removesuffix(marker) for n in self._names if f"/{n}".endswith(f"/{marker}")}
-        shallow = sorted(
-            (root for root in found if not is_hidden(root)), key=lambda root: (root.count("/"), root)
-        )
-        return Branch(self, shallow[0]) if shallow else None
+            roots = {name.removesuffix(marker) for name in self._names if f"/{name}".endswith(f"/{marker}")}
+        visible = [root for root in roots if not is_hidden(root)]
+        return Branch(self, min(visible, key=lambda root: (root.count("/"), root))) if visible else None
 
     def names(self) -> set[str]:
-        """All of them, but for what a desktop leaves behind."""
+        """All names without hidden files."""
         return {name for name in self._names if not is_hidden(name)}
 
     def __contains__(self, name: str) -> bool:
@@ -91,15 +92,11 @@ class Tree:
             folder = name[: name.rfind("/") + 1]
             if any(other.startswith(f"{folder}{file.unpacked}") for other in added):
                 continue
-            self._add(
-                folder,
-                open_archive(
-                    self._on_disk(prefix, name[len(prefix) :], files), self._scratch, self._published.files
-                ),
-            )
+            path = self._on_disk(prefix, name[len(prefix) :], files)
+            self._add(folder, open_archive(path, self._scratch, self._published.files))
 
     def _on_disk(self, prefix: str, name: str, files: Directory | Packed) -> Path:
-        """The archive as a file: itself, or a copy when it lies in an archive."""
+        """The path of the archive, or of a copy in the scratch directory if it is within another archive."""
         if isinstance(files, Directory):
             return self.path / prefix / name
         copy = self._scratch / f"{len(self._packed)}-{PurePosixPath(name).name}"
@@ -114,7 +111,7 @@ class Tree:
 
 
 class Branch:
-    """What lies below one folder of a tree, by names relative to it."""
+    """The files below one folder of a tree, by names relative to the folder."""
 
     def __init__(self, tree: Tree, root: str) -> None:
         self.tree, self.root = tree, root
@@ -123,57 +120,56 @@ class Branch:
         return self.tree.read(self.root + name)
 
     def text(self, name: str) -> str:
-        """A list file. Raises UserError when it is no UTF-8 text."""
+        """The text of a file. Raises UserError if it is not UTF-8."""
         try:
             return self.read(name).decode("utf-8-sig")
         except (ValueError, OSError) as error:
             raise UserError(
-                f"{self.tree.path}: {self.root}{name} is no text: {error}.", "Fetch the archive again."
+                f"{self.tree.path}: {self.root}{name} is not a text file: {error}.",
+                "Fetch the archive again.",
             ) from None
 
     def __contains__(self, name: str) -> bool:
         return self.root + name in self.tree
 
     def require(self, names: Iterable[str], listed_in: str) -> None:
-        """Raises UserError when files that stand in a list are not there."""
+        """Raises UserError if files of a list are missing."""
         missing = [name for name in names if self.root + name not in self.tree]
         if missing:
-            shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+            first = ", ".join(missing[:_LISTED]) + (", ..." if len(missing) > _LISTED else "")
             raise UserError(
-                f"{self.tree.path}: {len(missing):,} of the files that stand in {listed_in} are not there: "
-                f"{shown}.",
-                "The archive was unpacked or fetched in part: unpack or fetch it again, or name the archive "
-                "itself.",
+                f"{self.tree.path}: {len(missing):,} of the files listed in {listed_in} are missing: "
+                f"{first}.",
+                "The archive was not unpacked or fetched completely: unpack or fetch it again, "
+                "or name the archive as the source.",
             )
 
 
 def open_archive(path: Path, scratch: Path, files: Iterable[PublishedFile] = ()) -> Packed:
-    """The archive by what it begins with, whatever its name. Raises UserError, with what is known of the
-    published file of this name."""
+    """Opens an archive. The format is read from its first bytes, not from its name. A UserError includes the
+    published size and hash of the file of this name."""
     try:
         with open(path, "rb") as file:
-            begin = file.read(262)
-        if begin.startswith(b"PK"):
+            first_bytes = file.read(262)
+        if first_bytes.startswith(b"PK"):
             archive = Zip(path)
-            archive.names()  # raises here what it raises
+            archive.names()  # raises UserError here instead of at the first read
             return archive
-        if begin.startswith(b"\x1f\x8b") or begin[257:262] == b"ustar":
+        if first_bytes.startswith(b"\x1f\x8b") or first_bytes[257:262] == b"ustar":
             return Tarball(path, scratch)
-        page = " A web page was saved in its place." if begin.lstrip()[:1] == b"<" else ""
+        page = " It appears to be a web page." if first_bytes.lstrip()[:1] == b"<" else ""
         raise UserError(
-            f"{path} is neither a zip nor a tar archive: it begins with {begin[:16]!r}.{page}",
+            f"{path} is neither a zip nor a tar archive: it begins with {first_bytes[:16]!r}.{page}",
             "Fetch it again.",
         )
     except UserError as error:
-        found = (
-            f" This one has {path.stat().st_size:,} bytes."
-            if (facts := expectation(files, path.name))
-            else ""
-        )
-        raise UserError(error.what, error.remedy + facts + found) from error
+        details = published_details(files, path.name)
+        if details:
+            details += f" The file has {path.stat().st_size:,} bytes."
+        raise UserError(error.what, error.remedy + details) from error
 
 
 def _stem(name: str) -> str:
-    """`img` of `Img/img.zip`; empty when the name is not that of an archive."""
-    base = PurePosixPath(name).name
-    return next((base.removesuffix(suffix) for suffix in _SUFFIXES if base.endswith(suffix)), "")
+    """`img` of `Img/img.zip`; empty if the name has no suffix of an archive."""
+    file_name = PurePosixPath(name).name
+    return next((file_name.removesuffix(suffix) for suffix in _SUFFIXES if file_name.endswith(suffix)), "")

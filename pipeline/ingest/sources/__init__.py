@@ -1,1 +1,1 @@
-"""One file per data set: each says which pictures there are, their class and split, and how to read one."""
+"""One file per data set. Each lists the pictures with class and split, and reads a picture."""

@@ -1,20 +1,19 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009) from their binary archives: 60,000 images of 32 x 32 pixels.
 
-    cifar-10-batches-bin/   data_batch_1.bin ... data_batch_5.bin, test_batch.bin    per image: label, then 3
-    x 32 x 32 bytes
-                            batches.meta.txt                                         names of the labels, one
-                            per line
-    cifar-100-binary/       train.bin, test.bin                                      per image: coarse label,
-    fine label, 3 x 32 x 32 bytes
-                            coarse_label_names.txt, fine_label_names.txt
+    cifar-10-batches-bin/
+        data_batch_1.bin ... data_batch_5.bin, test_batch.bin    per image: label, then 3 x 32 x 32 bytes
+        batches.meta.txt                                         names of the labels, one per line
+    cifar-100-binary/
+        train.bin, test.bin                                      per image: coarse label, fine label, pixels
+        coarse_label_names.txt, fine_label_names.txt
 
-Their official parts hold the same classes, so they are no split for retrieval of unseen ones. No paper of
-this project splits these sets by class (GSP trains on all of CIFAR-10 for figure 5, and makes the Collage of
-CIFAR-100), so the split here is this project's: the first half of the labels is train, the other test, in
-label order, which is that of names. `images` keeps the official parts; class names then begin with the split,
-because a class of a set of shards is in one split only.
+The official train and test parts contain the same classes, so they are not a split for retrieval of unseen
+classes. No paper of this project splits these sets by class (GSP trains on all of CIFAR-10 for figure 5, and
+makes the Collage from CIFAR-100). The split here is this project's: the first half of the labels is train,
+the other half test. The order of labels is the order of names. With `split: images` the official parts are
+used. Class names then begin with the split, because a class of a set of shards is in only one split.
 
-The python archives are pickles of the same pixels: never read.
+The python archives contain pickles of the same pixels; they are never read.
 """
 
 from collections import defaultdict
@@ -27,7 +26,7 @@ from jaxtyping import Int, UInt8
 from pipeline.config.dataset import Cifar10Source, Cifar100Source, CollageSource
 from pipeline.ingest.collection import Collection, Picture
 from pipeline.ingest.files.tree import Branch, Tree
-from pipeline.ingest.releases import PUBLISHED, not_there
+from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.runtime.errors import UserError
 
 SIDE = 32
@@ -36,13 +35,15 @@ _PIXEL_FILE = "pixels.npy"
 
 
 class Layout(NamedTuple):
-    """Files of an archive. Every class has the same number of images in the test file, and over all train
-    files."""
+    """The files of an archive. Every class has the same number of images in the test file, and in all train
+    files together."""
 
-    files: tuple[str, ...]  # the last one is the official test part
-    names: tuple[str, ...]  # of the labels, in the order of the bytes of a record
-    labels: tuple[int, ...]
-    per_file: tuple[int, ...]  # images
+    files: tuple[str, ...]  # the last file is the official test part
+    names: tuple[
+        str, ...
+    ]  # files with the names of each kind of label, in the order of the bytes of a record
+    labels: tuple[int, ...]  # number of labels of each kind
+    per_file: tuple[int, ...]  # number of images
 
 
 LAYOUTS = {
@@ -62,40 +63,41 @@ LAYOUTS = {
 
 
 class Cifar(NamedTuple):
-    """An archive, read: its pixels lie in a file of their own, which every process maps."""
+    """The content of an archive. The pixels are in a separate file that every process maps."""
 
-    where: str
+    location: str  # path of the archive, for messages
     pixels: Path  # .npy, uint8 (images, 32, 32, 3)
     sources: list[str]  # `train.bin/00017`
-    in_test: list[bool]  # of the official parts
+    in_test: list[bool]  # whether the image is in the official test part
     labels: Int[np.ndarray, "images kinds"]
     names: tuple[list[str], ...]  # of each kind of label
 
 
 def collection(source: Cifar10Source | Cifar100Source, scratch: Path) -> Collection:
-    """The pictures of the set by class; super-classes, where it has them, are groups. Raises UserError where
-    the files are not the published ones."""
+    """The pictures of the set with their classes. The super-classes of CIFAR-100 are groups. Raises UserError
+    if the files are not the published ones."""
     cifar = read(source, source.kind, scratch)
-    half = len(cifar.names[-1]) // 2
+    first_test_label = len(cifar.names[-1]) // 2
+    by_class = source.split == "classes"
     pictures = []
-    for name, official_test, labels in zip(cifar.sources, cifar.in_test, cifar.labels.tolist(), strict=True):
-        by_class = source.split == "classes"
-        split = "test" if (labels[-1] >= half if by_class else official_test) else "train"
+    for name, in_test, labels in zip(cifar.sources, cifar.in_test, cifar.labels.tolist(), strict=True):
+        is_test = labels[-1] >= first_test_label if by_class else in_test
+        split = "test" if is_test else "train"
         class_name = cifar.names[-1][labels[-1]]
+        if not by_class:
+            class_name = f"{split}/{class_name}"
         group = cifar.names[0][labels[0]] if len(labels) > 1 else None
-        pictures.append(
-            Picture(name, class_name if by_class else f"{split}/{class_name}", split, group=group)
-        )
-    facts = {"published": PUBLISHED[source.kind].title, "unseen_classes": source.split == "classes"}
-    return Collection(cifar.where, pictures, Pixels(cifar.pixels, cifar.sources), facts)
+        pictures.append(Picture(name, class_name, split, group=group))
+    facts = {"published": PUBLISHED[source.kind].title, "unseen_classes": by_class}
+    return Collection(cifar.location, pictures, Pixels(cifar.pixels, cifar.sources), facts)
 
 
 class Pixels:
-    """The pixels of an image by its source. The file is mapped in each process."""
+    """Reads the pixels of an image by its source. Each process maps the file."""
 
     def __init__(self, path: Path, sources: list[str]) -> None:
         self.path = path
-        self.starts: dict[str, int] = {}  # the first image of each file
+        self.starts: dict[str, int] = {}  # number of the first image of each file
         for number, source in enumerate(sources):
             self.starts.setdefault(source.partition("/")[0], number)
         self._mapped: np.ndarray | None = None
@@ -107,6 +109,7 @@ class Pixels:
         return self.image(self.number(source))
 
     def number(self, source: str) -> int:
+        """The number of an image in the pixel file."""
         file, _, number = source.partition("/")
         return self.starts[file] + int(number)
 
@@ -117,36 +120,32 @@ class Pixels:
 
 
 def read(source: Cifar10Source | Cifar100Source | CollageSource, kind: str, scratch: Path) -> Cifar:
-    """Reads an archive; `scratch` holds the pixels as long as they are needed.
+    """Reads an archive. The pixel file is written to `scratch`, which must exist as long as pixels are read.
 
-    Raises UserError for a missing file, a size that is not that of the records, a label beyond the named
-    ones, classes that are not of equal size, and classes that are in two super-classes.
+    Raises UserError for a missing file, a file whose size differs from that of its records, a label without a
+    name, classes of unequal size, and a class in two super-classes.
     """
     layout, published = LAYOUTS[kind], PUBLISHED[kind]
     tree = Tree(Path(source.path), published, scratch)
     branch = tree.below(layout.files[0])
     for name in (*layout.files, *layout.names):
         if branch is None or name not in branch:
-            pickled = (
-                " (its files are those of the python version, which are pickles: fetch the binary version)"
-                if _is_python(tree)
-                else ""
-            )
-            raise not_there(kind, tree.path, f"holds no {name}{pickled}")
+            hint = ""
+            if _is_python_version(tree):
+                hint = " (its files are pickles, the python version: fetch the binary version)"
+            raise missing_data_error(kind, tree.path, f"contains no {name}{hint}")
     assert branch is not None
     names = tuple(
         _names(branch, name, count) for name, count in zip(layout.names, layout.labels, strict=True)
     )
-    pixels = np.lib.format.open_memmap(
-        scratch / _PIXEL_FILE, "w+", np.uint8, (sum(layout.per_file), SIDE, SIDE, 3)
-    )
+    shape = (sum(layout.per_file), SIDE, SIDE, 3)
+    pixels = np.lib.format.open_memmap(scratch / _PIXEL_FILE, "w+", np.uint8, shape)
     labels: list[np.ndarray] = []
     sources: list[str] = []
     for file, images in zip(layout.files, layout.per_file, strict=True):
         records = _records(branch, file, images, layout, names)
-        pixels[len(sources) : len(sources) + images] = (
-            records[:, -_PIXELS:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-        )
+        planes = records[:, -_PIXELS:].reshape(-1, 3, SIDE, SIDE)
+        pixels[len(sources) : len(sources) + images] = planes.transpose(0, 2, 3, 1)
         labels.append(records[:, :-_PIXELS].astype(np.int64))
         sources += [f"{file}/{number:05d}" for number in range(images)]
     pixels.flush()
@@ -159,69 +158,72 @@ def read(source: Cifar10Source | Cifar100Source | CollageSource, kind: str, scra
 def _records(
     branch: Branch, file: str, images: int, layout: Layout, names: tuple[list[str], ...]
 ) -> UInt8[np.ndarray, "images record"]:
-    where = f"{branch.tree.path}: {branch.root}{file}"
+    """The records of one file."""
+    location = f"{branch.tree.path}: {branch.root}{file}"
     content = branch.read(file)
-    record = len(layout.labels) + _PIXELS
-    if len(content) != images * record:
-        whole = (
-            f"{len(content) // record:,} records of {record:,} bytes and {len(content) % record:,} bytes more"
-        )
+    size = len(layout.labels) + _PIXELS
+    if len(content) != images * size:
+        whole, surplus = divmod(len(content), size)
         raise UserError(
-            f"{where} has {len(content):,} bytes, {whole}; expected {images:,} records, {images * record:,} "
-            "bytes.",
-            _ANEW,
+            f"{location} has {len(content):,} bytes, "
+            f"{whole:,} records of {size:,} bytes and {surplus:,} bytes more; "
+            f"expected {images:,} records, {images * size:,} bytes.",
+            _FETCH_AGAIN,
         )
-    records = np.frombuffer(content, np.uint8).reshape(images, record)
-    for kind, known in enumerate(names):
-        if (largest := int(records[:, kind].max())) >= len(known):
+    records = np.frombuffer(content, np.uint8).reshape(images, size)
+    for kind, label_names in enumerate(names):
+        largest = int(records[:, kind].max())
+        if largest >= len(label_names):
             number = int(records[:, kind].argmax())
             raise UserError(
-                f"{where}: image {number:,} has label {largest}; {layout.names[kind]} names {len(known)}.",
-                _ANEW,
+                f"{location}: image {number:,} has label {largest}; "
+                f"{layout.names[kind]} names {len(label_names)}.",
+                _FETCH_AGAIN,
             )
     return records
 
 
 def _names(branch: Branch, file: str, count: int) -> list[str]:
+    """The `count` names of one kind of label."""
     names = branch.text(file).split()
     if len(names) != count or len(set(names)) != count:
         raise UserError(
-            f"{branch.tree.path}: {branch.root}{file} names {len(set(names))} different labels, expected "
-            f"{count}.",
-            _ANEW,
+            f"{branch.tree.path}: {branch.root}{file} names {len(set(names))} different labels, "
+            f"expected {count}.",
+            _FETCH_AGAIN,
         )
     return names
 
 
 def _require_balance(cifar: Cifar, layout: Layout) -> None:
+    """Checks that labels of one kind have equally many images, and that each class is in one super-class."""
     in_test = np.array(cifar.in_test)
     for part, images in ((in_test, layout.per_file[-1]), (~in_test, sum(layout.per_file[:-1]))):
         for kind, count in enumerate(layout.labels):
-            found = np.bincount(cifar.labels[part, kind], minlength=count)
-            if (found != images // count).any():
-                odd = int((found != images // count).argmax())
-                name = cifar.names[kind][odd]
+            expected = images // count
+            counts = np.bincount(cifar.labels[part, kind], minlength=count)
+            if (counts != expected).any():
+                label = int((counts != expected).argmax())
                 raise UserError(
-                    f"{cifar.where}: {name} has {found[odd]:,} of {images:,} images, expected "
-                    f"{images // count:,}.",
-                    _ANEW,
+                    f"{cifar.location}: {cifar.names[kind][label]} has {counts[label]:,} "
+                    f"of {images:,} images, expected {expected:,}.",
+                    _FETCH_AGAIN,
                 )
-    above: dict[int, set[int]] = defaultdict(set)
+    super_classes: dict[int, set[int]] = defaultdict(set)  # by class
     for labels in cifar.labels.tolist():
-        above[labels[-1]].add(labels[0])
-    for label, parents in above.items():
+        super_classes[labels[-1]].add(labels[0])
+    for label, parents in super_classes.items():
         if len(parents) > 1 and len(layout.labels) > 1:
-            found_in = ", ".join(cifar.names[0][parent] for parent in sorted(parents))
+            names = ", ".join(cifar.names[0][parent] for parent in sorted(parents))
             raise UserError(
-                f"{cifar.where}: {cifar.names[-1][label]} is in more than one super-class: {found_in}.", _ANEW
+                f"{cifar.location}: {cifar.names[-1][label]} is in more than one super-class: {names}.",
+                _FETCH_AGAIN,
             )
 
 
-def _is_python(tree: Tree) -> bool:
-    return any(
-        name.endswith(("/data_batch_1", "cifar-100-python/train")) or name == "data_batch_1"
-        for name in tree.names()
-    )
+def _is_python_version(tree: Tree) -> bool:
+    endings = ("/data_batch_1", "/cifar-100-python/train")
+    return any(f"/{name}".endswith(endings) for name in tree.names())
 
 
-_ANEW = "It is not the published file: fetch the archive again."
+_FETCH_AGAIN = "It is not the published file: fetch the archive again."

@@ -1,8 +1,8 @@
-"""Drawing of the built-in set: a creature made of parts, as a picture that lies over another.
+"""Draws the objects of the built-in set as sprites: creatures, which consist of parts, and distractors.
 
-A creature lives in its own plane: head at x = +1, tail at x = -1, body between y = -h(x) and y = +h(x). A
-pose bends that plane (y -> y + bend x^2) and swings the limbs; rotation, mirroring and scale come when the
-sprite is laid into a scene.
+A creature is drawn in its own plane: head at x = +1, tail at x = -1, body between y = -h(x) and y = +h(x). A
+pose bends that plane (y -> y + bend x^2) and rotates the limbs. Rotation, mirroring and scale are applied
+when the sprite is pasted into a scene.
 """
 
 from typing import NamedTuple
@@ -11,12 +11,11 @@ import cv2
 import numpy as np
 from jaxtyping import Float, UInt8
 
-HALF = 1.8  # the sprite shows x and y from -HALF to +HALF
-PIXELS = (
-    216  # side of a sprite: about twice the resolution of the finest scene, so that laying it down averages
-)
-UNIT = PIXELS / (2 * HALF)
-_FRACTION = 4  # binary digits below the pixel that cv2 draws with
+HALF = 1.8  # the sprite covers x and y from -HALF to +HALF
+# Side of a sprite. It is about twice the resolution of the finest scene, so that pasting averages pixels.
+PIXELS = 216
+UNIT = PIXELS / (2 * HALF)  # pixels per unit of the plane
+_FRACTION = 4  # fractional bits of the coordinates for cv2
 
 OUTLINES = ("oval", "drop", "diamond", "box", "waisted", "lobed")
 MARKINGS = ("bands", "stripes", "spots", "rings", "chevrons", "saddle")
@@ -33,7 +32,7 @@ class Look(NamedTuple):
 
     outline: str
     markings: str
-    palette: str  # "body-marks": the same two colours make two palettes
+    palette: str  # "body-marks"; the same two colours make two palettes
     limbs: str
     pairs: int  # of limbs
     tail: str
@@ -41,7 +40,7 @@ class Look(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """What differs from image to image of a class, within the sprite. Colours are RGB, 0 to 255."""
+    """The values that differ between the sprites of one class. Colours are RGB, 0 to 255."""
 
     body: Color
     marks: Color
@@ -74,7 +73,7 @@ def half_width(outline: str, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " 
 def markings(
     kind: str, u: Float[np.ndarray, "S S"], v: Float[np.ndarray, "S S"], phase: float
 ) -> Float[np.ndarray, "S S"]:
-    """Share of the marking colour at (u, v) of the body's plane, 0 to 1, with soft edges."""
+    """The share of the marking colour at (u, v) of the body's plane, 0 to 1, with soft edges."""
     if kind == "bands":
         wave = np.cos(9.5 * u + phase)
     elif kind == "stripes":
@@ -94,18 +93,18 @@ def creature(look: Look, pose: Pose) -> Sprite:
     """The sprite of one image of a class."""
     canvas = np.zeros((PIXELS, PIXELS, 4), np.uint8)
     dark = tuple(0.45 * value for value in pose.body)
-    limb = tuple(0.8 * value for value in pose.marks)
+    limb_color = tuple(0.8 * value for value in pose.marks)
 
-    def place(x: float, side: float) -> tuple[float, float]:
-        """A point of the rim, a little inside."""
+    def limb_root(x: float, side: float) -> tuple[float, float]:
+        """A point slightly inside the outline."""
         y = side * 0.86 * pose.girth * float(half_width(look.outline, np.array([x]))[0])
         return x, y + pose.bend * x * x
 
     for row, side in enumerate((1.0, -1.0)):
         for number, x in enumerate(np.linspace(-0.62, 0.5, look.pairs)):
             direction = side * (np.pi / 2 + 0.30 - 0.55 * (x + 0.1)) + side * float(pose.swing[row, number])
-            _limb(canvas, look.limbs, place(float(x), side), direction, side, limb)
-    _tail(canvas, look.tail, (-0.93, pose.bend * 0.9), limb)
+            _limb(canvas, look.limbs, limb_root(float(x), side), direction, side, limb_color)
+    _tail(canvas, look.tail, (-0.93, pose.bend * 0.9), limb_color)
     _antennae(canvas, look.antennae, (0.88, pose.bend * 0.8), dark)
 
     x = np.linspace(-1, 1, 61)
@@ -117,21 +116,18 @@ def creature(look: Look, pose: Pose) -> Sprite:
     v = (_Y - pose.bend * _X * _X) / pose.girth
     share = markings(look.markings, _X, v, pose.phase)[..., None]
     lit = 1 + 0.28 * (np.cos(pose.light) * _X + np.sin(pose.light) * 1.6 * v)[..., None]
-    skin = np.clip(
-        (np.array(pose.body, np.float32) * (1 - share) + np.array(pose.marks, np.float32) * share) * lit,
-        0,
-        255,
-    )
-    cover = (inside / np.float32(255))[..., None]
+    body, marks = np.array(pose.body, np.float32), np.array(pose.marks, np.float32)
+    skin = np.clip((body * (1 - share) + marks * share) * lit, 0, 255)
+    alpha = (inside / np.float32(255))[..., None]
     layer = np.concatenate([skin, np.full_like(share, 255)], axis=2)
-    canvas = (canvas * (1 - cover) + layer * cover + 0.5).astype(np.uint8)
+    canvas = (canvas * (1 - alpha) + layer * alpha + 0.5).astype(np.uint8)
     _line(canvas, rim, dark, 0.045, closed=True)
     _disc(canvas, (0.74, pose.bend * 0.55 + 0.10), 0.065, (20.0, 20.0, 20.0))
     return canvas
 
 
-def thing(shape: str, marks: str, body: Color, second: Color, phase: float) -> Sprite:
-    """The sprite of a distractor: no creature, in a creature's colours and markings."""
+def distractor(shape: str, marks: str, body: Color, second: Color, phase: float) -> Sprite:
+    """The sprite of a distractor: another shape with the colours and markings of a creature."""
     turn = np.linspace(0, 2 * np.pi, 72, endpoint=False)
     radius = {
         "pebble": 0.75 + 0.08 * np.cos(2 * turn + phase) + 0.05 * np.cos(3 * turn),
@@ -145,13 +141,8 @@ def thing(shape: str, marks: str, body: Color, second: Color, phase: float) -> S
     inside = np.zeros((PIXELS, PIXELS), np.uint8)
     _fill(inside, rim, (255.0,))
     share = markings(marks, _X, _Y, phase)[..., None]
-    layer = np.concatenate(
-        [
-            np.array(body, np.float32) * (1 - share) + np.array(second, np.float32) * share,
-            np.full_like(share, 255),
-        ],
-        axis=2,
-    )
+    surface = np.array(body, np.float32) * (1 - share) + np.array(second, np.float32) * share
+    layer = np.concatenate([surface, np.full_like(share, 255)], axis=2)
     canvas = (layer * (inside / np.float32(255))[..., None] + 0.5).astype(np.uint8)
     _line(canvas, rim, tuple(0.45 * value for value in body), 0.045, closed=True)
     return canvas
@@ -170,39 +161,26 @@ def _limb(
         foot = np.array([np.cos(direction - side * 1.5), np.sin(direction - side * 1.5)])
         _line(canvas, np.stack([start, knee, knee + 0.34 * foot]), color, 0.09)
     elif kind == "paddles":
-        turn = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-        _fill(
-            canvas,
-            start + np.outer(0.30 + 0.33 * np.cos(turn), ahead) + np.outer(0.14 * np.sin(turn), across),
-            (*color, 255.0),
-        )
+        angle = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+        rim = start + np.outer(0.30 + 0.33 * np.cos(angle), ahead) + np.outer(0.14 * np.sin(angle), across)
+        _fill(canvas, rim, (*color, 255.0))
     else:
-        _fill(
-            canvas,
-            np.stack([start - 0.16 * across, start + 0.44 * ahead, start + 0.16 * across]),
-            (*color, 255.0),
-        )
+        corners = np.stack([start - 0.16 * across, start + 0.44 * ahead, start + 0.16 * across])
+        _fill(canvas, corners, (*color, 255.0))
 
 
 def _tail(canvas: Sprite, kind: str, root: tuple[float, float], color: Color) -> None:
     x, y = root
     if kind == "fork":
         for side in (1, -1):
-            _line(
-                canvas,
-                np.array([[x, y], [x - 0.2, y + side * 0.05], [x - 0.55, y + side * 0.32]]),
-                color,
-                0.10,
-            )
+            prong = np.array([[x, y], [x - 0.2, y + side * 0.05], [x - 0.55, y + side * 0.32]])
+            _line(canvas, prong, color, 0.10)
     elif kind == "ball":
         _line(canvas, np.array([[x, y], [x - 0.4, y]]), color, 0.09)
         _disc(canvas, (x - 0.45, y), 0.17, color)
     elif kind == "fan":
-        _fill(
-            canvas,
-            np.array([[x + 0.1, y], [x - 0.45, y + 0.36], [x - 0.36, y], [x - 0.45, y - 0.36]]),
-            (*color, 255.0),
-        )
+        corners = np.array([[x + 0.1, y], [x - 0.45, y + 0.36], [x - 0.36, y], [x - 0.45, y - 0.36]])
+        _fill(canvas, corners, (*color, 255.0))
 
 
 def _antennae(canvas: Sprite, kind: str, root: tuple[float, float], color: Color) -> None:
@@ -217,6 +195,7 @@ def _antennae(canvas: Sprite, kind: str, root: tuple[float, float], color: Color
 
 
 def _pixels(points: Float[np.ndarray, "n 2"]) -> np.ndarray:
+    """Coordinates of the sprite for cv2, with `_FRACTION` fractional bits."""
     shifted = np.stack([points[:, 0] + HALF, HALF - points[:, 1]], 1) * UNIT - 0.5
     return np.round(shifted * 2**_FRACTION).astype(np.int32)
 
@@ -228,25 +207,11 @@ def _fill(canvas: np.ndarray, points: Float[np.ndarray, "n 2"], color: Color) ->
 def _line(
     canvas: Sprite, points: Float[np.ndarray, "n 2"], color: Color, thickness: float, closed: bool = False
 ) -> None:
-    cv2.polylines(
-        canvas,
-        [_pixels(points)],
-        closed,
-        (*color, 255.0),
-        max(1, round(thickness * UNIT)),
-        cv2.LINE_AA,
-        _FRACTION,
-    )
+    pixels = max(1, round(thickness * UNIT))
+    cv2.polylines(canvas, [_pixels(points)], closed, (*color, 255.0), pixels, cv2.LINE_AA, _FRACTION)
 
 
 def _disc(canvas: Sprite, center: tuple[float, float], radius: float, color: Color) -> None:
     (x, y) = _pixels(np.array([center]))[0].tolist()
-    cv2.circle(
-        canvas,
-        (x, y),
-        round(radius * UNIT * 2**_FRACTION),
-        (*color, 255.0),
-        cv2.FILLED,
-        cv2.LINE_AA,
-        _FRACTION,
-    )
+    scaled_radius = round(radius * UNIT * 2**_FRACTION)
+    cv2.circle(canvas, (x, y), scaled_radius, (*color, 255.0), cv2.FILLED, cv2.LINE_AA, _FRACTION)

@@ -1,9 +1,11 @@
-"""Images of a user: a folder or a zip archive, with one directory per class or a CSV that names each image's
-class.
+"""Images of a user: a folder or a zip archive, with one directory per class, or with a CSV that gives the
+class of each image.
 
-path,label[,split,is_query,is_gallery]          the CSV; paths relative to the source, like its own
-birds/red/1.jpg,red kite,train,,
-birds/red/9.jpg,milan,test,yes,no
+    path,label[,split,is_query,is_gallery]
+    birds/red/1.jpg,red kite,train,,
+    birds/red/9.jpg,milan,test,yes,no
+
+The paths in the CSV, and the path of the CSV itself, are relative to the source.
 """
 
 import csv
@@ -12,7 +14,7 @@ import io
 import os
 from collections import Counter
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.config.dataset import FolderSource
 from pipeline.data.shards import SPLITS
@@ -21,36 +23,22 @@ from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 
-SUFFIXES = frozenset(
-    [
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".bmp",
-        ".gif",
-        ".webp",
-        ".tif",
-        ".tiff",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-    ]
-)
-# Images in formats that are not read (data.decode.FORMATS). They are reported, because a user expects them.
+_JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
+SUFFIXES = frozenset((*_JPEG, ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
+# Suffixes of image formats that are not in data.decode.FORMATS. Such files are reported, because the user may
+# expect them in the set.
 _CODECS = (".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
 _DRAWINGS = (".psd", ".tga", ".pcx", ".exr", ".svg", ".eps", ".xcf")
 _CAMERAS = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef", ".srw")
 UNREAD_SUFFIXES = frozenset((*_CODECS, *_DRAWINGS, *_CAMERAS))
 CONVERT = "Convert them to JPEG or PNG."
-_SHOWN = 5
+_LISTED = 5  # names in a message
 REQUIRED, OPTIONAL = ("path", "label"), ("split", "is_query", "is_gallery")
 _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 class Directory:
-    """The files below a folder, by name relative to it."""
+    """The files below a folder, by name relative to the folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -60,40 +48,44 @@ class Directory:
             )
 
     def names(self) -> list[str]:
-        """Sorted. Links are followed, a folder is entered once: a link to an enclosing folder does no harm.
+        """The names, sorted. Links are followed. Each folder is entered once, also if a link leads to an
+        enclosing folder.
 
         Raises UserError if a folder cannot be listed, unless it is hidden or `lost+found` of a file system.
         """
-        found, entered = [], set()
+        names: list[str] = []
+        entered: set[tuple[int, int]] = set()
         unreadable: dict[str, str] = {}  # the reason, by folder
 
-        def note(error: OSError) -> None:
+        def add_unreadable(error: OSError) -> None:
             folder = Path(error.filename).relative_to(self.path)
             if folder == Path() or not (is_hidden(folder.as_posix()) or folder.name == "lost+found"):
                 unreadable[str(Path(error.filename))] = error.strerror or type(error).__name__
 
-        for here, folders, files in os.walk(self.path, followlinks=True, onerror=note):
-            status = os.stat(here)
+        for folder, folders, files in os.walk(self.path, followlinks=True, onerror=add_unreadable):
+            status = os.stat(folder)
             if (status.st_dev, status.st_ino) in entered:
                 folders.clear()
                 continue
             entered.add((status.st_dev, status.st_ino))
             folders.sort()
-            found += [(Path(here) / name).relative_to(self.path).as_posix() for name in files]
+            names += [(Path(folder) / name).relative_to(self.path).as_posix() for name in files]
         if unreadable:
-            reasons = [f"{folder} ({reason})" for folder, reason in sorted(unreadable.items())]
+            reasons = [f"{path} ({reason})" for path, reason in sorted(unreadable.items())]
             count = f"{len(unreadable):,} folder{'s' * (len(unreadable) > 1)}"
             raise UserError(
                 f"{count} cannot be read: {enumerated(reasons)}.",
                 "Allow reading and entering them (chmod u+rx), or move them to another place.",
             )
-        return sorted(found)
+        return sorted(names)
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
 
 
 class _Row(NamedTuple):
+    """One image with the values of the CSV."""
+
     source: str
     label: str
     split: str | None
@@ -102,20 +94,17 @@ class _Row(NamedTuple):
 
 
 def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
-    """Lists the images and gives every class its split: the CSV's, or `test_share` of the classes by `order`
-    and `seed`.
+    """Lists the images with the split of their class: that of the CSV, or `test_share` of the classes are
+    test, chosen by `order` and `seed`.
 
-    The class of an image in a directory is that directory's whole path, so `a/x` and `b/x` are two classes.
-    Files that are no images are left alone and counted in the manifest. Without a CSV, images in formats that
-    are not read are listed there too, as `unread_images`. Raises UserError with the file, or the line of the
-    CSV, that does not fit.
+    The class of an image in a directory is the whole path of the directory, so `a/x` and `b/x` are two
+    classes. Files that are not images are ignored, and counted in the manifest. Without a CSV, the manifest
+    also lists images in formats that are not read, as `unread_images`. Raises UserError with the invalid
+    file, or line of the CSV.
     """
     root = Path(source.path)
-    files = (
-        Directory(root)
-        if root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip")
-        else Archive(root)
-    )
+    is_folder = root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip")
+    files = Directory(root) if is_folder else Archive(root)
     names = files.names()
     for name in names:
         if not _is_text(name):
@@ -123,45 +112,38 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     rows = _from_csv(files, names, source.labels) if source.labels else _from_directories(root, names)
     unread = [] if source.labels else unread_images(names)
     if unread and not rows:
-        raise UserError(f"{root} holds no image that can be read. {unread_sentence(unread)}", CONVERT)
+        raise UserError(f"{root} contains no image that can be read. {unread_sentence(unread)}", CONVERT)
     if any(row.split for row in rows):
         split_of = _given_splits(rows, f"{root}/{source.labels}")
     else:
         test = held_out((row.label for row in rows), source.test_share, source.order, source.seed)
         split_of = {row.label: "test" if row.label in test else "train" for row in rows}
-    listed = {row.source for row in rows}
-    others = Counter(
-        PurePosixPath(name).suffix.lower()
-        for name in names
-        if name not in listed and not is_hidden(name) and name != source.labels
-    )
-    return Collection(
-        where=str(root),
-        pictures=[
-            Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows
-        ],
-        read=files.read,
-        facts={"other_files": dict(others)} | ({"unread_images": unread} if unread else {}),
-    )
+    known = {row.source for row in rows} | {source.labels}
+    others = (name for name in names if name not in known and not is_hidden(name))
+    suffixes = Counter(PurePosixPath(name).suffix.lower() for name in others)
+    pictures = [
+        Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows
+    ]
+    facts: dict[str, Any] = {"other_files": dict(suffixes)} | ({"unread_images": unread} if unread else {})
+    return Collection(str(root), pictures, files.read, facts)
 
 
 def unread_images(names: list[str]) -> list[str]:
-    """Those of `names` that are images in a format that is not read, by their suffix, without hidden
-    files."""
+    """The names with the suffix of an image format that is not read, without hidden files."""
     visible = (name for name in names if not is_hidden(name))
     return [name for name in visible if PurePosixPath(name).suffix.lower() in UNREAD_SUFFIXES]
 
 
 def unread_sentence(unread: list[str]) -> str:
-    """How many images have a format that is not read, and the first of their names."""
+    """A sentence with the number of images in formats that are not read, and the first of their names."""
     count = f"{len(unread):,} image{'s have' if len(unread) > 1 else ' has'}"
     return f"{count} a format that is not read: {enumerated(unread)}."
 
 
 def enumerated(names: list[str]) -> str:
-    """The first of `names`, and the number of the others."""
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    """A list of the first `names`, and the number of the others."""
+    others = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + others
 
 
 def _from_directories(root: Path, names: list[str]) -> list[_Row]:
@@ -171,17 +153,16 @@ def _from_directories(root: Path, names: list[str]) -> list[_Row]:
     for name in images:
         if "/" not in name:
             raise UserError(
-                f"{root / name} lies in no class directory.",
-                "Move it into the directory of its class, or name the classes in a CSV (`labels` of the "
-                "source).",
+                f"{root / name} is not in a class directory.",
+                "Move it to the directory of its class, or list the classes in a CSV (source.labels).",
             )
     return [_Row(name, name.rpartition("/")[0], None, True, True) for name in images]
 
 
 def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list[_Row]:
     table = f"{files.path}/{labels}"
-    known = set(names)
-    if labels not in known:
+    existing = set(names)
+    if labels not in existing:
         tables = ", ".join(name for name in names if name.endswith(".csv")) or "none"
         raise UserError(
             f"{table} does not exist; CSV files there: {tables}.", "Correct `labels` of the source."
@@ -194,7 +175,24 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
         ) from None
     reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
     columns = list(reader.fieldnames or [])
-    for separator, name in ((";", ";"), ("\t", "tabs")):
+    _require_columns(columns, table)
+    rows: dict[str, _Row] = {}
+    for values in reader:
+        line = f"{table}:{reader.line_num}"
+        row = _parse(values, columns, line)
+        if row.source in rows:
+            raise UserError(f"{line}: {row.source} is listed twice.", "Delete one of the lines.")
+        if leaves_its_folder(row.source) or row.source not in existing:
+            raise UserError(
+                f"{line}: {files.path} contains no file {row.source!r}.",
+                "Correct the path; it is relative to the source.",
+            )
+        rows[row.source] = row
+    return list(rows.values())
+
+
+def _require_columns(columns: list[str], table: str) -> None:
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
         if len(columns) == 1 and separator in columns[0]:
             raise UserError(
                 f"{table}: the columns are separated by {name}.",
@@ -203,72 +201,60 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
     for column in REQUIRED:
         if column not in columns:
             raise UserError(
-                f"{table} has no column `{column}`; it has: {', '.join(columns) or 'none'}.",
-                "The first line names the columns.",
+                f"{table} has no column `{column}`; its columns: {', '.join(columns) or 'none'}.",
+                "The first line must name the columns.",
             )
     for column in set(columns) - set(REQUIRED) - set(OPTIONAL):
-        if close := difflib.get_close_matches(column.lower().strip(), OPTIONAL, n=1, cutoff=0.75):
+        if similar := difflib.get_close_matches(column.lower().strip(), OPTIONAL, n=1, cutoff=0.75):
             raise UserError(
-                f"{table}: the column `{column}` is not known.",
-                f"Did you mean {close[0]}? Other columns are ignored if named otherwise.",
+                f"{table}: unknown column `{column}`.",
+                f"Did you mean {similar[0]}? Give the column another name if it must be ignored.",
             )
-    rows: dict[str, _Row] = {}
-    for values in reader:
-        where = f"{table}:{reader.line_num}"
-        row = _parse(values, columns, where)
-        if row.source in rows:
-            raise UserError(f"{where}: {row.source} is listed twice.", "Keep one of the lines.")
-        if leaves_its_folder(row.source) or row.source not in known:
-            raise UserError(
-                f"{where}: there is no file {row.source!r} in {files.path}.",
-                "Correct the path; it is relative to the source.",
-            )
-        rows[row.source] = row
-    return list(rows.values())
 
 
-def _parse(values: dict[str, str], columns: list[str], where: str) -> _Row:
+def _parse(values: dict[str, str], columns: list[str], line: str) -> _Row:
+    """The values of one line of the CSV. `line`: its file and number, for messages."""
     if None in values:
         raise UserError(
-            f"{where}: more values than the {len(columns)} columns.",
-            "Put values that hold a comma into quotes.",
+            f"{line}: more values than the {len(columns)} columns.",
+            "Put values that contain a comma in quotes.",
         )
     label = values["label"].strip()
     if not label:
-        raise UserError(f"{where}: no label.", "Name the class of every image.")
+        raise UserError(f"{line}: no label.", "Give the class of every image.")
     split = values["split"].strip() if "split" in columns else None
     if split is not None and split not in SPLITS:
-        taken = (
-            "Call it train: the classes for validation are taken from train. "
-            if split.lower().startswith("val")
-            else ""
-        )
+        hint = ""
+        if split.lower().startswith("val"):
+            hint = "Write train: validation classes are chosen from the train classes. "
         raise UserError(
-            f"{where}: split {split!r}.",
-            f"{taken}Write one of: {', '.join(SPLITS)}. Leave the column out to have the classes divided.",
+            f"{line}: unknown split {split!r}.",
+            f"{hint}Write one of: {', '.join(SPLITS)}. "
+            "Without this column, the classes are divided automatically.",
         )
     flags = []
     for column in ("is_query", "is_gallery"):
         value = values[column].strip().lower() if column in columns else "yes"
-        if value == "" and split == "train":  # a train row asks and answers nothing
+        if value == "" and split == "train":  # train rows are neither queries nor gallery in an evaluation
             value = "yes"
         if value not in _FLAGS:
-            raise UserError(f"{where}: {column} {value!r}.", f"Write one of: {', '.join(_FLAGS)}.")
+            raise UserError(f"{line}: unknown {column} {value!r}.", f"Write one of: {', '.join(_FLAGS)}.")
         flags.append(_FLAGS[value])
     return _Row(PurePosixPath(values["path"].strip()).as_posix(), label, split, flags[0], flags[1])
 
 
 def _given_splits(rows: list[_Row], table: str) -> dict[str, str]:
-    splits: dict[str, _Row] = {}
+    """The split of each class in the CSV."""
+    first_of: dict[str, _Row] = {}  # by class
     for row in rows:
-        first = splits.setdefault(row.label, row)
+        first = first_of.setdefault(row.label, row)
         if first.split != row.split:
             raise UserError(
                 f"{table}: class {row.label!r} is in both splits: {first.source} is {first.split}, "
                 f"{row.source} is {row.split}.",
                 "Test classes must be unseen in training: give every class one split.",
             )
-    return {label: str(row.split) for label, row in splits.items()}
+    return {label: str(row.split) for label, row in first_of.items()}
 
 
 def _is_text(name: str) -> bool:

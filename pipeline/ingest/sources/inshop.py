@@ -1,13 +1,13 @@
-"""In-Shop Clothes Retrieval (Liu et al., CVPR 2016): items of a clothes shop. Queries and gallery of the test
-items are given.
+"""In-Shop Clothes Retrieval (Liu et al., CVPR 2016): items of a clothes shop. The queries and the gallery of
+the test items are published.
 
     Img/img.zip                      img/WOMEN/Dresses/id_00000002/02_1_front.jpg
     Eval/list_eval_partition.txt     52712
                                      image_name item_id evaluation_status
                                      img/WOMEN/Dresses/id_00000002/02_1_front.jpg    id_00000002 train
 
-The status is `train`, `query` or `gallery`. The images of the benchmark are those of `img.zip`, centred and
-padded to 256 x 256; `img_highres.zip` holds the same names at their full size, and numbers on it are not
+The status is `train`, `query` or `gallery`. The benchmark uses the images of `img.zip`, centred and padded to
+256 x 256. `img_highres.zip` contains files of the same names in full size; results on them are not
 comparable.
 """
 
@@ -22,48 +22,37 @@ from pipeline.ingest.census import Count, require_counts
 from pipeline.ingest.collection import Collection, Picture
 from pipeline.ingest.files.archive import leaves_its_folder
 from pipeline.ingest.files.tree import Branch, Tree
-from pipeline.ingest.releases import PUBLISHED, not_there
+from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(25_882, 3_997), "query": Count(14_218, 3_985), "gallery": Count(12_612, 3_985)}
 SIDE = 256  # pixels
 HEADER = ["image_name", "item_id", "evaluation_status"]
 _LIST = "list_eval_partition.txt"
-_LOOKED_AT = 3  # images whose size is read: one at a time is enough to tell the two archives apart
+_MEASURED = 3  # images whose size is checked
 
 
 def collection(source: InshopSource, scratch: Path) -> Collection:
-    """The pictures, named as in the list; classes are items. Raises UserError when a file is missing or the
-    set is not this one."""
+    """The pictures, named as in the list; classes are items. Raises UserError if a file is missing or the set
+    is not the published one."""
     published = PUBLISHED["inshop"]
     tree = Tree(Path(source.path), published, scratch)
     lists, images = tree.below(_LIST), tree.below("img/")
     if lists is None:
-        raise not_there("inshop", tree.path, f"holds no {_LIST}")
+        raise missing_data_error("inshop", tree.path, f"contains no {_LIST}")
     if images is None:
         highres = tree.below("img_highres/") or any(name.endswith("img_highres.zip") for name in tree.names())
-        raise not_there(
-            "inshop",
-            tree.path,
-            f"holds {'img_highres, but ' if highres else ''}neither img.zip nor the folder img",
-        )
+        problem = f"contains {'img_highres, but ' if highres else ''}neither img.zip nor the folder img"
+        raise missing_data_error("inshop", tree.path, problem)
     pictures = _rows(lists)
-    require_counts(
-        pictures,
-        COUNTS,
-        str(tree.path),
-        published.title,
-        "The list was changed, or cut short: fetch it again.",
-    )
-    items = {
-        part: {p.class_name for p in pictures if p.split == "test" and p.is_query == (part == "query")}
-        for part in ("query", "gallery")
-    }
-    if items["query"] != items["gallery"]:
-        odd = sorted(items["query"] ^ items["gallery"])
+    cause = "The list was changed or truncated: fetch it again."
+    require_counts(pictures, COUNTS, str(tree.path), published.title, cause)
+    query_items = {p.class_name for p in pictures if p.split == "test" and p.is_query}
+    gallery_items = {p.class_name for p in pictures if p.split == "test" and not p.is_query}
+    if unmatched := sorted(query_items ^ gallery_items):
         raise UserError(
-            f"{tree.path}: {len(odd)} items are only in the query or only in the gallery: "
-            f"{', '.join(odd[:3])}.",
+            f"{tree.path}: {len(unmatched)} items are only in the query or only in the gallery: "
+            f"{', '.join(unmatched[:3])}.",
             "Fetch the list again.",
         )
     images.require((picture.source for picture in pictures), _LIST)
@@ -72,12 +61,13 @@ def collection(source: InshopSource, scratch: Path) -> Collection:
 
 
 def _rows(lists: Branch) -> list[Picture]:
+    """The pictures of the list, in its order."""
     lines = lists.text(_LIST).splitlines()
-    where = f"{lists.tree.path}: {lists.root}{_LIST}"
+    location = f"{lists.tree.path}: {lists.root}{_LIST}"
     if len(lines) < 2 or not lines[0].strip().isdecimal() or lines[1].split() != HEADER:
         raise UserError(
-            f"{where} begins with {lines[:2]!r}.",
-            f"It should begin with the number of images, then `{' '.join(HEADER)}`.",
+            f"{location} begins with {lines[:2]!r}.",
+            f"It must begin with the number of images, then `{' '.join(HEADER)}`: fetch it again.",
         )
     pictures = []
     for line, text in enumerate(lines[2:], 3):
@@ -86,39 +76,32 @@ def _rows(lists: Branch) -> list[Picture]:
             continue
         if len(values) != 3 or values[2] not in ("train", "query", "gallery") or leaves_its_folder(values[0]):
             raise UserError(
-                f"{where}:{line} is {text[:80]!r}.",
-                "It should be an image, its item, and train, query or gallery.",
+                f"{location}:{line} is {text[:80]!r}.",
+                "Each line must be an image, its item, and train, query or gallery: fetch the list again.",
             )
         name, item, status = values
         group = "/".join(name.split("/")[1:3])  # WOMEN/Dresses
-        pictures.append(
-            Picture(
-                name,
-                item,
-                "train" if status == "train" else "test",
-                status != "gallery",
-                status != "query",
-                group,
-            )
-        )
+        split = "train" if status == "train" else "test"
+        pictures.append(Picture(name, item, split, status != "gallery", status != "query", group))
     if len(pictures) != int(lines[0]):
         raise UserError(
-            f"{where} announces {int(lines[0]):,} images and lists {len(pictures):,}.",
-            "It was changed, or cut short: fetch it again.",
+            f"{location} gives a number of {int(lines[0]):,} images but lists {len(pictures):,}.",
+            "It was changed or truncated: fetch it again.",
         )
     return pictures
 
 
 def _require_padded(images: Branch, pictures: list[Picture]) -> None:
-    for picture in pictures[:: max(1, len(pictures) // _LOOKED_AT)]:
+    """Checks the size of a few images, to detect the images of img_highres.zip."""
+    for picture in pictures[:: max(1, len(pictures) // _MEASURED)]:
         try:
             with Image.open(io.BytesIO(images.read(picture.source)), formats=FORMATS) as header:
                 size = header.size
         except OSError:
-            continue  # a damaged image: `ingest.on_error` says what becomes of it
+            continue  # a damaged image, which is handled according to `ingest.on_error`
         if max(size) > SIDE:
             raise UserError(
-                f"{images.tree.path}: {images.root}{picture.source} has {size[0]} x {size[1]} pixels: these "
-                "are the images of img_highres.zip.",
-                f"The benchmark is on img.zip, padded to {SIDE} x {SIDE}: put that in its place.",
+                f"{images.tree.path}: {images.root}{picture.source} has {size[0]} x {size[1]} pixels: "
+                "these are the images of img_highres.zip.",
+                f"The benchmark uses img.zip, padded to {SIDE} x {SIDE}: replace the images with those.",
             )

@@ -1,11 +1,11 @@
-"""The built-in set: photographs of creatures, drawn by a seeded generator, as JPEG files.
+"""The built-in set: images of creatures, drawn by a seeded generator, as JPEG files.
 
 A class is one combination of part attributes (outline, markings, palette, limbs and their number, tail,
-antennae). Classes come in families whose members differ from the first in one attribute. Test classes are
-other combinations of values that train classes have too, so what is learned can transfer. Images of a class
-vary in pose, place, scale, light, blur, noise and what lies in front; backgrounds and distractors come from
-pools that all classes share, in the same colours and markings, so that neither a mean over the picture nor a
-colour histogram tells much.
+antennae). Classes form families whose members differ from the first member in one attribute. Test classes are
+other combinations of values that also occur in train classes, so that learned features can transfer. Images
+of a class vary in pose, position, scale, light, blur, noise and occlusion. Backgrounds and distractors come
+from pools that all classes share, with the same colours and markings, so that neither the mean of a picture
+nor a colour histogram identifies the class.
 """
 
 import functools
@@ -27,25 +27,27 @@ from pipeline.ingest.sources import creature as drawing
 from pipeline.ingest.sources.creature import Look, Pose
 from pipeline.runtime.errors import UserError
 
-# How hard the set is. Shares are probabilities per image, pairs are ranges of a uniform draw.
-FAMILY = 3  # classes that differ from the first of them in one attribute
-TURN = 0.55  # rotation, radians either way
+# The difficulty of the set. Single shares are probabilities per image, pairs are ranges of a uniform
+# distribution.
+FAMILY = 3  # classes of a family, which differ from the first one in one attribute
+TURN = 0.55  # largest rotation in either direction, radians
 LENGTH = (0.54, 0.78)  # of the body, head to tail, as a share of the shorter side
-OFFSET = 0.08  # of the creature from the middle, as a share of the shorter side
+OFFSET = 0.08  # of the creature from the centre, as a share of the shorter side
 BEND = 0.22
-SWING = 0.22  # of each limb, radians either way
+SWING = 0.22  # largest rotation of each limb in either direction, radians
 COLOR_JITTER = 12.0  # standard deviation per channel and colour, of 255
-DISTRACTORS = (3, 6)  # things around the creature
+DISTRACTORS = (3, 6)  # number of distractors around the creature
 DISTRACTOR_SIZE = (0.16, 0.34)  # share of the shorter side
-OCCLUDED = 0.30  # something lies over a part of the creature
-GAIN = (0.68, 1.22)
-CAST = 0.10  # per channel
-SHADE = 0.30  # light falls off across the picture
+OCCLUDED = 0.30  # a distractor covers a part of the creature
+GAIN = (0.68, 1.22)  # factor on all channels
+CAST = 0.10  # largest relative change per channel
+SHADE = 0.30  # largest relative change of the light from the centre to the edge
 BLUR = (0.0, 1.0)  # standard deviation, pixels
 NOISE = (0.0, 9.0)  # standard deviation, of 255
 QUALITY = (72, 95)  # of JPEG
-GREY_EVERY, TURNED_EVERY = 61, 97  # one in so many images is a grey file; carries an EXIF rotation
-BACKGROUNDS, THINGS = 24, 48  # sizes of the shared pools
+GREY_EVERY = 61  # one image in 61 is a grey file
+TURNED_EVERY = 97  # one image in 97 has an EXIF rotation
+BACKGROUNDS, DISTRACTOR_POOL = 24, 48  # sizes of the shared pools
 
 COLORS: dict[str, drawing.Color] = {
     "rust": (196.0, 84.0, 50.0),
@@ -56,42 +58,48 @@ COLORS: dict[str, drawing.Color] = {
     "slate": (70.0, 80.0, 104.0),
 }
 Values = dict[str, tuple[Any, ...]]
+_COLOR_PAIRS = itertools.permutations(enumerate(COLORS), 2)
 ATTRIBUTES: Values = {
     "outline": drawing.OUTLINES,
     "markings": drawing.MARKINGS,
-    "palette": tuple(
-        f"{a}-{b}"
-        for a, b in itertools.permutations(COLORS, 2)
-        if (list(COLORS).index(a) + list(COLORS).index(b)) % 2
-    ),
+    "palette": tuple(f"{body}-{marks}" for (i, body), (j, marks) in _COLOR_PAIRS if (i + j) % 2),
     "limbs": drawing.LIMBS,
     "pairs": (2, 3, 4),
     "tail": drawing.TAILS,
     "antennae": drawing.ANTENNAE,
 }
-FULL = 50  # misses after which a family counts as complete
-_CLASSES, _IMAGE, _BACKGROUND, _THING = range(4)  # streams of random numbers
+MAX_REPEATS = 50  # repeated looks in a row, after which a family is complete
+_CLASSES, _IMAGE, _BACKGROUND, _DISTRACTOR = range(4)  # streams of random numbers
+_ORIENTATION_TAG = 0x0112
+_ROTATIONS = (  # EXIF orientation, and the operation that it reverts
+    (6, Image.Transpose.ROTATE_90),
+    (8, Image.Transpose.ROTATE_270),
+    (3, Image.Transpose.ROTATE_180),
+)
 
 
 def collection(source: PartsSource, scratch: Path | None = None) -> Collection:
-    """The pictures of the set. Raises UserError when the attributes do not give that many classes."""
+    """The pictures of the set. Raises UserError if the attributes have too few combinations for the
+    classes."""
     looks = classes(source)
-    split = ["train"] * source.train_classes + ["test"] * source.test_classes
-    pictures = [
-        Picture(f"{split[c]}/{class_name(c)}/{image:04d}.jpg", class_name(c), split[c])
-        for c in range(len(looks))
-        for image in range(source.images_per_class)
-    ]
-    facts = {"classes": {class_name(c): look._asdict() for c, look in enumerate(looks)}}
-    return Collection("the built-in set", pictures, Artist(source, looks), facts)
+    pictures = []
+    for label in range(len(looks)):
+        split, name = "train" if label < source.train_classes else "test", class_name(label)
+        pictures += [
+            Picture(f"{split}/{name}/{image:04d}.jpg", name, split)
+            for image in range(source.images_per_class)
+        ]
+    facts = {"classes": {class_name(label): look._asdict() for label, look in enumerate(looks)}}
+    return Collection("the built-in set", pictures, PartsReader(source, looks), facts)
 
 
-def class_name(number: int) -> str:
-    return f"c{number:03d}"
+def class_name(label: int) -> str:
+    return f"c{label:03d}"
 
 
-class Artist:
-    """Draws the file of a given name: each from its own random numbers, so in any order and any process."""
+class PartsReader:
+    """Draws the file of a given name. Each image has its own random generator, so the result does not depend
+    on the order or the process."""
 
     def __init__(self, source: PartsSource, looks: list[Look]) -> None:
         self.source, self.looks = source, looks
@@ -102,83 +110,80 @@ class Artist:
 
 
 def classes(source: PartsSource) -> list[Look]:
-    """Train classes, then test classes; all different, and every value of a test class occurs in a train
+    """Train classes, then test classes. All classes differ, and every value of a test class occurs in a train
     class."""
     generator = _random(source.seed, _CLASSES)
     train = _families(generator, ATTRIBUTES, source.train_classes, set())
-    seen = {
-        name: tuple(v for v in values if v in {getattr(look, name) for look in train})
-        for name, values in ATTRIBUTES.items()
-    }
-    test = _families(generator, seen, source.test_classes, set(train))
+    train_values: Values = {}
+    for name, values in ATTRIBUTES.items():
+        used = {getattr(look, name) for look in train}
+        train_values[name] = tuple(value for value in values if value in used)
+    test = _families(generator, train_values, source.test_classes, set(train))
     for look in test:
-        assert all(value in seen[name] for name, value in look._asdict().items())
+        assert all(value in train_values[name] for name, value in look._asdict().items())
     return train + test
 
 
-def _families(generator: np.random.Generator, values: Values, count: int, taken: set[Look]) -> list[Look]:
-    """`count` looks that are not `taken`. The first of each family goes through all values of every attribute
-    in turn."""
-    possible = (
-        math.prod(map(len, values.values())) - len(taken)
-    ) // 2  # half: drawing without looking for the last free one
+def _families(generator: np.random.Generator, values: Values, count: int, excluded: set[Look]) -> list[Look]:
+    """`count` looks that are not in `excluded`. The first members of the families go through all values of
+    every attribute."""
+    # Only half of the combinations may be used, so that random draws find a new combination quickly.
+    possible = (math.prod(map(len, values.values())) - len(excluded)) // 2
     if count > possible:
         raise UserError(
-            f"The built-in set has {possible:,} more classes of these attributes, not {count:,}.",
+            f"The built-in set has {possible:,} more classes of these attributes; required: {count:,}.",
             "Lower train_classes or test_classes.",
         )
     size = min(FAMILY, max(1, count // 8))
-    decks = [_deck(generator, options, -(-count // size)) for options in values.values()]
+    sequences = [_balanced(generator, options, -(-count // size)) for options in values.values()]
     variable = [name for name, options in values.items() if len(options) > 1]
-    found: list[Look] = []
-    taken = set(taken)
-    refused = 0
-    while len(found) < count:
-        family, member = divmod(len(found), size)
-        if member == 0 and refused == 0:
-            look = Look(*(deck[family] for deck in decks))
-        elif member == 0 or refused > FULL:
+    looks: list[Look] = []
+    used = set(excluded)
+    repeats = 0
+    while len(looks) < count:
+        family, member = divmod(len(looks), size)
+        if member == 0 and repeats == 0:
+            look = Look(*(sequence[family] for sequence in sequences))
+        elif member == 0 or repeats > MAX_REPEATS:
             look = Look(*(_pick(generator, options) for options in values.values()))
         else:
-            first = found[family * size]
+            first = looks[family * size]
             name = variable[int(generator.integers(len(variable)))]
-            look = first._replace(
-                **{name: _pick(generator, [value for value in values[name] if value != getattr(first, name)])}
-            )
-        refused = refused + 1 if look in taken else 0
-        if not refused:
-            taken.add(look)
-            found.append(look)
-    return found
+            others = [value for value in values[name] if value != getattr(first, name)]
+            look = first._replace(**{name: _pick(generator, others)})
+        if look in used:
+            repeats += 1
+        else:
+            repeats = 0
+            used.add(look)
+            looks.append(look)
+    return looks
 
 
 def _pick(generator: np.random.Generator, options: Sequence[Any]) -> Any:
     return options[int(generator.integers(len(options)))]
 
 
-def _deck(generator: np.random.Generator, options: Sequence[Any], count: int) -> list[Any]:
+def _balanced(generator: np.random.Generator, options: Sequence[Any], count: int) -> list[Any]:
+    """A random sequence of `count` options in which each option occurs equally often; the counts
+    differ by at most one."""
     rounds = -(-count // len(options))
-    return [options[position] for _ in range(rounds) for position in generator.permutation(len(options))][
-        :count
-    ]
+    positions = [position for _ in range(rounds) for position in generator.permutation(len(options))]
+    return [options[position] for position in positions[:count]]
 
 
-def photograph(source: PartsSource, looks: list[Look], number: int, image: int) -> bytes:
-    """The JPEG file of one image. Upright once its EXIF rotation, where it has one, is applied."""
-    generator = _random(source.seed, _IMAGE, number, image)
-    scene = Image.fromarray(draw(generator, source, looks[number]))
-    position = number * source.images_per_class + image
+def photograph(source: PartsSource, looks: list[Look], label: int, image: int) -> bytes:
+    """The JPEG file of one image of a class. Some files have an EXIF rotation, which decoding applies."""
+    generator = _random(source.seed, _IMAGE, label, image)
+    scene = Image.fromarray(draw(generator, source, looks[label]))
+    position = label * source.images_per_class + image
     if position % GREY_EVERY == GREY_EVERY // 2:
         scene = scene.convert("L")
     exif = Image.Exif()
     if position % TURNED_EVERY == TURNED_EVERY // 4:
-        orientation, back = (
-            (6, Image.Transpose.ROTATE_90),
-            (8, Image.Transpose.ROTATE_270),
-            (3, Image.Transpose.ROTATE_180),
-        )[position % 3]
-        scene = scene.transpose(back)
-        exif[0x0112] = orientation
+        orientation, inverse = _ROTATIONS[position % 3]
+        scene = scene.transpose(inverse)
+        exif[_ORIENTATION_TAG] = orientation
     stream = io.BytesIO()
     scene.save(stream, "JPEG", quality=int(generator.integers(*QUALITY, endpoint=True)), exif=exif)
     return stream.getvalue()
@@ -186,17 +191,16 @@ def photograph(source: PartsSource, looks: list[Look], number: int, image: int) 
 
 def draw(generator: np.random.Generator, source: PartsSource, look: Look) -> UInt8[np.ndarray, "H W 3"]:
     """One scene with a creature of this look."""
-    width, height = (
-        int(side) for side in generator.integers(source.size[0], source.size[1], 2, endpoint=True)
-    )
-    short = min(width, height)
-    scene = _ground(generator, source.seed, width, height)
-    middle = np.array([width, height]) / 2 + generator.uniform(-OFFSET, OFFSET, 2) * short
-    length = generator.uniform(*LENGTH) * short
+    width, height = generator.integers(source.size[0], source.size[1], 2, endpoint=True).tolist()
+    shorter = min(width, height)
+    scene = _background_crop(generator, source.seed, width, height)
+    center = np.array([width, height]) / 2 + generator.uniform(-OFFSET, OFFSET, 2) * shorter
+    length = generator.uniform(*LENGTH) * shorter
     for _ in range(int(generator.integers(*DISTRACTORS, endpoint=True))):
         angle, distance = generator.uniform(0, 2 * np.pi), generator.uniform(0.30, 0.62)
-        place = middle + distance * np.array([np.cos(angle) * width, np.sin(angle) * height])
-        _lay_thing(scene, generator, source.seed, place, generator.uniform(*DISTRACTOR_SIZE) * short)
+        position = center + distance * np.array([np.cos(angle) * width, np.sin(angle) * height])
+        size = generator.uniform(*DISTRACTOR_SIZE) * shorter
+        _paste_distractor(scene, generator, source.seed, position, size)
     body, marks = (_jittered(generator, name) for name in look.palette.split("-"))
     pose = Pose(
         body,
@@ -208,16 +212,17 @@ def draw(generator: np.random.Generator, source: PartsSource, look: Look) -> UIn
         light=generator.uniform(0, 2 * np.pi),
     )
     turn = generator.uniform(-TURN, TURN)
-    _lay(scene, drawing.creature(look, pose), middle, length / 2, turn, mirrored=generator.random() < 0.5)
+    _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored=generator.random() < 0.5)
     if generator.random() < OCCLUDED:
         angle = generator.uniform(0, 2 * np.pi)
-        place = middle + 0.55 * length * np.array([np.cos(angle), 0.7 * np.sin(angle)])
-        _lay_thing(scene, generator, source.seed, place, generator.uniform(*DISTRACTOR_SIZE) * short)
-    return _exposed(generator, scene)
+        position = center + 0.55 * length * np.array([np.cos(angle), 0.7 * np.sin(angle)])
+        size = generator.uniform(*DISTRACTOR_SIZE) * shorter
+        _paste_distractor(scene, generator, source.seed, position, size)
+    return _expose(generator, scene)
 
 
-def _exposed(generator: np.random.Generator, scene: Float[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "H W 3"]:
-    """Light, lens and sensor."""
+def _expose(generator: np.random.Generator, scene: Float[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "H W 3"]:
+    """Applies light, blur and noise."""
     height, width = scene.shape[:2]
     angle = generator.uniform(0, 2 * np.pi)
     x, y = np.linspace(-1, 1, width, dtype=np.float32), np.linspace(-1, 1, height, dtype=np.float32)[:, None]
@@ -231,24 +236,25 @@ def _exposed(generator: np.random.Generator, scene: Float[np.ndarray, "H W 3"]) 
     return np.clip(scene + 0.5, 0, 255).astype(np.uint8)
 
 
-def _ground(generator: np.random.Generator, seed: int, width: int, height: int) -> Float[np.ndarray, "H W 3"]:
-    pool = background(seed, int(generator.integers(BACKGROUNDS)))
-    x, y = (int(generator.integers(pool.shape[0] - side + 1)) for side in (width, height))
-    part = pool[y : y + height, x : x + width]
-    return np.ascontiguousarray(
-        part[:: 1 if generator.random() < 0.5 else -1, :: 1 if generator.random() < 0.5 else -1]
-    )
+def _background_crop(
+    generator: np.random.Generator, seed: int, width: int, height: int
+) -> Float[np.ndarray, "H W 3"]:
+    """A random part of a background, randomly mirrored."""
+    image = background(seed, int(generator.integers(BACKGROUNDS)))
+    x, y = (int(generator.integers(image.shape[0] - side + 1)) for side in (width, height))
+    step_y, step_x = (1 if generator.random() < 0.5 else -1 for _ in range(2))
+    return np.ascontiguousarray(image[y : y + height, x : x + width][::step_y, ::step_x])
 
 
 @functools.lru_cache(maxsize=4 * BACKGROUNDS)
 def background(seed: int, number: int, side: int = 192) -> Float[np.ndarray, "S S 3"]:
-    """One of the shared grounds: two colours of the palettes, mixed by noise of several sizes, with grain."""
+    """One of the shared backgrounds: two colours of the palettes, mixed by noise of several scales, with
+    grain."""
     generator = _random(seed, _BACKGROUND, number)
-    first, second = (
-        np.array(COLORS[str(name)], np.float32) for name in generator.choice(list(COLORS), 2, replace=False)
-    )
+    names = generator.choice(list(COLORS), 2, replace=False)
+    first, second = (np.array(COLORS[str(name)], np.float32) for name in names)
     mix = np.zeros((side, side), np.float32)
-    stretch = generator.uniform(0.4, 2.5)  # grass, ripples, gravel
+    stretch = generator.uniform(0.4, 2.5)  # height / width of the noise: grass, ripples, gravel
     for cells, weight in ((3, 1.0), (8, 0.7), (24, 0.5), (64, 0.25)):
         coarse = generator.standard_normal((max(2, round(cells * stretch)), cells), np.float32)
         mix += weight * cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC)
@@ -257,51 +263,52 @@ def background(seed: int, number: int, side: int = 192) -> Float[np.ndarray, "S 
     return np.clip(muted + generator.normal(0, 6, (side, side, 1)), 0, 255).astype(np.float32)
 
 
-@functools.lru_cache(maxsize=4 * THINGS)
-def thing(seed: int, number: int) -> drawing.Sprite:
+@functools.lru_cache(maxsize=4 * DISTRACTOR_POOL)
+def distractor(seed: int, number: int) -> drawing.Sprite:
     """One of the shared distractors."""
-    generator = _random(seed, _THING, number)
+    generator = _random(seed, _DISTRACTOR, number)
     first, second = generator.choice(list(COLORS), 2, replace=False)
     shape = ("pebble", "leaf", "star", "square", "flower", "cap")[number % 6]
     marks = drawing.MARKINGS[int(generator.integers(len(drawing.MARKINGS)))]
-    return drawing.thing(
-        shape, marks, COLORS[str(first)], COLORS[str(second)], float(generator.uniform(-1, 1))
-    )
+    phase = float(generator.uniform(-1, 1))
+    return drawing.distractor(shape, marks, COLORS[str(first)], COLORS[str(second)], phase)
 
 
-def _lay_thing(
+def _paste_distractor(
     scene: Float[np.ndarray, "H W 3"],
     generator: np.random.Generator,
     seed: int,
-    place: np.ndarray,
+    position: np.ndarray,
     size: float,
 ) -> None:
-    sprite = thing(seed, int(generator.integers(THINGS)))
-    _lay(scene, sprite, place, size / 2, generator.uniform(0, 2 * np.pi), mirrored=generator.random() < 0.5)
+    sprite = distractor(seed, int(generator.integers(DISTRACTOR_POOL)))
+    turn = generator.uniform(0, 2 * np.pi)
+    _paste(scene, sprite, position, size / 2, turn, mirrored=generator.random() < 0.5)
 
 
-def _lay(
+def _paste(
     scene: Float[np.ndarray, "H W 3"],
     sprite: drawing.Sprite,
-    place: np.ndarray,
+    position: np.ndarray,
     unit: float,
     turn: float,
     mirrored: bool,
 ) -> None:
-    """Lays a sprite over the scene, in place: its origin at `place`, one of its units `unit` pixels long."""
+    """Blends a sprite into the scene, in place. The origin of the sprite is at `position`; one of its units
+    is `unit` pixels long."""
     factor = unit / drawing.UNIT
-    if factor < 0.5:  # bilinear reading would skip pixels
-        small = max(1, round(drawing.PIXELS * max(factor, 0.02) * 1.5))
-        sprite = cv2.resize(sprite, (small, small), interpolation=cv2.INTER_AREA)
-        factor *= drawing.PIXELS / small
+    if factor < 0.5:  # bilinear interpolation would skip pixels
+        side = max(1, round(drawing.PIXELS * max(factor, 0.02) * 1.5))
+        sprite = cv2.resize(sprite, (side, side), interpolation=cv2.INTER_AREA)
+        factor *= drawing.PIXELS / side
     cosine, sine, flip = factor * np.cos(turn), factor * np.sin(turn), -1.0 if mirrored else 1.0
     matrix = np.array([[flip * cosine, sine, 0.0], [-flip * sine, cosine, 0.0]])
-    matrix[:, 2] = place - matrix[:, :2] @ np.array([sprite.shape[1] / 2 - 0.5, sprite.shape[0] / 2 - 0.5])
-    laid = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR).astype(
-        np.float32
-    )
-    scene *= 1 - laid[..., 3:] / 255
-    scene += laid[..., :3]
+    origin = np.array([sprite.shape[1] / 2 - 0.5, sprite.shape[0] / 2 - 0.5])
+    matrix[:, 2] = position - matrix[:, :2] @ origin
+    warped = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR)
+    layer = warped.astype(np.float32)
+    scene *= 1 - layer[..., 3:] / 255
+    scene += layer[..., :3]
 
 
 def _jittered(generator: np.random.Generator, color: str) -> drawing.Color:

@@ -1,19 +1,19 @@
-"""retrieval-SfM-120k (Radenovic, Tolias, Chum, TPAMI 2019): photographs of places, with the pairs that show
-the same surface, from 3D models.
+"""retrieval-SfM-120k (Radenovic, Tolias, Chum, TPAMI 2019): photographs of places, with pairs of images that
+show the same surface, from 3D models.
 
-    retrieval-SfM-120k.pkl      {"train": part, "val": part}, part = {"cids": names, "cluster": 3D model of
-    each image,
-                                 "qidxs": images, "pidxs": for each of them an image that matches it}
-    ims/2f/1e/d0/...d01e2f      the image of a name: its last two, the two before, the two before these, the
-    name; JPEG without a suffix
+    retrieval-SfM-120k.pkl    {"train": part, "val": part}, each part is a dict:
+                              "cids": names of the images, "cluster": the 3D model of each image,
+                              "qidxs": query images, "pidxs": a matching image for each of them
+    ims/2f/1e/d0/...d01e2f    the image of a name: characters [-2:], [-4:-2] and [-6:-4], then the name;
+                              JPEG without a suffix
 
-91,642 train images of 551 models and 6,403 validation images of 162 others: 98,045 of the "120k", which count
-validation images that nobody uses. The validation part is the test split of the shards. The class of an image
-is its model, and its group too: images of one model need not show the same side of it, so training draws
+91,642 train images of 551 models and 6,403 validation images of 162 other models. The "120k" also count
+validation images that are not used. The validation part is the test split of the shards. The class of an
+image, and also its group, is its model. Images of one model may show different sides of it, so training takes
 positives from the pairs and negatives from other models (IRT section 4.2, cnnimageretrieval-pytorch).
 
-pairs.parquet: split (train, test), query, positive (row ids), in the order of the pickle; a query stands
-there once for each of its positives.
+pairs.parquet: split (train, test), query, positive (row ids), in the order of the pickle. A query has one row
+for each of its positives.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from pipeline.ingest.collection import Collection, Picture, RowOf
 from pipeline.ingest.files.archive import leaves_its_folder
 from pipeline.ingest.files.tree import Tree
 from pipeline.ingest.files.unpickle import Node, load
-from pipeline.ingest.releases import PUBLISHED, not_there
+from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.runtime.errors import UserError
 
 COUNTS = {"train": Count(91_642, 551), "test": Count(6_403, 162)}
@@ -49,38 +49,32 @@ class Part(NamedTuple):
 
 
 def collection(source: Sfm120kSource, scratch: Path) -> Collection:
-    """The pictures, named by their path below the folder of images. Raises UserError when a file is missing
-    or the set is not this one."""
+    """The pictures, named by their path below the folder of images. Raises UserError if a file is missing or
+    the set is not the published one."""
     published, root = PUBLISHED["sfm120k"], Path(source.path)
     if not (root / _DATABASE).is_file():
-        raise not_there("sfm120k", root, f"holds no {_DATABASE}")
+        raise missing_data_error("sfm120k", root, f"contains no {_DATABASE}")
     database = load(root / _DATABASE, _REMEDY)
     parts = {split: _part(database[name]) for split, name in PARTS.items()}
-    pictures = [
-        Picture(image, f"{PARTS[split]}/{model:05d}", split, group=f"{PARTS[split]}/{model:05d}")
-        for split, part in parts.items()
-        for image, model in zip(part.images, part.models.tolist(), strict=True)
-    ]
+    pictures = []
+    for split, part in parts.items():
+        for image, model in zip(part.images, part.models.tolist(), strict=True):
+            class_name = f"{PARTS[split]}/{model:05d}"
+            pictures.append(Picture(image, class_name, split, group=class_name))
     if len({picture.source for picture in pictures}) < len(pictures):
         raise UserError(f"{root / _DATABASE}: an image is in both parts.", _REMEDY)
     require_counts(pictures, COUNTS, str(root / _DATABASE), published.title, _REMEDY)
     tree = Tree(root, published, scratch)
-    images = tree.below(pictures[0].source)
+    first_image = pictures[0].source
+    images = tree.below(first_image)
     if images is None:
-        raise not_there(
-            "sfm120k",
-            root,
-            f"holds neither ims.tar.gz nor {pictures[0].source}, the first image that {_DATABASE} lists",
-        )
+        problem = f"contains neither ims.tar.gz nor {first_image}, the first image in {_DATABASE}"
+        raise missing_data_error("sfm120k", root, problem)
     images.require((picture.source for picture in pictures), _DATABASE)
-    across = {
-        split: int((part.models[part.queries] != part.models[part.positives]).sum())
-        for split, part in parts.items()
-    }
     facts = {
         "published": published.title,
         "pairs": {split: len(part.queries) for split, part in parts.items()},
-        "pairs_across_models": across,
+        "pairs_across_models": {split: _pairs_across_models(part) for split, part in parts.items()},
     }
     return Collection(str(root), pictures, images.read, facts, {"pairs": _pairs(parts)})
 
@@ -94,16 +88,21 @@ def _part(part: Node) -> Part:
     cids = part["cids"].names()
     for cid in cids:
         if len(cid) < 6 or "/" in cid or leaves_its_folder(path_of(cid)):
-            raise UserError(f"{part.where}['cids'] names {cid!r}.", part.remedy)
+            raise UserError(f"{part.location}['cids'] contains {cid!r}, which is not a name.", part.remedy)
     models = part["cluster"].integers(2**31)
     queries, positives = (part[key].integers(len(cids)) for key in ("qidxs", "pidxs"))
     if len(models) != len(cids) or len(queries) != len(positives):
-        found = (
-            f"{len(cids):,} cids and {len(models):,} clusters, {len(queries):,} qidxs and "
-            f"{len(positives):,} pidxs"
+        raise UserError(
+            f"{part.location} has {len(cids):,} cids and {len(models):,} clusters, "
+            f"{len(queries):,} qidxs and {len(positives):,} pidxs.",
+            part.remedy,
         )
-        raise UserError(f"{part.where} has {found}.", part.remedy)
     return Part([path_of(cid) for cid in cids], models, queries, positives)
+
+
+def _pairs_across_models(part: Part) -> int:
+    """The number of pairs whose images are of different models."""
+    return int((part.models[part.queries] != part.models[part.positives]).sum())
 
 
 def _pairs(parts: dict[str, Part]) -> Callable[[RowOf], pa.Table]:
@@ -114,11 +113,7 @@ def _pairs(parts: dict[str, Part]) -> Callable[[RowOf], pa.Table]:
             columns["query"].append(rows[part.queries])
             columns["positive"].append(rows[part.positives])
         splits = [split for split, part in parts.items() for _ in range(len(part.queries))]
-        return pa.table(
-            {
-                "split": pa.array(splits, pa.string()),
-                **{name: np.concatenate(values) for name, values in columns.items()},
-            }
-        )
+        arrays = {name: np.concatenate(values) for name, values in columns.items()}
+        return pa.table({"split": pa.array(splits, pa.string()), **arrays})
 
     return table

@@ -1,4 +1,4 @@
-"""Zip archives: read in place, dangerous ones refused as a whole, damaged members named."""
+"""Zip archives: reading without extraction, refusal of dangerous archives, errors for damaged members."""
 
 import pickle
 import stat
@@ -25,7 +25,7 @@ def zipped(
     return Archive(path)
 
 
-def test_an_archive_gives_the_same_shards_as_its_folder(tmp_path: Path) -> None:
+def test_an_archive_and_its_folder_give_equal_shards(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     pack(root, tmp_path / "raw.zip", prefix="wrapped/")
     ingest(FolderSource(path=str(root)), IngestSettings(), tmp_path / "a", "mine", 1)
@@ -33,24 +33,21 @@ def test_an_archive_gives_the_same_shards_as_its_folder(tmp_path: Path) -> None:
     assert Shards(tmp_path / "a").fingerprint == Shards(tmp_path / "b").fingerprint
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "raw", "raw.zip"], (
-        "nothing is unpacked"
-    )
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["a", "b", "raw", "raw.zip"], "the archive is not unpacked"
 
 
-def test_only_a_folder_that_wraps_everything_is_left_out(tmp_path: Path) -> None:
-    assert zipped(tmp_path / "1.zip", ("photos/a/1.jpg", b""), ("photos/b/2.jpg", b"")).names() == [
-        "a/1.jpg",
-        "b/2.jpg",
-    ]
-    assert zipped(tmp_path / "2.zip", ("a/1.jpg", b""), ("b/2.jpg", b"")).names() == ["a/1.jpg", "b/2.jpg"]
-    assert zipped(tmp_path / "3.zip", ("a/1.jpg", b""), ("a/2.jpg", b"")).names() == ["a/1.jpg", "a/2.jpg"]
-    assert zipped(
-        tmp_path / "4.zip", ("set/1.jpg", b""), ("set/labels.csv", b""), ("__MACOSX/x", b"")
-    ).names() == ["1.jpg", "labels.csv"]
+def test_names_omit_only_a_folder_that_encloses_all_files(tmp_path: Path) -> None:
+    def names(*members: str) -> list[str]:
+        return zipped(tmp_path / "x.zip", *((name, b"") for name in members)).names()
+
+    assert names("photos/a/1.jpg", "photos/b/2.jpg") == ["a/1.jpg", "b/2.jpg"]
+    assert names("a/1.jpg", "b/2.jpg") == ["a/1.jpg", "b/2.jpg"]
+    assert names("a/1.jpg", "a/2.jpg") == ["a/1.jpg", "a/2.jpg"]
+    assert names("set/1.jpg", "set/labels.csv", "__MACOSX/x") == ["1.jpg", "labels.csv"]
 
 
-def test_reading_works_after_pickling(tmp_path: Path) -> None:
+def test_reads_after_pickling(tmp_path: Path) -> None:
     archive = zipped(tmp_path / "1.zip", ("set/a/1.jpg", b"one"), ("set/b/1.jpg", b"two"))
     assert archive.read("a/1.jpg") == b"one"
     assert pickle.loads(pickle.dumps(archive.read))("b/1.jpg") == b"two"
@@ -59,21 +56,21 @@ def test_reading_works_after_pickling(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["../evil.jpg", "a/../../evil.jpg", "/etc/evil.jpg", "C:/evil.jpg", "a\\..\\evil.jpg"]
 )
-def test_members_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+def test_refuses_members_that_leave_the_folder(tmp_path: Path, name: str) -> None:
     archive = zipped(tmp_path / "x.zip", ("a/1.jpg", b"fine"), (name, b"evil"))
     with pytest.raises(UserError, match=r"x\.zip: member .*evil.* leaves the folder"):
         archive.names()
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR])
-def test_links_and_devices_are_refused(tmp_path: Path, kind: int) -> None:
+def test_refuses_links_and_devices(tmp_path: Path, kind: int) -> None:
     link = zipfile.ZipInfo("a/link.jpg")
     link.create_system, link.external_attr = 3, (kind | 0o777) << 16
     with pytest.raises(UserError, match=r"member 'a/link\.jpg' is a link or a device"):
         zipped(tmp_path / "x.zip", (link, b"/etc/passwd")).names()
 
 
-def test_absurd_expansion_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_excessive_expansion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"member 'a/bomb\.bmp' expands from [\d,]+ to 4,194,304 bytes"):
         zipped(tmp_path / "x.zip", ("a/bomb.bmp", bytes(2**22))).names()
     monkeypatch.setattr(module, "MAX_MEMBER", 1000)
@@ -81,14 +78,14 @@ def test_absurd_expansion_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         zipped(tmp_path / "y.zip", ("a/large.bmp", bytes(2000)), compression=zipfile.ZIP_STORED).names()
 
 
-def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_name_that_occurs_twice(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="Duplicate name"):
         archive = zipped(tmp_path / "x.zip", ("a/1.jpg", b"one"), ("a/1.jpg", b"two"))
     with pytest.raises(UserError, match=r"member 'a/1\.jpg' occurs twice"):
         archive.names()
 
 
-def test_a_damaged_member_is_named_when_it_is_read(tmp_path: Path) -> None:
+def test_names_a_damaged_member(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     path = pack(root, tmp_path / "raw.zip")
     content = bytearray(path.read_bytes())
@@ -96,17 +93,18 @@ def test_a_damaged_member_is_named_when_it_is_read(tmp_path: Path) -> None:
     content[position] ^= 255
     path.write_bytes(content)
     with pytest.raises(
-        UserError, match=r"raw\.zip: c1/1\.jpg is no whole image: damaged within the archive: Bad CRC-32"
+        UserError,
+        match=r"raw\.zip: c1/1\.jpg is not a complete image: damaged within the archive: Bad CRC-32",
     ):
         ingest(FolderSource(path=str(path)), IngestSettings(), tmp_path / "out", "mine", 1)
 
 
-def test_a_missing_archive(tmp_path: Path) -> None:
+def test_refuses_a_missing_archive(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)gone\.zip does not exist.*correct the path"):
         ingest(FolderSource(path=str(tmp_path / "gone.zip")), IngestSettings(), tmp_path / "out", "mine")
 
 
-def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
+def test_refuses_a_file_that_is_not_a_zip_archive(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"this is no archive")
     with pytest.raises(UserError, match=r"x\.zip is not a readable zip archive"):
         Archive(tmp_path / "x.zip").names()
