@@ -192,8 +192,16 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
         raise UserError(
             f"{table} is not UTF-8: {error.reason} at byte {error.start}.", "Save it as UTF-8."
         ) from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{table} cannot be read: {error}.", "Pack or copy it again.") from None
     reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
-    columns = list(reader.fieldnames or [])
+    try:
+        columns = list(reader.fieldnames or [])
+        lines = [(reader.line_num, values) for values in reader]
+    except csv.Error as error:  # such as a value that is too long, because a quote does not end
+        raise UserError(
+            f"{table}:{reader.line_num}: {error}.", "Put a second quote after each quoted value."
+        ) from None
     for separator, name in ((";", ";"), ("\t", "tabs")):
         if len(columns) == 1 and separator in columns[0]:
             raise UserError(
@@ -213,8 +221,8 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
                 f"Did you mean {close[0]}? Other columns are ignored if named otherwise.",
             )
     rows: dict[str, _Row] = {}
-    for values in reader:
-        where = f"{table}:{reader.line_num}"
+    for line, values in lines:
+        where = f"{table}:{line}"
         row = _parse(values, columns, where)
         if row.source in rows:
             raise UserError(f"{where}: {row.source} is listed twice.", "Keep one of the lines.")
