@@ -164,15 +164,17 @@ def test_a_server_without_ranges_starts_anew(server: Server, file: PublishedFile
     assert server.ranges == [1000]
 
 
+@pytest.mark.parametrize("facts", [{}, {"size": None, "md5": None, "sha256": None}], ids=["all", "none"])
 def test_a_range_that_begins_elsewhere_is_not_believed(
-    server: Server, file: PublishedFile, tmp_path: Path
+    server: Server, file: PublishedFile, tmp_path: Path, facts: dict[str, None]
 ) -> None:
+    """Also without published facts, with which the file could be checked afterwards."""
     (tmp_path / ".set.tgz.partial").write_bytes(CONTENT[:1000])
     server.script = [
         lambda handler, begin: send(handler, 206, CONTENT[500:], Content_Range="bytes 500-1048575/1048576"),
         part,
     ]
-    get(file, tmp_path)
+    get(replace(file, **facts), tmp_path)
     assert server.ranges == [1000, 0]
 
 
