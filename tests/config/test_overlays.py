@@ -71,7 +71,7 @@ def recipe(params: Params) -> dict[str, Any]:
 
 
 @given(overlays=OVERLAYS)
-@settings(max_examples=20)
+@settings(max_examples=40)
 def test_the_last_layer_wins_at_every_leaf(path: Path, overlays: tuple[Values, ...]) -> None:
     expected = recipe(written(path, ()))
     for values in overlays:
@@ -81,7 +81,7 @@ def test_the_last_layer_wins_at_every_leaf(path: Path, overlays: tuple[Values, .
 
 
 @given(overlays=OVERLAYS, turn=st.permutations(BLOCKS))
-@settings(max_examples=20)
+@settings(max_examples=40)
 def test_the_order_of_blocks_in_the_file_has_no_effect(
     path: Path, overlays: tuple[Values, ...], turn: list[str]
 ) -> None:
@@ -91,7 +91,7 @@ def test_the_order_of_blocks_in_the_file_has_no_effect(
 
 
 @given(values=OVERLAY, places=st.data())
-@settings(max_examples=20)
+@settings(max_examples=40)
 def test_independent_layers_commute(path: Path, values: Values, places: st.DataObject) -> None:
     """A field that one layer sets has the same value in whichever layer that is."""
     drawn = [
@@ -103,7 +103,7 @@ def test_independent_layers_commute(path: Path, values: Values, places: st.DataO
 
 
 @given(overlays=OVERLAYS, removed=st.sampled_from(range(len(BLOCKS))))
-@settings(max_examples=20)
+@settings(max_examples=40)
 def test_a_deleted_overlay_leaves_no_trace(path: Path, overlays: tuple[Values, ...], removed: int) -> None:
     """The published layers are cached; an overlay must not change them."""
     blocks = list(zip(BLOCKS, overlays, strict=True))
@@ -161,7 +161,7 @@ def untouched(tree: Any, key: str) -> bool:
     name=st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True),
     value=st.none() | st.booleans() | st.integers() | st.text("abc") | st.just({"a": 1}),
 )
-@settings(max_examples=25)
+@settings(max_examples=50)
 def test_an_unknown_key_is_refused_with_its_line(
     path: Path, overlays: tuple[Values, ...], block: str, section: str, name: str, value: Any
 ) -> None:

@@ -102,7 +102,7 @@ def test_any_header_is_read_or_refused(content: bytes) -> None:
 
 
 @given(content=damaged() | HEADERS | st.binary(max_size=64))
-@settings(max_examples=150)
+@settings(max_examples=300)
 def test_any_bytes_are_decoded_or_refused(content: bytes) -> None:
     jpeg = header_of(content)
     assume(jpeg is None or jpeg.width * jpeg.height <= MOST_PIXELS)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(60)  # a hang is a failure
 
 
 @given(content=damaged(), resize=st.none() | st.integers(8, 64))
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_ingest_prepares_what_decoding_accepts(content: bytes, resize: int | None) -> None:
     jpeg = header_of(content)
     assume(jpeg is None or jpeg.width * jpeg.height <= MOST_PIXELS)

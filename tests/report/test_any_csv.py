@@ -40,7 +40,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(content=FILES)
-@settings(max_examples=120)
+@settings(max_examples=250)
 def test_any_file_is_read_or_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with suppress(UserError):

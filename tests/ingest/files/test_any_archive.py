@@ -129,7 +129,7 @@ def read_or_refuse(path: Path, content: bytes) -> None:
 
 
 @given(content=ZIPS | TARS)
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_a_damaged_archive_is_read_or_refused(folder: Path, content: bytes) -> None:
     read_or_refuse(folder / "x", content)
 
