@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.training.jobs import write_tiny_set
+
+# Equal examples in every run. pytest-timeout limits the time of a test.
+hypothesis.settings.register_profile("unseen", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("unseen")
 
 # One token for the cluster of the session and for private ones: Ray reads it once per process.
 os.environ.setdefault("RAY_AUTH_MODE", "token")

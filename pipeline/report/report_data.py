@@ -106,10 +106,7 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         method=method,
         seed=seed,
         metrics=read_json(root / "metrics" / dataset / method / f"{seed}.json"),
-        history=[
-            {key: float(value) for key, value in row.items()}
-            for row in _csv(root / "history" / dataset / method / f"{seed}.csv")
-        ],
+        history=read_history(root / "history" / dataset / method / f"{seed}.csv"),
         recipe=read_json(model / "recipe.json"),
         protocol=read_json(root / "evaluation" / name / "protocol.json"),
         queries=_parquet(root / "evaluation" / name / "queries.parquet"),
@@ -123,8 +120,24 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
 
 def _sweep(root: Path, dataset: str, method: str) -> Sweep:
     directory = root / "sweep" / dataset / method
-    trials = [{key: _scalar(value) for key, value in row.items()} for row in _csv(directory / "trials.csv")]
-    return Sweep(dataset, method, trials, read_json(directory / "best.json"))
+    return Sweep(dataset, method, read_trials(directory / "trials.csv"), read_json(directory / "best.json"))
+
+
+def read_history(path: Path) -> list[HistoryRow]:
+    """The rows of a training's history. Raises UserError for a missing or damaged file and a cell that is no
+    number."""
+    rows: list[HistoryRow] = []
+    for line, row in _csv(path):
+        try:
+            rows.append({key: float(value) for key, value in row.items()})
+        except ValueError as error:
+            raise UserError(f"{path}:{line}: {error}.", _REMEDY) from None
+    return rows
+
+
+def read_trials(path: Path) -> list[dict[str, Any]]:
+    """The rows of a sweep's trials. Raises UserError for a missing or damaged file."""
+    return [{key: _scalar(value) for key, value in row.items()} for _, row in _csv(path)]
 
 
 def read_json(path: Path) -> Any:
@@ -133,6 +146,8 @@ def read_json(path: Path) -> Any:
         return json.loads(_present(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno} is not valid JSON: {error.msg}.", _REMEDY) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason}.", _REMEDY) from None
 
 
 _REMEDY = "Run `dvc repro` to build it, or `dvc pull` if a DVC remote has it."
@@ -144,9 +159,18 @@ def _present(path: Path) -> Path:
     return path
 
 
-def _csv(path: Path) -> list[dict[str, str]]:
-    with _present(path).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def _csv(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """The last line and the cells of each row. Raises UserError for a missing or damaged file."""
+    try:
+        with _present(path).open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = [(reader.line_num, row) for row in reader]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a CSV file: {error}.", _REMEDY) from None
+    for line, row in rows:
+        if None in row or None in row.values():  # more or fewer cells
+            raise UserError(f"{path}:{line} has another number of cells than the first line.", _REMEDY)
+    return rows
 
 
 def _parquet(path: Path) -> pa.Table:
@@ -160,5 +184,5 @@ def _scalar(text: str) -> Any:
     """A CSV cell as a JSON value (a number, true, null, a list) if it is one, else as text."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # ValueError: also an integer of too many digits
         return text

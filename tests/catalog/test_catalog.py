@@ -164,6 +164,23 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_an_unfinished_build_of_another_model_is_not_continued(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = making._write_unfinished
+
+    def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
+        keep(path, digests, vectors)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(making, "_write_unfinished", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(save_model(tmp_path / "other", 2), photos, tmp_path / "catalog", processes=1)
+    monkeypatch.setattr(making, "_write_unfinished", keep)
+    build(model, photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT, COUNT]
+
+
 def test_a_build_that_was_killed_while_it_replaced_the_catalog_embeds_nothing_again(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:

@@ -156,6 +156,20 @@ def test_another_part_drops_the_fields_of_the_one_it_replaces(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("part", "field", "other"),
+    [("pair", "alpha", "contrastive"), ("proxy", "alpha", "proxy_nca")],
+)
+def test_another_part_of_a_hybrid_loss_drops_the_fields_of_the_one_it_replaces(
+    tmp_path: Path, part: str, field: str, other: str
+) -> None:
+    changed = params(tmp_path, f"methods: {{multihead: {{loss: {{{part}: {{{field}: 3.0}}}}}}}}")
+    assert getattr(getattr(resolve(changed, "cub", "multihead").loss, part), field) == 3.0
+    replaced = getattr(resolve(changed, "cub", "multihead", {f"loss.{part}.name": other}).loss, part)
+    assert replaced.name == other
+    assert not hasattr(replaced, field)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         (

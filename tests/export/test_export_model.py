@@ -26,6 +26,7 @@ from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
+from stages import export as stage
 from stages.export import run
 from tests.resolved import write_resolved
 
@@ -118,6 +119,16 @@ def test_the_iterate_that_did_best_on_test_has_a_file_of_its_own_where_it_was_ke
     best, last = (read(directory(project) / f"{name}.arrow") for name in ("test-best", "test-last"))
     assert np.array_equal(best.embedding, last.embedding)
     assert best.row_id.tolist() == last.row_id.tolist()
+
+
+def test_the_stage_embeds_at_the_scales_of_its_settings(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[ExportSettings] = []
+    monkeypatch.setattr(stage, "run_export", lambda *call: calls.append(call[-1]))
+    write_resolved(project, "export", "tiny", "baseline", batch_size=3, scales=[1.0, 0.5])
+    run("tiny", "baseline", 0)
+    assert calls == [ExportSettings(workers=1, batch_size=3, scales=(1.0, 0.5))]
 
 
 def test_attributes_of_test_images_are_those_of_the_method(project: Path) -> None:

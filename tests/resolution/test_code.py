@@ -109,6 +109,7 @@ def digests(root: Path, dataset: str, method: str) -> dict[str, dict[str, str]]:
 
 EDITS = [
     ("pipeline/losses/multi_similarity.py", "train export", "ms"),
+    ("pipeline/losses/__init__.py", "train export", "ms"),
     ("pipeline/losses/contrastive.py", "", "ms"),
     ("pipeline/losses/contrastive.py", "train export", "irt_r"),
     ("pipeline/losses/snca.py", "", "ms"),

@@ -24,6 +24,44 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     assert sorted(p.name for p in target.parent.iterdir()) == ["value.json"]
 
 
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The calls of fsync and rename, each with the name of its file."""
+    calls: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        calls.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        calls.append(("rename", path.name))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    return calls
+
+
+def test_a_file_is_synced_before_it_is_renamed(tmp_path: Path, order: list[tuple[str, str]]) -> None:
+    with atomic_file(tmp_path / "x") as aside:
+        aside.write_text("1")
+    assert order == [("sync", aside.name), ("rename", aside.name), ("sync", tmp_path.name)]
+
+
+def test_a_directory_is_synced_before_it_is_renamed(tmp_path: Path, order: list[tuple[str, str]]) -> None:
+    with atomic_directory(tmp_path / "out") as aside:
+        (aside / "deep").mkdir()
+        (aside / "deep" / "file").write_text("1")
+    assert order == [
+        ("sync", "deep"),
+        ("sync", "file"),
+        ("sync", aside.name),
+        ("rename", aside.name),
+        ("sync", tmp_path.name),
+    ]
+
+
 def test_nan_never_reaches_a_json_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nan"):
         write_json(tmp_path / "x.json", {"a": float("nan")})

@@ -61,6 +61,15 @@ def test_the_threads_of_a_worker_can_be_set(given: dict[str, Any], tmp_path: Pat
     assert (given["job"].threads, given["job"].checkpoint_every) == (3, 7)
 
 
+def test_the_workers_of_a_machine_share_its_cores(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "usable_cores", lambda: 8)
+    project(tmp_path, {"train.workers": 2, "train.cpus_per_worker": None})
+    train.run("parts", "ms", 0)
+    assert given["job"].threads == 4
+
+
 def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(
     given: dict[str, Any], tmp_path: Path
 ) -> None:

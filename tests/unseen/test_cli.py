@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import Params, resolve
+from pipeline.config.inputs import Inputs, TrainInputs
+from pipeline.resolution.code import Code
+from pipeline.resolution.files import modules_of
+from pipeline.runtime.stage import ROOT
 from unseen import __version__, cli
-from unseen.recipe import recipe
+from unseen.recipe import difference, recipe
 
 
 def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +56,28 @@ def test_run_hands_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None
     assert ended.value.code == 3
     assert calls[0][1:4] == ["-m", "dvc", "repro"]
     assert sorted(calls[0][4:]) == ["-f", "train@parts-ms-0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"), [(["data", "cub"], "data/raw/cub"), (["data", "cub", "there"], "there")]
+)
+def test_data_are_fetched_into_the_directory(
+    arguments: list[str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr("pipeline.ingest.files.download.fetch", lambda *call: calls.append(call))
+    cli.main(arguments)
+    assert calls == [("cub", place)]
+
+
+def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = resolve(Params(), "parts", "gsp")
+    code = Code(ROOT).closure(["stages.train", *modules_of(now)])
+    changed = code | {"pipeline.losses.pairs": "another", "pipeline.gone": "0"}
+    before = Inputs(TrainInputs(recipe=now.model_copy(update={"dim": 3})), changed)
+    monkeypatch.setattr("unseen.recipe._at_revision", lambda *_: before)
+    expected = [f"dim: 3 -> {now.dim}", "code: pipeline.gone", "code: pipeline.losses.pairs"]
+    assert difference("parts", "gsp", "HEAD").splitlines() == expected
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -88,7 +88,7 @@ class Zip:
     def _pieces(self, name: str) -> Iterator[bytes]:
         row = self._listed()[name]
         begin, stored, size, crc, deflated = self._table[row].tolist()
-        header = self._slices(begin, _HEADER.size)
+        header = self._slices(begin, _HEADER.size) if begin >= 0 else b""
         if len(header) < _HEADER.size or header[:4] != b"PK\3\4":
             raise ValueError("damaged within the archive: no member begins where its list says")
         begin += _HEADER.size + sum(_HEADER.unpack(header)[1:])
@@ -125,7 +125,8 @@ class Zip:
             raise UserError(
                 f"{self.path} does not exist.", "Put the archive there, or correct the path of the source."
             ) from None
-        except zipfile.BadZipFile as error:
+        # NotImplementedError: a version of the format that zipfile does not read.
+        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.path} is not a readable zip archive: {error}.", "Fetch or pack it again."
             ) from None
@@ -201,6 +202,8 @@ def _inflated(inflater: "zlib._Decompress", raw: bytes, remaining: int) -> Itera
 def _danger(member: zipfile.ZipInfo) -> str | None:
     """The reason to refuse a member, or None."""
     mode = member.external_attr >> 16
+    if not member.filename:
+        return "has no name"
     if leaves_its_folder(member.filename):
         return "leaves the folder"
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):

@@ -173,12 +173,19 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
         raise UserError(
             f"{table} is not UTF-8: {error.reason} at byte {error.start}.", "Save it as UTF-8."
         ) from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{table} cannot be read: {error}.", "Pack or copy it again.") from None
     reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
-    columns = list(reader.fieldnames or [])
+    try:
+        columns = list(reader.fieldnames or [])
+        lines = [(f"{table}:{reader.line_num}", values) for values in reader]
+    except csv.Error as error:  # such as a value that is too long, because a quote does not end
+        raise UserError(
+            f"{table}:{reader.line_num}: {error}.", "Put a second quote after each quoted value."
+        ) from None
     _require_columns(columns, table)
     rows: dict[str, _Row] = {}
-    for values in reader:
-        line = f"{table}:{reader.line_num}"
+    for line, values in lines:
         row = _parse(values, columns, line)
         if row.source in rows:
             raise UserError(f"{line}: {row.source} is listed twice.", "Delete one of the lines.")

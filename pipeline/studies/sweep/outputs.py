@@ -36,11 +36,7 @@ def write_results(
     values."""
     best = best_of(trials, metric)
     with atomic_directory(output) as directory:
-        with open(directory / "trials.csv", "w", newline="", encoding="utf-8") as file:
-            rows = [row_of(trial, metric) for trial in trials]
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_trials(directory / "trials.csv", trials, metric)
         draw_figure(directory / "sweep.svg", trials, settings, metric, title)
         write_json(
             directory / "best.json",
@@ -52,6 +48,15 @@ def write_results(
                 "adopt": command,
             },
         )
+
+
+def write_trials(path: Path, trials: list[Trial], metric: str) -> None:
+    """Writes trials.csv, one line for each trial."""
+    rows = [row_of(trial, metric) for trial in trials]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def row_of(trial: Trial, metric: str) -> dict[str, Any]:
@@ -72,7 +77,7 @@ def row_of(trial: Trial, metric: str) -> dict[str, Any]:
         f"best_{metric}": "" if trial.best(metric) is None else trial.best(metric),
         **last_metrics,
         "seconds": round(trial.seconds, 1),
-        "error": (trial.error or "").strip(),
+        "error": "\n".join((trial.error or "").strip().splitlines()),
     }
 
 

@@ -152,13 +152,15 @@ def test_starts_again_if_the_server_has_no_ranges(
     assert server.ranges == [1000]
 
 
+@pytest.mark.parametrize("facts", [{}, {"size": None, "md5": None, "sha256": None}], ids=["all", "none"])
 def test_discards_a_range_that_starts_at_another_byte(
-    server: Server, file: PublishedFile, tmp_path: Path
+    server: Server, file: PublishedFile, tmp_path: Path, facts: dict[str, None]
 ) -> None:
+    """Also without published facts, with which the file could be checked afterwards."""
     (tmp_path / ".set.tgz.partial").write_bytes(CONTENT[:1000])
     other_range = {"Content_Range": "bytes 500-1048575/1048576"}
     server.script = [lambda handler, begin: send(handler, 206, CONTENT[500:], **other_range), part]
-    download_and_check(file, tmp_path)
+    download_and_check(replace(file, **facts), tmp_path)
     assert server.ranges == [1000, 0]
 
 
