@@ -1,9 +1,8 @@
-"""What the papers and their authors' code publish: (data sets, recipes, dotted field, value, source), names
-divided by spaces.
+"""Values that the papers and the code of their authors publish: (data sets, recipes, dotted field, value,
+source). Names are separated by spaces.
 
-Sources: the papers' sections, and the code that their authors released. Where a paper has no code: that of
-the framework it builds on.
-"""
+Sources are the sections of the papers and the released code. For a paper without code, the source is the
+framework that it builds on."""
 
 from typing import Any
 
@@ -19,7 +18,7 @@ IRT = "irt_l irt_r"
 
 Row = tuple[str, str, str, Any, str]
 TABLE: list[Row] = [
-    # CRT; where its text is silent: MS and CBML code
+    # CRT; values that the paper omits are those of the MS and CBML code
     (ALL, "crt", "backbone.name", "mit_b2", "CRT sec. 4.1"),
     (ALL, "crt", "backbone.batch_norm", "frozen", "MS code: batch norms in eval mode"),
     (ALL, "crt", "embedding.prototypes", 49, "CRT sec. 3.3"),
@@ -51,7 +50,7 @@ TABLE: list[Row] = [
     (ALL, "ms", "pooling.name", "max", "MS code: BN-Inception ends in adaptive max pooling"),
     (ALL, "ms", "dim", 512, "MS code"),
     (SMALL_SETS, "ms", "pooling.name", "average", "a choice: the plain yardstick"),
-    # Multi-Head; where its text is silent: Proxy-Anchor code
+    # Multi-Head; values that the paper omits are those of the Proxy-Anchor code
     (ALL, "multihead", "optimizer.name", "adamw", "Multi-Head sec. 4.2"),
     (ALL, "multihead", "optimizer.learning_rate", 1e-4, "Multi-Head sec. 4.2"),
     (ALL, "multihead", "optimizer.multipliers", {"proxies": 100.0}, "Multi-Head sec. 4.2: 1e-2"),
