@@ -114,7 +114,7 @@ def script(text: str, **environment: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def short() -> Iterator[Path]:
+def short_directory() -> Iterator[Path]:
     """An empty directory whose path is short enough for the sockets of Ray."""
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
@@ -135,10 +135,10 @@ def test_refuses_a_temporary_directory_too_long_for_sockets(
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("end", ["by itself", signal.SIGTERM, signal.SIGKILL])
 def test_a_private_cluster_removes_its_files_and_processes(
-    end: str | signal.Signals, tmp_path: Path, short: Path
+    end: str | signal.Signals, tmp_path: Path, short_directory: Path
 ) -> None:
     last_statement = "pass" if end == "by itself" else "time.sleep(100)"
-    process = script(PRIVATE.format(then=last_statement), RAY_TMPDIR=str(short), HOME=str(tmp_path))
+    process = script(PRIVATE.format(then=last_statement), RAY_TMPDIR=str(short_directory), HOME=str(tmp_path))
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n", process.communicate()[0]
     started = psutil.Process(process.pid).children(recursive=True)
@@ -150,7 +150,7 @@ def test_a_private_cluster_removes_its_files_and_processes(
     assert alive == []
     assert not (tmp_path / ".ray").exists(), "no token in the home directory"
     if end != signal.SIGKILL:
-        assert list(short.iterdir()) == []
+        assert list(short_directory.iterdir()) == []
     if end == "by itself":
         assert output == "down\n", "Ray prints no message"
         assert process.returncode == 0

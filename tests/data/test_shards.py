@@ -44,12 +44,12 @@ def write(directory: Path, rows: int = 700, shard_bytes: int = 2**20) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shard_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("shards") / "animals")
 
 
-def test_reads_every_written_row(written: Path) -> None:
-    shards = Shards(written, verify=True)
+def test_reads_every_written_row(shard_directory: Path) -> None:
+    shards = Shards(shard_directory, verify=True)
     assert len(shards) == 700
     for row in range(700):
         assert shards.image(row).tobytes() == payload(row)
@@ -67,8 +67,8 @@ def test_reads_every_written_row(written: Path) -> None:
     assert shards.is_gallery.all()
 
 
-def test_the_arrow_files_follow_the_contract(written: Path) -> None:
-    reader = pa.ipc.open_file(pa.memory_map(str(written / "shard-00000.arrow")))
+def test_the_arrow_files_follow_the_contract(shard_directory: Path) -> None:
+    reader = pa.ipc.open_file(pa.memory_map(str(shard_directory / "shard-00000.arrow")))
     assert [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)] == [256, 256, 188]
     assert reader.schema.names == ["row_id", "image", "label", "split", "source"]
     assert reader.schema.field("image").type == pa.large_binary()
@@ -77,7 +77,7 @@ def test_the_arrow_files_follow_the_contract(written: Path) -> None:
     assert pa.total_allocated_bytes() == allocated, "an uncompressed batch is read without a copy"
     assert batch.column("row_id").to_pylist() == list(range(256, 512))
     assert batch.column("image")[3].as_py() == payload(259)
-    index = pq.read_table(written / "index.parquet").to_pylist()
+    index = pq.read_table(shard_directory / "index.parquet").to_pylist()
     assert index[300] == {
         "row_id": 300,
         "label": 1,
@@ -93,7 +93,7 @@ def test_the_arrow_files_follow_the_contract(written: Path) -> None:
         "is_query": True,
         "is_gallery": True,
     }
-    manifest = json.loads((written / "manifest.json").read_text())
+    manifest = json.loads((shard_directory / "manifest.json").read_text())
     assert manifest["schema_version"] == 1
     assert manifest["dataset"] == "animals"
     assert manifest["counts"] == {
@@ -101,12 +101,12 @@ def test_the_arrow_files_follow_the_contract(written: Path) -> None:
         "test": {"images": 233, "classes": 1},
     }
     assert manifest["shards"] == {
-        "shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()
+        "shard-00000.arrow": hashlib.sha256((shard_directory / "shard-00000.arrow").read_bytes()).hexdigest()
     }
 
 
-def test_an_image_is_a_read_only_view_of_the_file(written: Path) -> None:
-    shards = Shards(written)
+def test_an_image_is_a_read_only_view_of_the_file(shard_directory: Path) -> None:
+    shards = Shards(shard_directory)
     view = shards.image(5)
     assert view.dtype == np.uint8
     assert not view.flags.owndata
@@ -115,13 +115,13 @@ def test_an_image_is_a_read_only_view_of_the_file(written: Path) -> None:
     assert view.__array_interface__["data"] == same_image.__array_interface__["data"]
 
 
-def test_same_rows_same_bytes(written: Path, tmp_path: Path) -> None:
+def test_same_rows_same_bytes(shard_directory: Path, tmp_path: Path) -> None:
     twin = write(tmp_path / "animals")
-    names = sorted(path.name for path in written.iterdir())
+    names = sorted(path.name for path in shard_directory.iterdir())
     assert names == sorted(path.name for path in twin.iterdir())
     for name in names:
-        assert (written / name).read_bytes() == (twin / name).read_bytes()
-    assert Shards(written).fingerprint == Shards(twin).fingerprint
+        assert (shard_directory / name).read_bytes() == (twin / name).read_bytes()
+    assert Shards(shard_directory).fingerprint == Shards(twin).fingerprint
     assert Shards(write(tmp_path / "fewer", rows=699)).fingerprint != Shards(twin).fingerprint
 
 
@@ -141,22 +141,22 @@ def test_small_shards_and_short_batches(tmp_path: Path, monkeypatch: pytest.Monk
     assert reader.get_batch(place["batch"]).column("image")[place["offset"]].as_py() == payload(row)
 
 
-def test_reads_from_many_threads_and_after_pickling(written: Path) -> None:
-    shards = pickle.loads(pickle.dumps(Shards(written)))
+def test_reads_from_many_threads_and_after_pickling(shard_directory: Path) -> None:
+    shards = pickle.loads(pickle.dumps(Shards(shard_directory)))
     with ThreadPoolExecutor(8) as pool:
         images = list(pool.map(lambda row: shards.image(row).tobytes(), range(699, -1, -1)))
     assert images == [payload(row) for row in range(699, -1, -1)]
 
 
 @pytest.mark.parametrize("row", [-1, 700])
-def test_refuses_an_unknown_row(written: Path, row: int) -> None:
+def test_refuses_an_unknown_row(shard_directory: Path, row: int) -> None:
     with pytest.raises(IndexError, match="rows 0 to 699"):
-        Shards(written).image(row)
+        Shards(shard_directory).image(row)
 
 
-def test_refuses_an_unknown_split(written: Path) -> None:
+def test_refuses_an_unknown_split(shard_directory: Path) -> None:
     with pytest.raises(ValueError, match="'validation'"):
-        Shards(written).rows("validation")
+        Shards(shard_directory).rows("validation")
 
 
 def test_refuses_an_image_larger_than_a_shard(tmp_path: Path) -> None:
@@ -205,9 +205,9 @@ class TestGroupsBoxesAndExtras:
         assert index["box"].to_pylist() == [None, [-0.5, 1.25, 10.0, 8.0], None]
         assert pickle.loads(pickle.dumps(shards)).box(1) == shards.box(1)
 
-    def test_a_set_without_optional_values_has_no_such_columns(self, written: Path) -> None:
-        assert not {"group", "box"} & set(pq.read_table(written / "index.parquet").column_names)
-        shards = Shards(written)
+    def test_a_set_without_optional_values_has_no_such_columns(self, shard_directory: Path) -> None:
+        assert not {"group", "box"} & set(pq.read_table(shard_directory / "index.parquet").column_names)
+        shards = Shards(shard_directory)
         assert shards.groups == [None] * 700
         assert shards.box(699) is None
         with pytest.raises(UserError, match=r"animals has no pairs\.parquet; it has: none"):
