@@ -27,8 +27,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, shards: Path) -> Callable[[]
 
 
 @pytest.fixture(scope="session")
-def whole(fresh: Callable[[], Path]) -> Path:
-    """A root in which the protocol ran without a stop. Not to be written to."""
+def uninterrupted(fresh: Callable[[], Path]) -> Path:
+    """A root in which the protocol ran without interruption. Tests must not write to it."""
     root = fresh()
     go(root)
     return root
