@@ -1,8 +1,7 @@
-"""The README's commands, executed in order in a small copy of the project, and what must be true after each.
+"""Executes the commands of the README in order in a small copy of the project, and checks the result of each.
 
-Every `bash` line of the README is either executed here or listed in NOT_HERE with the reason. Each section
-starts from the last commit.
-"""
+Every `bash` line of the README is either executed or listed in NOT_HERE with the reason. Each section starts
+from the last commit."""
 
 import csv
 import json
@@ -16,6 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.graph.conftest import ROOT, Project
+from tests.graph.dvc_output import stages_run
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 
@@ -35,18 +35,18 @@ NOT_HERE = {
 
 
 def sections() -> dict[str, list[str]]:
-    """Heading -> the commands of its bash blocks, comments cut off."""
-    found: dict[str, list[str]] = {}
+    """Heading -> the commands of its bash blocks, without comments."""
+    commands_of: dict[str, list[str]] = {}
     heading, inside = "", False
-    text = re.sub(r" \\\n *", " ", (ROOT / "README.md").read_text(encoding="utf-8"))  # a line that goes on
+    text = re.sub(r" \\\n *", " ", (ROOT / "README.md").read_text(encoding="utf-8"))  # join continued lines
     for line in text.splitlines():
         if line.startswith("## "):
             heading = line[3:]
         elif line.startswith("```"):
             inside = line == "```bash"
         elif inside and line.strip():
-            found.setdefault(heading, []).append(re.sub(r"\s{2,}#.*$", "", line))
-    return found
+            commands_of.setdefault(heading, []).append(re.sub(r"\s{2,}#.*$", "", line))
+    return commands_of
 
 
 BUILD_CATALOG = "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog"
@@ -62,10 +62,6 @@ LAPTOP = (
     "-S '++datasets.folder.recipe.input={size: 128, resize: 144}' "
     "-S '++datasets.folder.recipe.training={iterations: 300, validate_every: 50}'"
 )
-
-
-def stages_run(output: str) -> set[str]:
-    return {line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage '")}
 
 
 def chain(data_set: str, *methods: str) -> set[str]:
@@ -96,15 +92,13 @@ def everything_is_built(project: Project, output: str) -> None:
             assert [int(row["iteration"]) for row in csv.DictReader(file)] == [4, 8]
     trials = list(csv.DictReader((project.path / "data/sweep/parts/gsp/trials.csv").open(encoding="utf-8")))
     assert len(trials) == 2
-    assert "dvc exp run -S" in output, "the sweep says which line adopts its best values"
+    assert "dvc exp run -S" in output, "the sweep prints the command that adopts its best values"
     assert "transport_ratio" in (project.path / "data/report/index.html").read_text(encoding="utf-8")
     assert [
         p for p in (project.path / "data/state").rglob("*") if p.is_file() and "sweep" not in p.parts
-    ] == [], "state is dropped on success"
+    ] == [], "the state is deleted on success"
     project.commit("first run")
-    assert project.run("git status --porcelain") == "", (
-        "everything that was built is either in git or ignored"
-    )
+    assert project.run("git status --porcelain") == "", "every built file is either in git or ignored"
 
 
 def nothing_is_built(project: Project, output: str) -> None:
@@ -170,7 +164,7 @@ def curves_are_drawn(project: Project, output: str) -> None:
 
 
 def gsp_alone_is_built_again(project: Project, output: str) -> None:
-    """The sweep of the same field is not repeated."""
+    """The sweep of the same field does not run again."""
     assert stages_run(output) == {"resolve", *chain("parts", "gsp"), "analyze", "report"}
 
 
@@ -239,12 +233,12 @@ CHECKS: dict[str, Check] = {
 TYPED = [command for commands in sections().values() for command in commands]
 
 
-def test_every_command_is_executed_or_says_why_not() -> None:
+def test_every_command_is_executed_or_listed_with_a_reason() -> None:
     assert set(TYPED) == CHECKS.keys() | NOT_HERE.keys()
 
 
 def photos(home: Path) -> None:
-    """24 classes of a user's pictures, four of each: a colour and a size that say the class."""
+    """24 classes of a user's pictures, four of each; colour and size depend on the class."""
     for index, (name, sex) in enumerate(
         product(
             [
@@ -282,7 +276,7 @@ def test_a_section(project: Project, heading: str) -> None:
         if command not in NOT_HERE:
             typed = command.replace(
                 "make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro"
-            )  # the environment is there
+            )  # the environment exists
             typed = typed.replace(
                 "{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 2}"
             )
