@@ -94,14 +94,6 @@ def test_all_methods_crop_a_small_set_equally(dataset: str) -> None:
     for method in published("methods"):
         input: Input = resolve(PARAMS, dataset, method).input
         uncropped = input.crop_scale == (1.0, 1.0)
-        crops.add(
-            (
-                input.size,
-                input.resize,
-                input.crop_scale,
-                input.crop_ratio,
-                input.flip,
-                None if uncropped else input.fit,
-            )
-        )
+        fit = None if uncropped else input.fit
+        crops.add((input.size, input.resize, input.crop_scale, input.crop_ratio, input.flip, fit))
     assert len(crops) == 1

@@ -50,6 +50,10 @@ datasets:
       multihead:
         loss: {name: multi_similarity, beta: 40.0}
 """
+CONTRASTIV = "loss.name 'contrastiv'"
+UNKNOWN_LOSS = ["params.yaml:22", "unknown", CONTRASTIV, "Did you mean contrastive?", "proxy_anchor"]
+FOLDR = "unknown datasets.tiny.source.kind 'foldr'"
+UNKNOWN_KIND = ["params.yaml:18", FOLDR, "Did you mean folder?", "cub, cars, sop"]
 
 
 def params(tmp_path: Path, text: str = TEXT) -> Params:
@@ -172,17 +176,7 @@ def test_another_part_drops_the_fields_of_the_replaced_one(tmp_path: Path) -> No
         ),
         ("learning_rate: 0.01", "learning_rate: fast", ["params.yaml:21", "optimizer.learning_rate", "fast"]),
         ("learning_rate: 0.01", "learning_rate: '0.01'", ["params.yaml:21", "valid number", "'0.01'"]),
-        (
-            "name: contrastive, ",
-            "name: contrastiv, ",
-            [
-                "params.yaml:22",
-                "unknown",
-                "loss.name 'contrastiv'",
-                "Did you mean contrastive?",
-                "proxy_anchor",
-            ],
-        ),
+        ("name: contrastive, ", "name: contrastiv, ", UNKNOWN_LOSS),
         (
             "{epsilon: 0.5}",
             "{prototypes: 4, initialization_memory: 5}",
@@ -249,16 +243,7 @@ def test_blocks_of_stages(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [
         ("{kind: folder, path: photos}", "photos", ["params.yaml:18", "datasets.tiny.source", "'photos'"]),
-        (
-            "kind: folder",
-            "kind: foldr",
-            [
-                "params.yaml:18",
-                "unknown datasets.tiny.source.kind 'foldr'",
-                "Did you mean folder?",
-                "cub, cars, sop",
-            ],
-        ),
+        ("kind: folder", "kind: foldr", UNKNOWN_KIND),
         ("kind: folder, ", "", ["params.yaml:17", "datasets.tiny.source.kind is missing"]),
     ],
 )

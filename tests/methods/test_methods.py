@@ -16,44 +16,24 @@ from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, SIDE, batch, places, recipe
 
 TRANSPORT = {"prototypes": 4, "initialization_memory": 24}
+PLAIN = ("max", "gem", "rmac", "generalized_max", "crow", "smoothing", "gsop", "second_order", "weldon")
 POOLINGS: dict[str, dict[str, Any]] = {
-    **{
-        name: {}
-        for name in (
-            "max",
-            "gem",
-            "rmac",
-            "generalized_max",
-            "crow",
-            "smoothing",
-            "gsop",
-            "second_order",
-            "weldon",
-        )
-    },
+    **{name: {} for name in PLAIN},
     "cbam": {"reduction": 4},
     "delf": {"hidden": 8},
     "netvlad": {"centers": 4},
     "optimal_transport": {"prototypes": 4},
     **dict.fromkeys(("gsp", "max_gsp", "gem_gsp"), TRANSPORT),
 }
-LOSSES = (
-    "contrastive",
-    "euclidean_contrastive",
-    "triplet",
-    "proxy_anchor",
-    "proxy_nca",
-    "normalized_softmax",
-    "snca",
-    "hybrid",
-)
+PAIR_LOSSES = ("contrastive", "euclidean_contrastive", "triplet")
+LOSSES = (*PAIR_LOSSES, "proxy_anchor", "proxy_nca", "normalized_softmax", "snca", "hybrid")
 VIT = {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}
 WIDE = {"name": "test_resnet", "arguments": {"output_stride": 8}}  # maps of 4 x 4: WELDON needs six positions
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{method: (method, {}) for method in METHODS},
     **{
-        f"baseline, {name}": ("baseline", {"pooling": {"name": name, **rest}, "backbone": WIDE})
-        for name, rest in POOLINGS.items()
+        f"baseline, {name}": ("baseline", {"pooling": {"name": name, **arguments}, "backbone": WIDE})
+        for name, arguments in POOLINGS.items()
     },
     **{
         f"baseline, {name}, transformer": (

@@ -26,15 +26,8 @@ SETTINGS = SweepSettings.parse(
 
 
 def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
-    return {
-        "iteration": float(iteration),
-        "epoch": 0.5,
-        "loss": 1 - metric,
-        "recall_at_1": metric + 0.1,
-        "r_precision": metric,
-        "map_at_r": metric,
-        "seconds": seconds,
-    }
+    metrics = {"recall_at_1": metric + 0.1, "r_precision": metric, "map_at_r": metric}
+    return {"iteration": float(iteration), "epoch": 0.5, "loss": 1 - metric, **metrics, "seconds": seconds}
 
 
 @pytest.fixture

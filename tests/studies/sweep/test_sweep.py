@@ -65,16 +65,8 @@ def given_metric(log: Path) -> Callable[..., dict[str, float]]:
                 raise ValueError("a defect")
             time.sleep(0.01)
             metric = ratio * iteration / training["iterations"]
-            report(
-                {
-                    "iteration": iteration,
-                    "epoch": 0.5,
-                    "loss": 1.0,
-                    "recall_at_1": metric,
-                    "r_precision": metric,
-                    "map_at_r": metric,
-                }
-            )
+            metrics = ("recall_at_1", "r_precision", "map_at_r")
+            report({"iteration": iteration, "epoch": 0.5, "loss": 1.0, **dict.fromkeys(metrics, metric)})
         return {"best": ratio}
 
     return loop
@@ -122,15 +114,8 @@ def test_a_killed_sweep_runs_only_the_missing_trials(
     output, log = root / "data/sweep/parts/gsp", root / "log"
 
     def killed(jobs: Any, trials: Any, directory: Path, *arguments: Any) -> None:
-        row = {
-            "iteration": 16.0,
-            "epoch": 0.5,
-            "loss": 1.0,
-            "recall_at_1": 0.9,
-            "r_precision": 0.9,
-            "map_at_r": 0.9,
-            "seconds": 1.0,
-        }
+        metrics = dict.fromkeys(("recall_at_1", "r_precision", "map_at_r"), 0.9)
+        row = {"iteration": 16.0, "epoch": 0.5, "loss": 1.0, **metrics, "seconds": 1.0}
         trials[0].rows, trials[0].finished = [row], True
         save(directory, trials[0])
         raise KeyboardInterrupt
