@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
 
-from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog
+from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, SCHEMA_VERSION, Catalog
 from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
 from pipeline.index.index import build as build_index
 from pipeline.index.index import save
@@ -105,6 +105,7 @@ def build(
         for name in (WEIGHTS, RECIPE):
             shutil.copyfile(model / name, directory / MODEL / name)
         about = {
+            "schema_version": SCHEMA_VERSION,
             "photos": str(photos.resolve()),
             "pictures": len(pictures.paths),
             "dim": embedder.dim,

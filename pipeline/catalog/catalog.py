@@ -5,7 +5,8 @@ A catalog is a directory with all files that a search needs:
 index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
 pictures.parquet    path below the folder of the pictures, sha256 of the file
-catalog.json        folder and number of the pictures, name and fingerprint of the model, setting of the
+catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
+setting of the
                     index, and the files that were left out
 model/              weights.safetensors and recipe.json
 """
@@ -26,8 +27,8 @@ from pipeline.index.kinds import from_plain
 from pipeline.runtime.errors import UserError
 
 INDEX, PICTURES, ABOUT, MODEL = "index.faiss", "pictures.parquet", "catalog.json", "model"
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint"}
-_FLAT = {"kind": "flat"}  # of catalogs that do not name their index
+SCHEMA_VERSION = 1  # of the directory; catalogs of unreleased versions have none
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index"}
 _REMEDY = "Build the catalog again: python -m pipeline.catalog build."
 
 
@@ -39,15 +40,25 @@ class Match(NamedTuple):
 
 
 class Catalog:
-    """A catalog that `build` wrote. Raises UserError if a part is missing, damaged, or of another catalog."""
+    """A catalog that `build` wrote.
+
+    Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         self.about: dict[str, Any] = self._read(ABOUT, _about)
+        if self.about["schema_version"] != SCHEMA_VERSION:
+            raise UserError(
+                f"{self.directory / ABOUT} has schema version {self.about['schema_version']}, this version "
+                "of "
+                f"unseen reads {SCHEMA_VERSION}.",
+                _REMEDY,
+            )
         table: pa.Table = self._read(PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
-        setting = from_plain(self.about.get("index", _FLAT))
+        setting = from_plain(self.about["index"])
         self.index: Index = self._read(INDEX, lambda path: load(path, setting))
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
@@ -113,7 +124,11 @@ class Catalog:
 def _about(path: Path) -> dict[str, Any]:
     """The content of catalog.json. Raises ValueError if `build` did not write it."""
     about = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(about, dict) or not about.keys() >= _ABOUT_KEYS:
-        raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_KEYS))}")
-    from_plain(about.get("index", _FLAT))
+    if not isinstance(about, dict):
+        raise ValueError("it contains no object")
+    about.setdefault("schema_version", None)
+    if about["schema_version"] == SCHEMA_VERSION:
+        if not about.keys() >= _ABOUT_KEYS:
+            raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_KEYS))}")
+        from_plain(about["index"])
     return about

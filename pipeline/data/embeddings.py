@@ -4,8 +4,8 @@ An uncompressed Arrow IPC file with one record batch, in ascending row_id: row_i
 embedding fixed-size list of float32, is_query and is_gallery bool (the sides of retrieval of an image; both,
 unless its data set restricts them). Methods that pool by prototypes add attributes, a fixed-size list of
 float32: the share of each prototype in the image. Descriptors of several scales of each image name them in
-the metadata `scales` of the schema, a JSON list. `read` maps the file into memory without a copy. Equal rows
-give equal bytes.
+the metadata `scales` of the schema, a JSON list; its `schema_version` is that of the file. `read` maps the
+file into memory without a copy. Equal rows give equal bytes.
 """
 
 import json
@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float32, Int64
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
 
+SCHEMA_VERSION = 1  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
 _TRAIN_AGAIN = "See the training history, lower the learning rate and train again."
 
@@ -57,7 +58,9 @@ def write(
     ]
     if attributes is not None:
         columns.append(_lists(attributes))
-    metadata = None if scales == (1.0,) else {"scales": json.dumps(scales)}
+    metadata = {"schema_version": str(SCHEMA_VERSION)}
+    if scales != (1.0,):
+        metadata["scales"] = json.dumps(scales)
     batch = pa.record_batch(columns, names=list(Embeddings._fields[: len(columns)]), metadata=metadata)
     with (
         atomic_file(path) as aside,
@@ -70,8 +73,8 @@ def write(
 def read(path: Path) -> Embeddings:
     """The rows of a file, mapped into memory.
 
-    Raises UserError if the file is missing, truncated, of another format, or contains values that `write`
-    refuses.
+    Raises UserError if the file is missing, truncated, of another format or schema version, or contains
+    values that `write` refuses.
     """
     path = Path(path)
     remedy = "Run `dvc repro` to export it again."
@@ -92,6 +95,9 @@ def read(path: Path) -> Embeddings:
         raise UserError(
             f"{path} is no embedding file: it contains {len(batches)} batches of {fields}.", remedy
         )
+    version = (schema.metadata or {}).get(b"schema_version", b"none").decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
+        raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", remedy)
     batch = batches[0]
     row_id, label = (batch.column(name).to_numpy(zero_copy_only=True) for name in ("row_id", "label"))
     is_query, is_gallery = (

@@ -25,6 +25,7 @@ from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 
+SCHEMA_VERSION = 1  # of the directory; files of unreleased versions have none
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
 _RETRAIN = "Train the model: `dvc repro` does it."
 _FETCH = "Train the model again, or fetch the file anew with `dvc checkout`."
@@ -65,14 +66,21 @@ def save_recipe(
     started, if it started from one.
     """
     sizes = {"classes": classes, "samples": samples}
-    content = {"recipe": recipe.model_dump(mode="json"), "dataset": dataset, "seed": seed, **sizes}
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "recipe": recipe.model_dump(mode="json"),
+        "dataset": dataset,
+        "seed": seed,
+        **sizes,
+    }
     write_json(path, content if checkpoint is None else content | {"checkpoint_sha256": checkpoint})
 
 
 def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     """The model of a directory with one of its files of weights.
 
-    Raises UserError for a file that is missing or damaged, or whose network is not that of the recipe.
+    Raises UserError for a file that is missing, damaged or of another schema version, or whose network is not
+    that of the recipe.
     """
     directory = Path(directory)
     where = directory / "recipe.json"
@@ -131,5 +139,12 @@ def _read_recipe(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no object.", _FETCH)
+        raise UserError(f"{path} is damaged: it contains no object.", _FETCH)
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise UserError(
+            f"{path} has schema version {content.get('schema_version')}, this version of unseen reads "
+            f"{SCHEMA_VERSION}.",
+            "Train the model again, or use it with the version that wrote it: CHANGELOG.md lists the "
+            "versions.",
+        )
     return content

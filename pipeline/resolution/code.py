@@ -12,7 +12,7 @@ import ast
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,9 @@ class Code:
 
     def _module(self, name: str) -> "_Module":
         if name not in self._modules:
-            tree = ast.parse(self._files[name].read_text(encoding="utf-8"))
-            reaches = [module for module in (*_parents(name), *_imported(tree)) if module in self._files]
-            self._modules[name] = _Module(digest_of(tree), reaches)
+            digest, imported = _read(self._files[name].read_text(encoding="utf-8"))
+            reaches = [module for module in (*_parents(name), *imported) if module in self._files]
+            self._modules[name] = _Module(digest, reaches)
         return self._modules[name]
 
 
@@ -76,6 +76,13 @@ class Code:
 class _Module:
     digest: str
     reaches: list[str]  # its packages, and the modules that it imports
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> tuple[str, list[str]]:
+    """The digest of a module's text and the names that it imports."""
+    tree = ast.parse(text)
+    return digest_of(tree), _imported(tree)
 
 
 def _parents(module: str) -> list[str]:

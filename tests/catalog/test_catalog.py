@@ -256,13 +256,12 @@ def test_refuses_an_index_of_other_rows(model: Path, photos: Path, tmp_path: Pat
     assert not (tmp_path / "catalog").exists()
 
 
-def test_a_catalog_without_a_named_index_is_flat(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_refuses_a_catalog_with_another_index(model: Path, photos: Path, tmp_path: Path) -> None:
     build(model, photos, tmp_path / "catalog", processes=1)
     path = tmp_path / "catalog/catalog.json"
     about = json.loads(path.read_text())
     assert about.pop("index") == {"kind": "flat"}
     path.write_text(json.dumps(about))
-    assert len(Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"], 3)[0]) == 3
     path.write_text(json.dumps(about | {"index": {"kind": "tree"}}))
     with pytest.raises(UserError, match=r"catalog\.json is damaged: .* is not the setting of an index"):
         Catalog(tmp_path / "catalog")
@@ -356,3 +355,22 @@ def test_the_commands_and_the_page(
         run("find", tmp_path / "catalog", photos / "nothing.jpg")
     assert ended.value.code == 1
     assert "nothing.jpg cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_builds_a_catalog_of_another_schema_version_again(
+    model: Path, photos: Path, tmp_path: Path, version: int | None, embedded: list[int]
+) -> None:
+    build(model, photos, tmp_path / "catalog", processes=1)
+    path = tmp_path / "catalog/catalog.json"
+    about = json.loads(path.read_text())
+    del about["schema_version"]
+    path.write_text(json.dumps(about if version is None else about | {"schema_version": version}))
+    message = (
+        rf"catalog\.json has schema version {version}, this version of unseen reads 1.*\n.*catalog build"
+    )
+    with pytest.raises(UserError, match=message):
+        Catalog(tmp_path / "catalog")
+    embedded.clear()
+    assert len(build(model, photos, tmp_path / "catalog", processes=1)) == COUNT
+    assert sum(embedded) == COUNT

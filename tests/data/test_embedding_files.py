@@ -145,10 +145,22 @@ def test_scales_other_than_one_are_recorded(tmp_path: Path) -> None:
         assert read(path).scales == scales
     batch = pa.ipc.open_file(path).get_batch(0)
     for stored_scales in ("[", "3", "[]", '["half"]'):
+        metadata = {"schema_version": "1", "scales": stored_scales}
         with (
             pa.OSFile(str(path), "wb") as sink,
-            pa.ipc.new_file(sink, batch.schema.with_metadata({"scales": stored_scales})) as writer,
+            pa.ipc.new_file(sink, batch.schema.with_metadata(metadata)) as writer,
         ):
-            writer.write_batch(batch.replace_schema_metadata({"scales": stored_scales}))
+            writer.write_batch(batch.replace_schema_metadata(metadata))
         with pytest.raises(UserError, match="has scales"):
             read(path)
+
+
+@pytest.mark.parametrize("metadata", [None, {"schema_version": "0"}])
+def test_refuses_another_schema_version(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    path = tmp_path / "test.arrow"
+    write(path, np.arange(4), np.zeros(4, np.int64), unit(4, 8))
+    batch = pa.ipc.open_file(path).get_batch(0).replace_schema_metadata(metadata)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(UserError, match=r"test\.arrow has schema version (none|0), expected 1"):
+        read(path)

@@ -26,7 +26,7 @@ NOT_HERE = {
     "unseen data cub": (
         "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one"
     ),
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.sweeps=[]'": _HOURS,
+    "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
     "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
@@ -56,7 +56,7 @@ VARIANT = (
     "-S 'run.methods=[gsp, gsp_soft]'"
 )
 LAPTOP = (
-    "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' -S 'run.sweeps=[]' "
+    "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' "
     "-S '++datasets.folder.recipe.backbone.name=resnet18' "
     "-S '++datasets.folder.recipe.batch={classes: 6, images_per_class: 4}' "
     "-S '++datasets.folder.recipe.input={size: 128, resize: 144}' "

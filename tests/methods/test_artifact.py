@@ -113,7 +113,7 @@ def test_loading_does_not_need_the_initial_checkpoint(tmp_path: Path) -> None:
 def test_the_recipe_is_readable_and_sorted(model: Path) -> None:
     text = (model / "recipe.json").read_text()
     content = json.loads(text)
-    assert list(content) == ["classes", "dataset", "recipe", "samples", "seed"]
+    assert list(content) == ["classes", "dataset", "recipe", "samples", "schema_version", "seed"]
     assert json.dumps(content, sort_keys=True, indent=2) + "\n" == text
     assert content["recipe"]["method"] == "baseline"
 
@@ -139,9 +139,9 @@ def test_names_missing_files(model: Path) -> None:
     [
         "{",
         "[]",
-        '{"recipe": {"method": "baseline", "colour": 1}, "classes": 1, "samples": 1, "dataset": "d", '
-        '"seed": 0}',
-        "{}",
+        '{"schema_version": 1, "recipe": {"method": "baseline", "colour": 1}, "classes": 1, "samples": 1, '
+        '"dataset": "d", "seed": 0}',
+        '{"schema_version": 1}',
     ],
 )
 def test_names_a_damaged_recipe(model: Path, content: str) -> None:
@@ -161,4 +161,16 @@ def test_names_weights_of_another_network(model: Path) -> None:
     settings = recipe("baseline", dim=16)
     save_weights(model / "weights.safetensors", initial_method(settings, CLASSES, SAMPLES, SEED))
     with pytest.raises(UserError, match=r"2 tensors differ, first head\.projection\.linear\.bias"):
+        load_method(model)
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_refuses_a_model_of_another_schema_version(model: Path, version: int | None) -> None:
+    path = model / "recipe.json"
+    content = json.loads(path.read_text())
+    del content["schema_version"]
+    path.write_text(json.dumps(content if version is None else content | {"schema_version": version}))
+    with pytest.raises(
+        UserError, match=rf"recipe\.json has schema version {version}, this version .* reads 1\."
+    ):
         load_method(model)
