@@ -248,7 +248,9 @@ def test_a_catalog_has_the_index_of_its_build(
     assert build(model, photos, tmp_path / "catalog", index=Flat(), processes=1).index.setting == Flat()
 
 
-def test_refuses_an_index_of_other_rows(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_refuses_an_index_without_full_vectors_or_enough_rows(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="must contain the full vectors"):
         build(model, photos, tmp_path / "catalog", index=IvfPq(refine=None), processes=1)
     with pytest.raises(UserError, match="Codes need 256 rows or more"):

@@ -34,7 +34,7 @@ def test_folds_cover_every_class_once() -> None:
     ]
 
 
-def test_refuses_too_few_classes_for_the_folds() -> None:
+def test_refuses_invalid_folds() -> None:
     for classes, folds in ((3, 4), (10, 1), (0, 4)):
         with pytest.raises(ValueError, match="cannot be divided"):
             fold_bounds(classes, folds)

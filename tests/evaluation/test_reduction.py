@@ -154,7 +154,7 @@ def test_an_embedding_at_the_mean_has_no_direction() -> None:
         apply(fit, np.ones((1, 4), np.float32))
 
 
-def test_a_saved_reduction_is_equal_and_damaged_files_are_refused(tmp_path: Path) -> None:
+def test_saves_mean_and_projection_with_equal_bytes(tmp_path: Path) -> None:
     fit = fit_pca(embeddings(100, 6), 4, whiten=True)
     path = tmp_path / "pca.safetensors"
     save(path, fit)

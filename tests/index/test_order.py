@@ -73,7 +73,7 @@ def test_keys_are_similarity_descending_then_id_ascending() -> None:
     assert len(np.unique(order.keys(values, places))) == len(values)
 
 
-def test_the_last_bit_decides() -> None:
+def test_keys_distinguish_the_largest_ids() -> None:
     values = np.zeros(3, np.float32)
     assert (np.diff(order.keys(values, np.array([0, order.LAST - 1, order.LAST]))) < 0).all()
 

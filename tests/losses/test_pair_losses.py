@@ -176,7 +176,7 @@ def largest_against_a_memory(loss: PairLoss) -> int:
     return largest.numel
 
 
-def test_references_need_labels() -> None:
+def test_refuses_references_without_labels() -> None:
     embeddings, labels = batch(4, 2)
     loss = contrastive.Contrastive(0.5)
     with pytest.raises(ValueError, match="must be given together"):

@@ -83,7 +83,7 @@ def test_does_not_depend_on_order_within_classes_and_rotation_of_attributes() ->
     torch.testing.assert_close(loss(attributes @ rotation, labels), value)
 
 
-def test_equal_attributes_are_solvable() -> None:
+def test_equal_attributes_give_the_definition_and_a_finite_gradient() -> None:
     loss, labels = loss_of().float(), torch.tensor(LAYOUTS["class-major"])
     attributes = torch.full((8, 4), 0.25, requires_grad=True)  # a Gram matrix of rank one
     value = loss(attributes, labels)

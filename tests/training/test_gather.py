@@ -125,7 +125,7 @@ def test_the_averaged_gradient_equals_that_of_one_process(
         )
 
 
-def test_a_gradient_of_some_workers_is_averaged_with_zeros(
+def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
     workers: list[dict[str, Any]],
 ) -> None:
     for worker in workers:
@@ -134,7 +134,7 @@ def test_a_gradient_of_some_workers_is_averaged_with_zeros(
             torch.testing.assert_close(bucket["sometimes"], torch.ones(4, 4, dtype=torch.float64))
 
 
-def test_detects_workers_with_different_weights(workers: list[dict[str, Any]]) -> None:
+def test_detects_workers_with_different_state(workers: list[dict[str, Any]]) -> None:
     assert all(worker["drift"].startswith("num_batches_tracked differ between workers") for worker in workers)
 
 
