@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 ONE, TWO = TrainSettings(workers=1, gpu="no"), TrainSettings(workers=2, gpu="no")
 
 
-def elsewhere(job: Job, directory: Path) -> Job:
+def with_other_outputs(job: Job, directory: Path) -> Job:
     """The same training with other output directories."""
     assert job.outputs is not None
     outputs = replace(
@@ -78,7 +78,7 @@ def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(
     row = run_training(by_cluster, ONE)
     assert row["iteration"] == 12
     assert torch.get_num_threads() == threads
-    by_loop = elsewhere(by_cluster, tmp_path / "alone")
+    by_loop = with_other_outputs(by_cluster, tmp_path / "alone")
     train(by_loop, 0, 1, CPU)
     assert results(by_cluster) == results(by_loop)
     assert log_of(by_cluster)["train_seconds"] > 0
@@ -140,7 +140,7 @@ def test_a_killed_stage_resumes_to_the_same_bytes(
     run_training(killed, ONE)
     assert "resuming at step 2 from" in capsys.readouterr().err
     assert log_of(killed)["resumed_at"] == [2]
-    uninterrupted = elsewhere(killed, tmp_path / "whole")
+    uninterrupted = with_other_outputs(killed, tmp_path / "whole")
     train(uninterrupted, 0, 1, CPU)
     assert results(killed) == results(uninterrupted)
 
@@ -172,7 +172,7 @@ def test_two_workers_log_the_loss_of_one_after_a_kill(
     assert mark.exists()
     assert errors.count("train tiny/baseline/0: 144/144 images") == 1
     assert "warning" not in errors, "the internals of Ray Train match LeanTrainer"
-    single = elsewhere(shared, tmp_path / "alone")
+    single = with_other_outputs(shared, tmp_path / "alone")
     train(single, 0, 1, CPU)
     # float32 kernels round differently for half a batch.
     # tests/training/test_two_workers.py compares in float64.

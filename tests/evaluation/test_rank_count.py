@@ -44,7 +44,7 @@ def count(
     return ranks_by_query
 
 
-def slow(
+def ranks_by_definition(
     queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> dict[int, list[int]]:
     ranks_by_query = {}
@@ -68,14 +68,14 @@ def table(embeddings: np.ndarray, classes: int, seed: int = 5) -> tuple[np.ndarr
 @pytest.mark.parametrize("name", galleries())
 def test_equals_the_definition(name: str, classes: int) -> None:
     rows = table(galleries()[name], classes)
-    assert count(rows, rows) == slow(rows, rows)
+    assert count(rows, rows) == ranks_by_definition(rows, rows)
 
 
 @pytest.mark.parametrize("name", galleries())
 def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each path (selected, sorted, exact), forced on every tile of about 8 x 12, gives the definition."""
     rows = table(galleries()[name], 9)
-    expected = slow(rows, rows)
+    expected = ranks_by_definition(rows, rows)
     monkeypatch.setattr(rank_count, "BLOCK", 8)
     monkeypatch.setattr(rank_count, "CELLS", 100)
     ways = {"few": rank_count._few, "sorted": rank_count._in_rows}
@@ -120,7 +120,7 @@ def test_near_ties_are_decided_in_float64(seed: int) -> None:
     generator = np.random.default_rng(seed)
     base = gaussian(4, 48, seed)[generator.integers(4, size=80)]
     rows = table((base * (1 + generator.integers(-3, 4, base.shape) * 2.0**-23)).astype(np.float32), 8, seed)
-    expected = slow(rows, rows)
+    expected = ranks_by_definition(rows, rows)
     assert count(rows, rows) == expected
     products = rows[0] @ rows[0].T
     misranked = 0
@@ -189,7 +189,7 @@ def test_two_sides() -> None:
         np.concatenate([gallery[1][inside], np.arange(2000, 2025)]),
         np.concatenate([gallery[2][inside], generator.integers(0, 20, 25)]),
     )
-    assert count(queries, gallery) == slow(queries, gallery)
+    assert count(queries, gallery) == ranks_by_definition(queries, gallery)
 
 
 @pytest.mark.parametrize(("classes", "mebibytes"), [(2000, 48), (2, 96)])

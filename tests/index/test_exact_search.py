@@ -24,7 +24,7 @@ def nearly_equal(rows: int, dim: int, spread: float, seed: int = 0) -> np.ndarra
     return unit(gaussian(1, dim, seed) + spread * np.random.default_rng(seed).standard_normal((rows, dim)))
 
 
-def slow(
+def ranking_by_definition(
     queries: np.ndarray, query_ids: np.ndarray, gallery: np.ndarray, gallery_ids: np.ndarray, k: int
 ) -> tuple[list, list]:
     ids, similarities = [], []
@@ -54,7 +54,7 @@ def test_equals_the_definition(name: str, k: int) -> None:
     gallery = GALLERIES[name]
     ids = np.random.default_rng(5).permutation(1000)[: len(gallery)].astype(np.int64)
     neighbours, similarities = exact_search(gallery, ids, gallery, ids, k)
-    expected, expected_similarities = slow(gallery, ids, gallery, ids, k)
+    expected, expected_similarities = ranking_by_definition(gallery, ids, gallery, ids, k)
     assert neighbours.tolist() == expected
     assert similarities.tolist() == expected_similarities
 
@@ -195,7 +195,7 @@ def test_detects_arithmetic_of_lower_precision(monkeypatch: pytest.MonkeyPatch) 
     """A GPU build that multiplies in TF32 would omit neighbours, so its products are checked."""
     honest = exact._faiss
 
-    def careless(gallery: np.ndarray) -> exact.Nearest:
+    def low_precision_search(gallery: np.ndarray) -> exact.Nearest:
         nearest = honest(gallery)
 
         def rounded(queries: np.ndarray, fetch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -204,7 +204,7 @@ def test_detects_arithmetic_of_lower_precision(monkeypatch: pytest.MonkeyPatch) 
 
         return rounded
 
-    monkeypatch.setattr(exact, "_faiss", careless)
+    monkeypatch.setattr(exact, "_faiss", low_precision_search)
     with pytest.raises(UserError, match=r"off by 1\.0e-03"):
         exact_search(gaussian(100, 8), np.arange(100), gaussian(100, 8), np.arange(100), 2)
 

@@ -18,7 +18,7 @@ def points(count: int, seed: int) -> torch.Tensor:
     )
 
 
-def filled(temperature: float = 0.05, unseen: int = 3) -> Snca:
+def filled_memory(temperature: float = 0.05, unseen: int = 3) -> Snca:
     """A memory that has all but the last few images; image j is of class j % CLASSES."""
     loss = Snca(SAMPLES, DIM, temperature, 0.5).double()
     seen_count = SAMPLES - unseen
@@ -27,7 +27,7 @@ def filled(temperature: float = 0.05, unseen: int = 3) -> Snca:
     return loss
 
 
-def written(loss: Snca) -> dict[int, tuple[torch.Tensor, int]]:
+def memory_contents(loss: Snca) -> dict[int, tuple[torch.Tensor, int]]:
     return {j: (loss.memory[j].clone(), label) for j, label in enumerate(loss.labels.tolist()) if label >= 0}
 
 
@@ -38,11 +38,15 @@ def test_value_and_gradient_equal_the_definition(
 ) -> None:
     monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 35: five images at a time
     samples = torch.tensor([5, 0, 19, 21, 8, 13, 9])
-    loss = filled(temperature).eval()
+    loss = filled_memory(temperature).eval()
     batch_points, oracle_points = points(7, 1).requires_grad_(), points(7, 1).requires_grad_()
     value = loss(batch_points, samples % CLASSES, samples)
     expected = oracle.snca(
-        oracle_points, (samples % CLASSES).tolist(), samples.tolist(), written(loss), temperature=temperature
+        oracle_points,
+        (samples % CLASSES).tolist(),
+        samples.tolist(),
+        memory_contents(loss),
+        temperature=temperature,
     )
     value.backward()
     expected.backward()
@@ -62,15 +66,15 @@ def test_a_training_from_an_empty_memory_equals_the_definition() -> None:
             value, oracle.snca(embeddings, labels.tolist(), samples.tolist(), memory, temperature=0.05)
         )
         memory = oracle.snca_update(list(embeddings), labels.tolist(), samples.tolist(), memory, momentum=0.5)
-        assert written(loss).keys() == memory.keys()
-        for sample, (vector, label) in written(loss).items():
+        assert memory_contents(loss).keys() == memory.keys()
+        for sample, (vector, label) in memory_contents(loss).items():
             torch.testing.assert_close(vector, memory[sample][0])
             assert label == memory[sample][1]
 
 
 def test_the_memory_is_updated_only_in_training_and_after_the_loss() -> None:
     samples = torch.tensor([1, 2, 7])
-    loss = filled()
+    loss = filled_memory()
     memory_before = loss.memory.clone()
     judged = loss.eval()(points(3, 1), samples % CLASSES, samples)
     assert torch.equal(loss.memory, memory_before)
@@ -83,10 +87,10 @@ def test_the_memory_is_updated_only_in_training_and_after_the_loss() -> None:
 
 def test_duplicates_update_their_image_once_in_any_order() -> None:
     samples = torch.tensor([4, 2, 4])
-    first, second = filled(), filled()
+    first, second = filled_memory(), filled_memory()
     embeddings = points(3, 2)
     memory = oracle.snca_update(
-        list(embeddings), (samples % CLASSES).tolist(), samples.tolist(), written(first), momentum=0.5
+        list(embeddings), (samples % CLASSES).tolist(), samples.tolist(), memory_contents(first), momentum=0.5
     )
     first(embeddings, samples % CLASSES, samples)
     second(embeddings.flip(0), (samples % CLASSES).flip(0), samples.flip(0))
@@ -95,7 +99,7 @@ def test_duplicates_update_their_image_once_in_any_order() -> None:
 
 
 def test_gradcheck() -> None:
-    loss, samples = filled().eval(), torch.tensor([5, 0, 19, 21, 8])
+    loss, samples = filled_memory().eval(), torch.tensor([5, 0, 19, 21, 8])
     assert torch.autograd.gradcheck(
         lambda e: loss(e, samples % CLASSES, samples), points(5, 3).requires_grad_()
     )
@@ -105,7 +109,7 @@ def test_gradcheck() -> None:
     "kind", ["nothing seen", "no positives", "no negatives", "one image, itself alone in the memory"]
 )
 def test_degenerate_memories(kind: str) -> None:
-    loss = filled().eval()
+    loss = filled_memory().eval()
     samples = torch.tensor([5, 0, 8, 13])
     labels = samples % CLASSES
     if kind == "nothing seen":
@@ -128,15 +132,15 @@ def test_degenerate_memories(kind: str) -> None:
 
 
 def test_a_batch_half_of_one_class() -> None:
-    loss, samples = filled().eval(), torch.tensor([0, 4, 8, 12, 1, 2, 3, 5])
+    loss, samples = filled_memory().eval(), torch.tensor([0, 4, 8, 12, 1, 2, 3, 5])
     expected = oracle.snca(
-        points(8, 5), (samples % CLASSES).tolist(), samples.tolist(), written(loss), temperature=0.05
+        points(8, 5), (samples % CLASSES).tolist(), samples.tolist(), memory_contents(loss), temperature=0.05
     )
     torch.testing.assert_close(loss(points(8, 5), samples % CLASSES, samples), expected)
 
 
 def test_does_not_depend_on_order_of_the_batch_and_rotation() -> None:
-    loss, samples = filled().eval(), torch.tensor([5, 0, 19, 21, 8, 13, 9])
+    loss, samples = filled_memory().eval(), torch.tensor([5, 0, 19, 21, 8, 13, 9])
     embeddings = points(7, 6)
     value = loss(embeddings, samples % CLASSES, samples)
     order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
@@ -159,8 +163,8 @@ def test_never_stores_all_similarities() -> None:
 
 
 def test_half_precision_and_autocast_compute_in_single() -> None:
-    loss, samples = filled().float(), torch.tensor([5, 0, 19, 21, 8, 13, 9])
-    exact = filled().eval()
+    loss, samples = filled_memory().float(), torch.tensor([5, 0, 19, 21, 8, 13, 9])
+    exact = filled_memory().eval()
     half_precision = points(7, 8).bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = loss(half_precision, samples % CLASSES, samples)
@@ -174,7 +178,7 @@ def test_half_precision_and_autocast_compute_in_single() -> None:
 
 
 def test_a_restored_memory_continues() -> None:
-    loss, restored = filled(), Snca(SAMPLES, DIM, 0.05, 0.5).double()
+    loss, restored = filled_memory(), Snca(SAMPLES, DIM, 0.05, 0.5).double()
     restored.load_state_dict(loss.state_dict())
     samples = torch.tensor([5, 0, 19])
     assert restored(points(3, 9), samples % CLASSES, samples) == loss(

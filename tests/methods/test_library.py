@@ -45,7 +45,7 @@ def quoted(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def only(cell: str) -> str:
+def single_name(cell: str) -> str:
     """The one name that a cell quotes."""
     (name,) = quoted(cell)
     return name
@@ -73,7 +73,7 @@ def test_the_library_is_current() -> None:
 )
 def test_every_part_has_a_row(heading: str, names: list[str]) -> None:
     assert len(names) >= 6
-    assert [only(row[0]) for row in rows("docs/library.md", heading)] == names
+    assert [single_name(row[0]) for row in rows("docs/library.md", heading)] == names
 
 
 @pytest.mark.parametrize("part", [*LOSSES, *POOLINGS, CrossBatchMemory, ZeroShotLoss])
@@ -108,7 +108,7 @@ def test_the_readme_names_every_published_recipe() -> None:
 
 
 def test_the_documents_list_the_data_sets_of_the_code() -> None:
-    table = {only(row[0]): row for row in rows("docs/datasets.md", "Data sets")}
+    table = {single_name(row[0]): row for row in rows("docs/datasets.md", "Data sets")}
     assert sorted(table) == sorted(published("datasets"))
     for name, row in table.items():
         source, _ = dataset_settings(PARAMS, name)
@@ -133,7 +133,7 @@ def test_the_files_that_a_page_names_exist(page: str) -> None:
     assert [name for name in sorted(linked) if not (folder / name).exists()] == []
 
 
-def typed() -> list[tuple[str, list[str]]]:
+def typed_commands() -> list[tuple[str, list[str]]]:
     """Each `dvc exp run` of the pages: the line and its overrides of params.yaml. Those of extending.md need
     the parts of that page."""
     commands = []
@@ -146,12 +146,12 @@ def typed() -> list[tuple[str, list[str]]]:
     return commands
 
 
-def tabulated() -> list[tuple[str, list[str]]]:
+def tabulated_rows() -> list[tuple[str, list[str]]]:
     """Each row of docs/papers.md: its name and its overrides of params.yaml."""
     commands = []
     for row, methods, options in rows("docs/papers.md", "Rows of the papers' tables"):
         dataset = [] if "run.datasets=" in options else ["run.datasets=[cub]"]
-        commands.append((row, [*dataset, f"run.methods=[{only(methods)}]", *quoted(options)]))
+        commands.append((row, [*dataset, f"run.methods=[{single_name(methods)}]", *quoted(options)]))
     return commands
 
 
@@ -170,16 +170,16 @@ def overridden(overrides: list[str], folder: Path) -> Params:
 
 
 def test_the_pages_contain_commands() -> None:
-    assert len(typed()) > 15
-    assert len(tabulated()) > 30
+    assert len(typed_commands()) > 15
+    assert len(tabulated_rows()) > 30
 
 
-@pytest.mark.parametrize(("line", "overrides"), identified(typed()))
+@pytest.mark.parametrize(("line", "overrides"), identified(typed_commands()))
 def test_a_command_gives_a_valid_run(line: str, overrides: list[str], tmp_path: Path) -> None:
     plan(overridden(overrides, tmp_path))
 
 
-@pytest.mark.parametrize(("row", "overrides"), identified(tabulated()))
+@pytest.mark.parametrize(("row", "overrides"), identified(tabulated_rows()))
 def test_a_row_changes_the_recipes_of_its_methods(row: str, overrides: list[str], tmp_path: Path) -> None:
     changed = overridden(overrides, tmp_path)
     run = plan(changed)
@@ -195,7 +195,7 @@ def test_crt_tables_6_to_10_use_the_smaller_network_and_shared_branches_except_i
     tmp_path: Path,
 ) -> None:
     studies, table = [], ""
-    for row, overrides in tabulated():
+    for row, overrides in tabulated_rows():
         table = table if row.startswith("-") else row  # a row with a dash belongs to the table above it
         if re.match(r"CRT tables? ([6-9]|10)\b", table):
             studies.append((row, overrides))
@@ -228,7 +228,7 @@ def test_the_lists_of_k_are_settings(tmp_path: Path) -> None:
 
 
 def test_a_row_of_sop_is_resolved_on_sop(tmp_path: Path) -> None:
-    of_sop = [overrides for row, overrides in tabulated() if "(SOP)" in row]
+    of_sop = [overrides for row, overrides in tabulated_rows() if "(SOP)" in row]
     assert len(of_sop) == 2
     for overrides in of_sop:
         assert settings(overridden(overrides, tmp_path), "run", RunSettings).datasets == ("sop",)

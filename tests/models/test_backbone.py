@@ -57,8 +57,8 @@ def test_only_the_last_map_passes_the_closing_convolution(name: str, channels: i
     source = trained(name)
     count = len(source.feature_info)
     network = Backbone(name, stages=tuple(range(count))).eval()
-    missing_keys = network.network.load_state_dict(source.state_dict(), strict=False)
-    assert missing_keys.missing_keys == []
+    incompatible = network.network.load_state_dict(source.state_dict(), strict=False)
+    assert incompatible.missing_keys == []
     source.to(memory_format=torch.channels_last)  # the layout of a Backbone, for equal bits
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():

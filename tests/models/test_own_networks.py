@@ -16,7 +16,7 @@ from pipeline.models.resnet20 import PreactivationBottleneck
 from tests.oracles import networks, published
 
 
-def drawn(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Tensor]:
+def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Tensor]:
     """Random float64 weights that keep the scale of activations: fan-in scaled, norms about one."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
@@ -65,7 +65,7 @@ def test_every_kept_parameter_has_a_gradient(name: str, stages: tuple[int, ...])
 
 
 def test_bn_inception_equals_its_definition(tmp_path: Path) -> None:
-    state = drawn(published.bn_inception())
+    state = random_weights(published.bn_inception())
     torch.save(state, tmp_path / "weights.pth")
     network = Backbone(
         "bn_inception", checkpoint=tmp_path / "weights.pth", stages=(0, 1, 2, 3, 4), batch_norm="frozen"
@@ -89,7 +89,7 @@ def test_bn_inception_refuses_a_map_that_it_cannot_halve() -> None:
 
 @pytest.mark.parametrize("size", [64, 75])
 def test_mix_transformer_equals_its_definition(tmp_path: Path, size: int) -> None:
-    state = drawn(published.mit_nvidia(DEPTHS["b1"]))
+    state = random_weights(published.mit_nvidia(DEPTHS["b1"]))
     torch.save(state, tmp_path / "mit_b1.pth")
     network = Backbone("mit_b1", checkpoint=tmp_path / "mit_b1.pth", stages=(0, 1, 2, 3)).double().eval()
     # the float32 rounding of the checkpoint
@@ -229,7 +229,7 @@ def test_names_weights_that_cannot_be_downloaded(
 
 
 def test_loads_weights_that_a_library_downloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    state = {key: value.float() for key, value in drawn(published.mit_nvidia(DEPTHS["b1"])).items()}
+    state = {key: value.float() for key, value in random_weights(published.mit_nvidia(DEPTHS["b1"])).items()}
     torch.save(
         {
             name: state[source][rows]

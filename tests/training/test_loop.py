@@ -28,7 +28,7 @@ from tests.training.jobs import Killed, job, recipe, write_tiny_set
 CPU = torch.device("cpu")
 
 
-def _outs(job: Job) -> dict[str, bytes]:
+def _output_bytes(job: Job) -> dict[str, bytes]:
     """The bytes of all files that another stage reads."""
     assert job.outputs is not None
     files = [*sorted(job.outputs.model.iterdir()), job.outputs.history]
@@ -187,7 +187,7 @@ def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
     straight, broken = job(fresh_root(), recipe(method)), job(fresh_root(), recipe(method))
     loop.train(straight, 0, 1, CPU)
     _interrupted(broken, steps)
-    assert _outs(broken) == _outs(straight)
+    assert _output_bytes(broken) == _output_bytes(straight)
     checkpoint_steps = (2, 4, 5, 6, 8, 10, 12)
     assert _log(broken)["resumed_at"] == [
         max(w for w in checkpoint_steps if w <= step) for step in steps if step >= 2
@@ -236,7 +236,7 @@ def test_a_kill_during_a_checkpoint_resumes_from_the_previous_one(
     assert [name for name in names if name.endswith(".pt")] == ["00000005.pt", "00000006.pt"]
     assert [name.split(".")[1] for name in names if name.endswith(".partial")] == ["00000008"]
     loop.train(broken, 0, 1, CPU)
-    assert _outs(broken) == _outs(straight)
+    assert _output_bytes(broken) == _output_bytes(straight)
     assert _log(broken)["resumed_at"] == [6]
 
 
@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_resumes_from_the_previous_one(
     loop.train(broken, 0, 1, CPU)
     assert "00000008.pt is damaged" in capsys.readouterr().err
     assert _log(broken)["resumed_at"] == [6]
-    assert _outs(broken) == _outs(straight)
+    assert _output_bytes(broken) == _output_bytes(straight)
 
 
 def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
@@ -278,7 +278,7 @@ def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
     )
     assert message in capsys.readouterr().err
     assert _log(changed_job)["resumed_at"] == []
-    assert _outs(changed_job) == _outs(straight)
+    assert _output_bytes(changed_job) == _output_bytes(straight)
     assert _state(changed_job) == []
 
 

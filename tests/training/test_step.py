@@ -119,19 +119,19 @@ def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> N
 
 
 def test_random_numbers_depend_on_seed_step_and_rank_only() -> None:
-    def drawn(**which: int) -> tuple[list[float], float]:
+    def random_numbers(**which: int) -> tuple[list[float], float]:
         torch.rand(7)  # earlier random numbers must have no effect
         method = Linear()
         _advance(method, **which)
         return method.seen["noise"].tolist(), float(method.seen["drawn"])
 
-    first = drawn(step=3, seed=1, rank=0)
-    assert drawn(step=3, seed=1, rank=0) == first
-    other_rank = drawn(step=3, seed=1, rank=1)
+    first = random_numbers(step=3, seed=1, rank=0)
+    assert random_numbers(step=3, seed=1, rank=0) == first
+    other_rank = random_numbers(step=3, seed=1, rank=1)
     assert other_rank[0] != first[0]
     assert other_rank[1] == first[1]
-    assert drawn(step=4, seed=1)[0] != first[0]
-    assert drawn(step=3, seed=2)[0] != first[0]
+    assert random_numbers(step=4, seed=1)[0] != first[0]
+    assert random_numbers(step=3, seed=2)[0] != first[0]
 
 
 def test_the_objective_has_float32_inputs_under_bfloat16() -> None:

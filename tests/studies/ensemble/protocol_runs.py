@@ -60,7 +60,7 @@ def short(**more: Any) -> Recipe:
     return recipe("baseline", training={**SHORT, **more})
 
 
-def go(
+def run_protocol(
     root: Path,
     ensemble_settings: EnsembleSettings | None = None,
     how: Recipe | None = None,
@@ -72,7 +72,7 @@ def go(
     )
 
 
-def outs(root: Path) -> dict[str, bytes]:
+def output_bytes(root: Path) -> dict[str, bytes]:
     """The bytes of all outputs of the stage."""
     files = [*(root / "data/ensemble").rglob("*"), *(root / "data/metrics").rglob("*")]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files if path.is_file()}

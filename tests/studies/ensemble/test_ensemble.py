@@ -27,8 +27,8 @@ from tests.studies.ensemble.protocol_runs import (
     REPEATS,
     TEST,
     TRAIN,
-    go,
-    outs,
+    output_bytes,
+    run_protocol,
     settings,
 )
 from tests.training.jobs import Killed
@@ -149,17 +149,17 @@ def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
     ):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
             kill(patch, killed_module, name, at)
-            go(root)
+            run_protocol(root)
         assert not (root / "data/metrics").exists()
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         kill(patch, loop, "train_step", 0)  # no step remains
-        go(root)
+        run_protocol(root)
     captured = capsys.readouterr()
     assert (
         "ensemble: 6 members, 3 folds x 2 repeats, 6 of them finished before, 0 to go on with" in captured.err
     )
-    assert outs(root) == outs(uninterrupted)
+    assert output_bytes(root) == output_bytes(uninterrupted)
 
 
 def test_no_step_is_repeated(fresh: Callable[[], Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,8 +174,8 @@ def test_no_step_is_repeated(fresh: Callable[[], Path], capsys: pytest.CaptureFi
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "train_step", counted)
         with pytest.raises(Killed):
-            go(root, settings(folds=2, repeats=1))
-        go(root, settings(folds=2, repeats=1))
+            run_protocol(root, settings(folds=2, repeats=1))
+        run_protocol(root, settings(folds=2, repeats=1))
     assert steps[6] == steps[7] == (1, 2)
     assert (
         sorted(set(steps))
@@ -197,14 +197,14 @@ def test_members_of_an_earlier_run_are_reused(fresh: Callable[[], Path], uninter
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "train", counted)
-        assert go(root, settings(recall_at=(8, 1)))["separated_recall_at_8"] > 0
+        assert run_protocol(root, settings(recall_at=(8, 1)))["separated_recall_at_8"] > 0
         assert trained == []
         damaged = root / OUT / "members/model-1-repeat-1/test.arrow"
         damaged.write_bytes(damaged.read_bytes()[:-9] + bytes(9))
         shutil.rmtree(root / OUT / "members/model-2-repeat-2")
-        go(root)
+        run_protocol(root)
         assert trained == [0, 4]
-        assert outs(root) == outs(uninterrupted)
+        assert output_bytes(root) == output_bytes(uninterrupted)
 
 
 def test_an_error_names_the_member(fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_an_error_names_the_member(fresh: Callable[[], Path], monkeypatch: pytes
     with pytest.raises(
         UserError, match=r"Model 1, repeat 1: The loss is not finite at step 3.\n  Lower the learning rate."
     ):
-        go(fresh())
+        run_protocol(fresh())
 
 
 def test_the_number_of_parallel_trainings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.studies.ensemble import side_by_side
 from pipeline.studies.ensemble.members import Member
-from tests.studies.ensemble.protocol_runs import go, outs, settings, short
+from tests.studies.ensemble.protocol_runs import output_bytes, run_protocol, settings, short
 
 
 @pytest.mark.ray
@@ -42,7 +42,7 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
         side_by_side._work(member, *short_recipe)
 
     monkeypatch.setattr(side_by_side, "_work", work)
-    go(parallel_root, settings(folds=2, repeats=1, concurrent=2), short_recipe)
+    run_protocol(parallel_root, settings(folds=2, repeats=1, concurrent=2), short_recipe)
     assert mark.exists()
     errors = capsys.readouterr().err
     assert "model 2, repeat 1: resuming at step 2 from" in errors
@@ -51,5 +51,5 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
         assert f"model {model}, repeat 1: done" in errors
     assert "ensemble tiny/baseline: 24/24 steps" in errors
     assert "2 of 2 members done" in errors
-    go(serial_root, settings(folds=2, repeats=1), short_recipe)
-    assert outs(parallel_root) == outs(serial_root)
+    run_protocol(serial_root, settings(folds=2, repeats=1), short_recipe)
+    assert output_bytes(parallel_root) == output_bytes(serial_root)
