@@ -6,9 +6,11 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.training.jobs import write_tiny_set
 
@@ -33,6 +35,18 @@ _ENVIRONMENT = {
     "RAY_prestart_worker_first_driver": "0",  # tests start the processes that they need
     "OMP_WAIT_POLICY": "passive",
 }
+
+
+class _ByFile(LoadScopeScheduling):
+    """One process runs all tests of a file, or of the report, so that shared fixtures are built once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "report" if file.startswith("tests/report/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
