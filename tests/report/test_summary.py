@@ -8,12 +8,8 @@ from pipeline.report.summary import best_method, summarize
 
 
 def metrics(value: float, half_width: float) -> dict[str, float]:
-    return {
-        "map_at_r": value,
-        "map_at_r_low": value - half_width,
-        "map_at_r_high": value + half_width,
-        "queries": 10,
-    }
+    interval = {"map_at_r_low": value - half_width, "map_at_r_high": value + half_width}
+    return {"map_at_r": value, **interval, "queries": 10}
 
 
 @pytest.mark.parametrize(("half_width", "overlapping"), [(0.04, ()), (0.06, ("b",)), (0.2, ("b", "c"))])

@@ -22,7 +22,7 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
     mark = parallel_root / "killed"
 
     def work(
-        member: Member, *short_recipe: Any
+        member: Member, *options: Any
     ) -> None:  # the process of model 2 dies right after its first checkpoint
         import os
         import signal
@@ -39,7 +39,7 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
                 os.kill(os.getpid(), signal.SIGKILL)
 
         checkpoint.save = save_and_die
-        side_by_side._work(member, *short_recipe)
+        side_by_side._work(member, *options)
 
     monkeypatch.setattr(side_by_side, "_work", work)
     run_protocol(parallel_root, settings(folds=2, repeats=1, concurrent=2), short_recipe)
