@@ -64,9 +64,8 @@ def test_released_code_fills_classes_of_one_image_from_the_first_two_classes(
 
 
 def test_equals_a_calculation_by_hand() -> None:
-    x = np.array(
-        [[1.0, 0], [0, 1], [-1, 0], [-1, 0]]
-    )  # class 0: one pair at distance 1; class 1: duplicates; centres at cos 135 degrees
+    # class 0: one pair at distance 1; class 1: duplicates; centres at cos 135 degrees
+    x = np.array([[1.0, 0], [0, 1], [-1, 0], [-1, 0]])
     density = embedding_density(x, np.array([0, 0, 1, 1]))
     assert density.intra == pytest.approx(0.5, abs=1e-15)
     assert density.inter == pytest.approx(1 + math.sqrt(0.5), abs=1e-15)

@@ -24,9 +24,8 @@ def test_all_pairs_of_a_small_set(block: int, monkeypatch: pytest.MonkeyPatch) -
     histograms = similarities(embeddings, labels, bins=20, limit=10_000)
     for histogram, expected in ((histograms.positive, positive), (histograms.negative, negative)):
         counts = np.histogram(expected, bins=20, range=(-1, 1))[0]
-        assert (
-            np.abs(histogram.share * len(expected) - counts).sum() <= 2
-        )  # float32 may move a value that lies on an edge
+        # float32 may move a value that lies on an edge
+        assert np.abs(histogram.share * len(expected) - counts).sum() <= 2
         assert (histogram.pairs, histogram.of) == (len(expected), len(expected))
         assert histogram.mean == pytest.approx(np.mean(expected), abs=1e-6)
         assert histogram.std == pytest.approx(np.std(expected), abs=1e-6)

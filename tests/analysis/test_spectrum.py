@@ -19,9 +19,8 @@ def embeddings(n: int, dim: int, decay: float = 0.8) -> np.ndarray:
 def test_literals_of_both_directions() -> None:
     assert spectral_decay(np.array(LITERAL)) == pytest.approx(0.358110, abs=1e-6)
     assert oracle.kl_uniform_first(LITERAL) == pytest.approx(0.358110, abs=1e-6)
-    assert spectral_decay(np.array(LITERAL), -1) == pytest.approx(
-        0.363208, abs=1e-6
-    )  # the two directions differ
+    # the two directions differ
+    assert spectral_decay(np.array(LITERAL), -1) == pytest.approx(0.363208, abs=1e-6)
     assert oracle.kl_uniform_second(LITERAL) == pytest.approx(0.363208, abs=1e-6)
 
 

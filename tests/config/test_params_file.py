@@ -22,9 +22,8 @@ def leaves(block: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
             yield (*path, key), value
 
 
-SETTABLE = [
-    (path, value) for path, value in leaves(CONTENT) if not any("." in key for key in path)
-]  # fields of a sweep have dots
+# fields of a sweep have dots
+SETTABLE = [(path, value) for path, value in leaves(CONTENT) if not any("." in key for key in path)]
 CASES = [
     pytest.param(path, new, id=f"{'.'.join(path)}={new}")
     for path, value in SETTABLE

@@ -19,9 +19,8 @@ def test_held_out_classes_depend_on_the_seed_and_are_not_trained_on() -> None:
         assert len(held_out) == 5
         assert sorted([*split.rows, *split.validation_rows]) == rows.tolist()
         train_classes = sorted(set(range(5, 25)) - held_out)
-        assert [train_classes[label] for label in split.labels] == labels[
-            split.rows - 100
-        ].tolist()  # 0 ... 14 in the order of the labels
+        # 0 ... 14 in the order of the labels
+        assert [train_classes[label] for label in split.labels] == labels[split.rows - 100].tolist()
         assert split.validation_labels.tolist() == labels[split.validation_rows - 100].tolist()
         repeated = split_classes(rows, labels, 0.25, seed)
         assert repeated.validation_rows.tolist() == split.validation_rows.tolist()

@@ -63,9 +63,8 @@ def test_cmyk_and_ycck_jpeg(picture: Picture, encoded: Encoded) -> None:
     ycck = octets(simplejpeg.encode_jpeg(inks, quality=95, colorspace="CMYK"))
     assert simplejpeg.decode_jpeg_header(ycck)[2] == "YCCK"
     for jpeg in (cmyk, ycck):
-        assert (
-            np.abs(decode(jpeg).astype(int) - by_pillow(jpeg)).max() <= 2
-        )  # two roundings of the same product
+        # two roundings of the same product
+        assert np.abs(decode(jpeg).astype(int) - by_pillow(jpeg)).max() <= 2
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -208,9 +207,8 @@ def test_refuses_truncated_files(
     picture: Picture, encoded: Encoded, form: str, options: dict[str, object], share: float
 ) -> None:
     stored = encoded(Image.fromarray(picture(90, 80)), form, **options)
-    tail = {"PNG": 24, "GIF": 16, "BMP": 4}.get(
-        form, 1
-    )  # the pixel data of these formats end before the file
+    # the pixel data of these formats end before the file
+    tail = {"PNG": 24, "GIF": 16, "BMP": 4}.get(form, 1)
     with pytest.raises(ValueError, match=r"\w"):
         decode(stored[: min(int(share * len(stored)), len(stored) - tail)])
 

@@ -7,9 +7,8 @@ from pipeline.config.blocks import Batch
 from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
 from pipeline.runtime.errors import UserError
 
-UNEVEN = np.random.default_rng(0).permutation(
-    np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1])
-)  # labels need not be 0..C-1
+# labels need not be 0..C-1
+UNEVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1]))
 
 
 def epoch(sampler: PKSampler, number: int) -> np.ndarray:

@@ -44,9 +44,8 @@ def test_splitmix_gives_the_published_sequence() -> None:
 
 
 def test_uniform_numbers_fill_their_range() -> None:
-    numbers = np.array(
-        [SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)]
-    )  # consecutive keys are the worst case
+    # consecutive keys are the worst case
+    numbers = np.array([SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)])
     assert numbers.min() >= 2
     assert numbers.max() < 5
     counts = np.histogram(numbers, 10, (2, 5))[0]

@@ -58,9 +58,8 @@ def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
     """2,000 rows, 100 classes of 20: row 0 is first for every query. MAP of a random order is about 1/100."""
     labels = np.arange(2000) % 100
     table = rows(np.repeat(unit(np.ones((1, 16))), 2000, axis=0), labels)
-    assert recall_at_1(table, table, engine) == pytest.approx(
-        19 / 2000, abs=1e-15
-    )  # the 19 other rows of the class of row 0; the first result of row 0 is row 1
+    # the 19 other rows of the class of row 0; the first result of row 0 is row 1
+    assert recall_at_1(table, table, engine) == pytest.approx(19 / 2000, abs=1e-15)
     if engine == "counting":
         values = averages(per_query(table, table, (1,), full_ranking=True))
         assert 0.005 < values["map"] < 0.03
@@ -77,9 +76,8 @@ def test_eight_bit_codes_are_chance(engine: Engine) -> None:
     generator = np.random.default_rng(0)
     codes, labels = np.sign(generator.standard_normal((2000, 8))), np.arange(2000) % 100
     products = (codes @ codes.T).astype(np.int64)
-    dropped = np.argsort(-products, axis=1, kind="stable")[
-        :, 1
-    ]  # drops the first column, which may be another row
+    # drops the first column, which may be another row
+    dropped = np.argsort(-products, axis=1, kind="stable")[:, 1]
     assert (labels[dropped] == labels).mean() > 0.1
     np.fill_diagonal(products, -99)
     truth = (labels[products.argmax(axis=1)] == labels).mean()

@@ -38,9 +38,8 @@ def test_equals_scikit_learn_and_unit_length(dim: int, whiten: bool) -> None:
     assert np.abs(reduction.mean - sklearn_pca.mean_).max() < 1e-12
     reduced = apply(reduction, test)
     assert reduced.dtype == np.float32
-    assert (
-        np.abs(reduced - unit(sklearn_pca.transform(test.astype(np.float64)))).max() < 1e-6
-    )  # including signs: the largest entry of scikit-learn is positive
+    # including signs: the largest entry of scikit-learn is positive
+    assert np.abs(reduced - unit(sklearn_pca.transform(test.astype(np.float64)))).max() < 1e-6
 
 
 def test_all_dimensions_of_pca_keep_every_centred_angle() -> None:

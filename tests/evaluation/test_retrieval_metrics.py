@@ -205,9 +205,8 @@ def test_a_huge_class_among_small_ones() -> None:
     result = evaluate(embeddings, labels)
     similarities = (embeddings.astype(np.float64) @ embeddings.T.astype(np.float64)).astype(np.float32)
     np.fill_diagonal(similarities, -np.inf)
-    hits = (
-        labels[np.argsort(-similarities, axis=1, kind="stable")[:, :-1]] == labels[:, None]
-    )  # the query itself was last
+    # the query itself was last
+    hits = labels[np.argsort(-similarities, axis=1, kind="stable")[:, :-1]] == labels[:, None]
     _, r_precision, ap_at_r, ap, first = score(ranks_of(hits), result.relevant, RECALL_AT)
     assert np.array_equal(result.r_precision, r_precision)
     assert np.array_equal(result.ap_at_r, ap_at_r)

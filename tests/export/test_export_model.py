@@ -200,9 +200,8 @@ def test_export_uses_float32_and_evaluation_mode_after_any_training(project: Pat
         handle.remove()
     assert kinds == {torch.float32}
     assert embeddings.dtype == np.float32
-    assert all(
-        torch.equal(value, state_before[name]) for name, value in method.state_dict().items()
-    )  # batch norm statistics did not change
+    # batch norm statistics did not change
+    assert all(torch.equal(value, state_before[name]) for name, value in method.state_dict().items())
     assert (
         np.abs(
             embeddings - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding

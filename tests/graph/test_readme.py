@@ -239,9 +239,8 @@ def test_a_section(project: Project, heading: str) -> None:
         project.restore()
     for command in sections()[heading]:
         if command not in NOT_HERE:
-            typed = command.replace(
-                "make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro"
-            )  # the environment exists
+            # the environment exists
+            typed = command.replace("make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro")
             typed = typed.replace(
                 "{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 2}"
             )

@@ -80,9 +80,8 @@ def test_an_index_that_searches_all_lists_gives_the_exact_metrics(setting: Setti
 
 
 def test_rows_missed_by_an_index_lower_the_metrics() -> None:
-    rows = Rows(
-        IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000]
-    )  # the class of a row is the nearest of 60 rows
+    # the class of a row is the nearest of 60 rows
+    rows = Rows(IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000])
     incomplete = build(rows.embedding, rows.row_id, Ivf(lists=200, probes=1))
     approximate, exact = (
         averages(per_query(rows, rows, (1, 4), search=s))

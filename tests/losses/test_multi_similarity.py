@@ -54,9 +54,8 @@ def test_duplicates_are_not_positives(margin: float | None) -> None:
     torch.testing.assert_close(
         value, oracle.multi_similarity(embeddings, labels.tolist(), **setting), rtol=1e-12, atol=0
     )
-    only = MultiSimilarity(**setting)(
-        embeddings[[0, 6]], labels[[0, 6]]
-    )  # a picture and its copy: no positive, no negative
+    # a picture and its copy: no positive, no negative
+    only = MultiSimilarity(**setting)(embeddings[[0, 6]], labels[[0, 6]])
     assert only == 0
 
 

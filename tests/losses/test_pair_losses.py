@@ -112,9 +112,8 @@ def test_blocks_of_any_size_give_the_definition(
     in_blocks(monkeypatch, module, elements)
     embeddings, labels = batch(6, 3)
     negatives, negative_labels = batch(17, 5, seed=1)
-    references = torch.cat(
-        [negatives[:9], 0.9 * embeddings, negatives[9:]]
-    )  # without unit length: only the index identifies the anchors
+    # without unit length: only the index identifies the anchors
+    references = torch.cat([negatives[:9], 0.9 * embeddings, negatives[9:]])
     reference_labels = torch.cat([negative_labels[:9], labels, negative_labels[9:]])
     self_index = [torch.arange(9, 15)] if with_self else []
     assert assert_same(loss, oracle, embeddings, labels, references, reference_labels, *self_index) > 0
@@ -155,9 +154,8 @@ def test_references_of_unknown_classes_only(module: ModuleType, loss: PairLoss, 
     "loss", [contrastive.Contrastive(0.5), euclidean_contrastive.EuclideanContrastive(0.1, 1.0)]
 )
 def test_blocks_of_references_stay_within_their_limit(loss: PairLoss) -> None:
-    assert largest_against_a_memory(loss) <= max(
-        1 << 18, 20_000 * 8
-    )  # the block, or the references themselves
+    # the block, or the references themselves
+    assert largest_against_a_memory(loss) <= max(1 << 18, 20_000 * 8)
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,8 @@ def test_koleo_does_not_depend_on_order_or_rotation() -> None:
         torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     ).Q
     torch.testing.assert_close(koleo(points.flip(0)), koleo(points))
-    torch.testing.assert_close(
-        koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0
-    )  # epsilon is added along the axes
+    # epsilon is added along the axes
+    torch.testing.assert_close(koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0)
 
 
 def test_diversity_equals_its_definition() -> None:
@@ -84,9 +83,10 @@ def test_diversity_at_its_limits() -> None:
     assert prototype.grad is not None
     assert not prototype.grad.any()
     assert prototype_diversity(torch.eye(4)) == 0
+    # collinear in both directions
     assert float(prototype_diversity(torch.tensor([[1.0, 2], [-2, -4], [3, 6]]))) == pytest.approx(
         1, abs=1e-6
-    )  # collinear in both directions
+    )
 
 
 def test_consistency_equals_its_definition() -> None:

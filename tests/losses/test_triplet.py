@@ -50,9 +50,8 @@ def test_single_precision_is_close_to_double() -> None:
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
     assert single.grad is not None
     assert exact.grad is not None
-    assert (
-        single.grad - exact.grad
-    ).norm() < 1e-3 * exact.grad.norm()  # rounding may move a triplet across the margin
+    # rounding may move a triplet across the margin
+    assert (single.grad - exact.grad).norm() < 1e-3 * exact.grad.norm()
 
 
 def test_never_stores_all_triplets() -> None:

@@ -26,9 +26,8 @@ def test_value_and_gradient_equal_the_definition() -> None:
     inputs, oracle_inputs = ([leaf.requires_grad_() for leaf in tuples()] for _ in range(2))
     value = TupleContrastive(0.85)(*inputs)
     expected = oracle.tuples(*oracle_inputs, margin=0.85, epsilon=1e-6)
-    assert expected > oracle.tuples(
-        *oracle_inputs[:2], oracle_inputs[2][:, :0], margin=0.85, epsilon=1e-6
-    )  # a negative is inside the margin
+    # a negative is inside the margin
+    assert expected > oracle.tuples(*oracle_inputs[:2], oracle_inputs[2][:, :0], margin=0.85, epsilon=1e-6)
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)

@@ -170,9 +170,8 @@ def test_ten_steps_on_one_batch_lower_the_loss(variant: str) -> None:
     losses = []
     for _ in range(10):
         terms = method.objective(method(images), labels, places(labels))
-        loss = sum(
-            term for name, term in terms.items() if name != "memory"
-        )  # the memory grows, so that its loss changes at each step
+        # the memory grows, so that its loss changes at each step
+        loss = sum(term for name, term in terms.items() if name != "memory")
         optimizer.zero_grad()
         sum(terms.values()).backward()
         torch.nn.utils.clip_grad_norm_(method.parameters(), 10.0)

@@ -39,9 +39,8 @@ def test_gradient_of_features_without_contiguous_memory() -> None:
 
 def test_far_correlations_keep_value_and_gradient() -> None:
     """Softplus is linear at +800 and 0 at -800, where its exponential overflows."""
-    features = torch.tensor(
-        [[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True
-    )  # (1, L = 2, P = 2)
+    # (1, L = 2, P = 2)
+    features = torch.tensor([[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True)
     centres = torch.tensor([[20.0, 0.0]], dtype=torch.float64, requires_grad=True)
     residuals = coded_residuals(features, centres)
     torch.testing.assert_close(residuals, torch.tensor([[[800.0 * 20, 0]]], dtype=torch.float64))

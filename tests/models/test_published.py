@@ -29,9 +29,10 @@ def numbered(shapes: Shapes) -> dict[str, Tensor]:
 def torchvision_shapes(name: str, **arguments: object) -> Shapes:
     with torch.device("meta"):
         state = torchvision.models.get_model(name, weights=None, **arguments).state_dict()
+    # the published files are older
     return {
         key: tuple(value.shape) for key, value in state.items() if not key.endswith("num_batches_tracked")
-    }  # the published files are older
+    }
 
 
 def assert_every_weight_is_loaded(network: Backbone, state: dict[str, Tensor]) -> None:
@@ -111,9 +112,8 @@ def test_loads_both_published_namings_of_the_mix_transformer(tmp_path: Path, siz
         states.append(Backbone(f"mit_{size}", checkpoint=tmp_path / "weights.pth").network.state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    assert len({float(value.flatten()[0]) for value in states[0].values()}) == len(
-        states[0]
-    )  # every tensor came from another place
+    # every tensor came from another place
+    assert len({float(value.flatten()[0]) for value in states[0].values()}) == len(states[0])
     query, key, value = (states[0][f"stages.1.blocks.0.attention.{part}_proj.weight"] for part in "qkv")
     assert torch.equal(query, nvidia["block2.0.attn.q.weight"])
     assert torch.equal(key, nvidia["block2.0.attn.kv.weight"][:128])

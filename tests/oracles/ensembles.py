@@ -7,9 +7,8 @@ import statistics
 
 from tests.oracles import retrieval
 
-Side = tuple[
-    list[list[float]], list[int], list[bool], list[bool]
-]  # embeddings, labels, is_query, is_gallery; row ids are positions
+# embeddings, labels, is_query, is_gallery; row ids are positions
+Side = tuple[list[list[float]], list[int], list[bool], list[bool]]
 
 
 def metrics(member: Side, recall_at: tuple[int, ...]) -> dict[str, float]:

@@ -176,9 +176,8 @@ def test_gradcheck(name: str, training: bool) -> None:
     def pooled(features: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(pooling, dict(zip(names, parameters, strict=True)), (features,))
 
-    features = (
-        maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()
-    )  # away from the clamp
+    # away from the clamp
+    features = maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()
     inputs = (features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in pooling.parameters()))
     if name == "smoothing":  # the norm passes no gradient, unlike finite differences; the next test covers it
         features, inputs = features.detach(), inputs[1:]

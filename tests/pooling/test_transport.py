@@ -88,9 +88,8 @@ def test_plan_equals_balanced_transport_to_two_targets(ratio: float, epsilon: fl
 @pytest.mark.parametrize("ratio", [0.5, 1 / 3])
 def test_large_epsilon_equals_the_linear_program(ratio: float) -> None:
     features, prototypes = problem(positions=6, prototypes=3)
-    weights, attributes = transport(
-        features, prototypes, ratio, 2000.0
-    )  # two of these costs differ by 0.03: entropy mixes them even at 500
+    # two of these costs differ by 0.03: entropy mixes them even at 500
+    weights, attributes = transport(features, prototypes, ratio, 2000.0)
     pi, rho = oracle.linear_program(oracle.costs(features[0], prototypes).numpy(), ratio)
     expected = plan_sums(pi, rho, ratio)
     np.testing.assert_allclose(weights[0], expected[0], rtol=0, atol=1e-6)
@@ -105,9 +104,8 @@ def test_multiplier_is_exact_for_hard_selections(ratio: float, positions: int) -
     def uniform() -> torch.Tensor:
         return torch.rand(16, positions, dtype=torch.float64, generator=generator)
 
-    selected = torch.arange(positions) < round(
-        ratio * positions
-    )  # a share that a hard selection meets exactly, where the mean is flat
+    # a share that a hard selection meets exactly, where the mean is flat
+    selected = torch.arange(positions) < round(ratio * positions)
     for epsilon in (0.1, 5.0, 20.0, 100.0, 1000.0):
         for mass in (
             -2 * epsilon * uniform(),
@@ -311,6 +309,5 @@ def test_single_precision_is_within_1e_5_of_double(ratio: float, epsilon: float)
     for single, double in zip(results[0][:3], results[1][:3], strict=True):
         assert float((single - double).abs().max()) < 1e-5
     for single, double in zip(results[0][3:], results[1][3:], strict=True):
-        assert (
-            float((single - double).norm() / double.norm()) < 1e-3
-        )  # directions between points at distance 1e-3, with seven digits
+        # directions between points at distance 1e-3, with seven digits
+        assert float((single - double).norm() / double.norm()) < 1e-3

@@ -115,9 +115,8 @@ def test_it_renders_without_errors_requests_or_overflow(
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
     )
-    assert (
-        len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2
-    )  # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
+    # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
+    assert len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2
     assert min(charts) > 60
     page.close()
 

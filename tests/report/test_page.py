@@ -41,9 +41,8 @@ def test_templates_and_style_are_package_data() -> None:
 
 def test_cards_are_in_order_and_in_the_navigation(page: Element) -> None:
     cards = [section["id"] for section in page.all("section", id=None)]
-    expected = [
-        f"set-0-{card.id}" for card in CARDS if card.id != "published"
-    ]  # the data set has no published rows
+    # the data set has no published rows
+    expected = [f"set-0-{card.id}" for card in CARDS if card.id != "published"]
     assert cards == [*expected, "guide"]
     assert [link["href"] for link in page.first("nav").all("a")] == [f"#{card}" for card in cards]
 

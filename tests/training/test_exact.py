@@ -92,9 +92,8 @@ def _recipes() -> dict[str, Recipe]:
         for norm in ("batch",) if name in _MORE else ("frozen", "batch"):
             blocks = {**_VARIANTS.get(name, {}), **_MORE.get(name, {})}
             blocks["optimizer"] = {**_MOMENTUM, **blocks.get("optimizer", {})}
-            pooled = any(
-                part in name for part in ("gsp", "gem", "gsop", "second_order", "smoothing")
-            )  # at stride 32 the map is one position
+            # at stride 32 the map is one position
+            pooled = any(part in name for part in ("gsp", "gem", "gsop", "second_order", "smoothing"))
             blocks["backbone"] = {
                 "batch_norm": norm,
                 **({"arguments": {"output_stride": 8}} if pooled else {}),
@@ -173,9 +172,8 @@ def test_two_workers_equal_one_process(name: str, workers: list[dict[str, Any]])
             assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-9), position
             assert actual["terms"] == pytest.approx(expected["terms"], rel=1e-9, abs=1e-12), position
             assert actual["norm"] == pytest.approx(expected["norm"], rel=1e-9), position
-            assert actual["norm"] > 1e-4 or ("snca" in name and step == 0), (
-                position
-            )  # its memory is empty in the first step
+            # its memory is empty in the first step
+            assert actual["norm"] > 1e-4 or ("snca" in name and step == 0), position
             for parameter, gradient in expected["gradients"].items():
                 other_gradient = actual["gradients"][parameter]
                 assert (other_gradient is None) == (gradient is None), f"{position}: {parameter}"

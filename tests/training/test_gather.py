@@ -32,9 +32,8 @@ def _model() -> dict[str, Parameter]:
 
 def _inputs() -> Tensor:
     generator = torch.Generator().manual_seed(2)
-    return (
-        torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]
-    )  # all slices differ
+    # all slices differ
+    return torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]
 
 
 def _embed(p: dict[str, Parameter], x: Tensor) -> Tensor:

@@ -71,9 +71,8 @@ def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_netw
     loop.train(todo, 0, 1, CPU)
     save_file(states[1], root / "start.safetensors")
     assert todo.outputs is not None
-    monkeypatch.chdir(
-        tmp_path_factory.mktemp("elsewhere")
-    )  # a relative path in the recipe does not exist here
+    # a relative path in the recipe does not exist here
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     loaded = load_method(todo.outputs.model, "untrained").method.backbone.network.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
@@ -113,9 +112,8 @@ def test_checkpoints_do_not_contain_the_initial_weights(root: Path) -> None:
     content = torch.load(newest, weights_only=True)["state"]
     assert set(content["record"]) >= {"untrained", "best_weights"}
     assert len(content["record"]["untrained"]) == 64
-    assert not content["record"][
-        "best_weights"
-    ]  # before the first validation the only weights are those of the method
+    # before the first validation the only weights are those of the method
+    assert not content["record"]["best_weights"]
 
 
 def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:

@@ -140,9 +140,8 @@ def test_the_objective_has_float32_inputs_under_bfloat16() -> None:
     assert method.seen["type"] == torch.float32
     assert method.weight.dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (
-            method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16
-        )  # the forward pass ran in bfloat16
+        # the forward pass ran in bfloat16
+        assert method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16
 
 
 def test_a_loss_that_is_not_finite_names_terms_and_positions() -> None:

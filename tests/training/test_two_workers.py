@@ -25,9 +25,8 @@ from tests.training.workers import run_workers
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
-SETTINGS = recipe(
-    "irt", training={"validation_share": 0.3}
-)  # 3 classes of 7 images: 21 rows give unequal shares
+# 3 classes of 7 images: 21 rows give unequal shares
+SETTINGS = recipe("irt", training={"validation_share": 0.3})
 
 
 def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float], torch.Tensor]:

@@ -21,9 +21,8 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
     parallel_root, serial_root, short_recipe = fresh(), fresh(), short(iterations=12, validate_every=6)
     mark = parallel_root / "killed"
 
-    def work(
-        member: Member, *options: Any
-    ) -> None:  # the process of model 2 dies right after its first checkpoint
+    # The process of model 2 dies after its first checkpoint.
+    def work(member: Member, *options: Any) -> None:
         import os
         import signal
 
