@@ -32,9 +32,7 @@ def at_the_first_commit(project: Project) -> Iterator[None]:
         project.run("dvc checkout -q --force")
 
 
-def test_runs_names_with_hyphens_and_a_variant_with_its_parent(
-    project: Project, at_the_first_commit: None
-) -> None:
+def test_runs_names_with_hyphens_and_a_variant(project: Project, at_the_first_commit: None) -> None:
     for label in range(16):
         for image in range(6):
             path = project.home / f"birds/class-{label:02d}/{image}.jpg"
