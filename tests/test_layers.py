@@ -1,4 +1,4 @@
-"""The layers of .importlinter: every package has a place."""
+"""Every package is in a layer of .importlinter."""
 
 import configparser
 import re

@@ -30,6 +30,8 @@ def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
+CLASS_NUMBERS = ("classes", "embedding_density", "positive_similarity", "similarity_overlap")
+NEED_LABELS = (*CLASS_NUMBERS, "test_map_at_r", "map_at_r_gap")
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_rows_are_the_definitions(root: Path) -> None:
+def test_rows_equal_the_definitions(root: Path) -> None:
     runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
     assert [(run.row["method"], run.row["network"]) for run in runs] == [
         (m, n) for m in ("one", "two") for n in ("selected", "untrained")
@@ -63,7 +65,7 @@ def test_rows_are_the_definitions(root: Path) -> None:
     assert row["map_at_r_gap"] == pytest.approx(
         quick_metrics(train, train_label)["map_at_r"] - expected, rel=1e-4
     )
-    assert row["map_at_r_gap"] > 0.1, "the made-up train classes are tighter"
+    assert row["map_at_r_gap"] > 0.1, "the noise of the train classes is smaller"
     assert runs[1].row["map_at_r_gap"] is None
     assert runs[1].row["test_map_at_r"] < row["test_map_at_r"]
     assert sum(runs[0].curves["positive"]["share"]) == pytest.approx(1, abs=1e-4)
@@ -86,30 +88,30 @@ def test_modes_and_similarities_of_both_sides(root: Path) -> None:
     assert run.row["train_spectral_decay_reversed"] == pytest.approx(
         oracle.kl_uniform_second(seen_values), rel=1e-5
     )
-    for side, (x, of) in {"": (test, label), "train_": (train, train_label)}.items():
-        positive, negative = oracle.pair_similarities(x.astype(np.float64), of)
+    for side, (x, side_labels) in {"": (test, label), "train_": (train, train_label)}.items():
+        positive, negative = oracle.pair_similarities(x.astype(np.float64), side_labels)
         assert run.row[f"{side}positive_similarity"] == pytest.approx(np.mean(positive), abs=1e-6)
         assert run.row[f"{side}negative_similarity"] == pytest.approx(np.mean(negative), abs=1e-6)
-        shares = [np.histogram(found, 20, (-1, 1))[0] / len(found) for found in (positive, negative)]
+        shares = [np.histogram(pairs, 20, (-1, 1))[0] / len(pairs) for pairs in (positive, negative)]
         assert run.row[f"{side}similarity_overlap"] == pytest.approx(np.minimum(*shares).sum(), abs=0.01)
         np.testing.assert_allclose(run.curves[f"{side}positive"]["share"], shares[0], atol=0.02)
     assert run.row["transfer_map_l2"] is None
     assert "attributes" not in run.curves
 
 
-def test_attributes_are_analysed_where_there_are_some(root: Path) -> None:
+def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
     attributes = np.random.default_rng(0).dirichlet(np.ones(3), 30).astype(np.float32)
     _, label, test = rows(0.8, 6, 1)
     for place, (name, noise) in enumerate((("test", 0.8), ("test-last", 0.9), ("test-untrained", 3.0)), 1):
         write(root / f"data/embeddings/set/one/0/{name}.arrow", *rows(noise, 6, place), attributes=attributes)
     runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
-    found = attribute_transfer(attributes, test, label, splits=7, ridge=0.2, classes=5)
-    assert runs[0].row["transfer_map_l2"] == pytest.approx(found.l2, rel=1e-5)
-    assert runs[0].row["transfer_map_cosine_std"] == pytest.approx(found.cosine_std, rel=1e-5)
-    assert runs[0].row["transfer_map_chance"] == pytest.approx(found.chance, rel=1e-5)
+    transfer = attribute_transfer(attributes, test, label, splits=7, ridge=0.2, classes=5)
+    assert runs[0].row["transfer_map_l2"] == pytest.approx(transfer.l2, rel=1e-5)
+    assert runs[0].row["transfer_map_cosine_std"] == pytest.approx(transfer.cosine_std, rel=1e-5)
+    assert runs[0].row["transfer_map_chance"] == pytest.approx(transfer.chance, rel=1e-5)
     assert runs[0].row["transfer_classes"] == 5
     assert runs[1].row["transfer_map_l2"] != runs[0].row["transfer_map_l2"], (
-        "the untrained network has embeddings of its own"
+        "the embeddings of the untrained network differ"
     )
     assert runs[0].curves["attributes"]["labels"] == [6, 7, 8, 9, 10, 11]
     np.testing.assert_allclose(
@@ -123,14 +125,14 @@ def test_attributes_are_analysed_where_there_are_some(root: Path) -> None:
 def test_gap_is_train_minus_test_by_definition() -> None:
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     gap = train_test_gap((train, train_label), (test, label))
-    seen, unseen = (
-        retrieval_oracle.metrics(x.tolist(), of.tolist(), list(range(30)), (1,))
-        for x, of in ((train, train_label), (test, label))
+    train_scores, test_scores = (
+        retrieval_oracle.metrics(x.tolist(), side_labels.tolist(), list(range(30)), (1,))
+        for x, side_labels in ((train, train_label), (test, label))
     )
     for name in ("recall_at_1", "map_at_r", "r_precision"):
-        assert gap[f"train_{name}"] == pytest.approx(seen[name], rel=1e-12)
-        assert gap[f"test_{name}"] == pytest.approx(unseen[name], rel=1e-12)
-        assert gap[f"{name}_gap"] == pytest.approx(seen[name] - unseen[name], abs=1e-12)
+        assert gap[f"train_{name}"] == pytest.approx(train_scores[name], rel=1e-12)
+        assert gap[f"test_{name}"] == pytest.approx(test_scores[name], rel=1e-12)
+        assert gap[f"{name}_gap"] == pytest.approx(train_scores[name] - test_scores[name], abs=1e-12)
     assert len(gap) == 9
 
 
@@ -163,7 +165,7 @@ def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pyte
     (root / "data/embeddings/set/two/0/test-untrained.arrow").unlink()
     with pytest.raises(UserError, match=r"set/two/0/test-untrained\.arrow is missing"):
         run()
-    assert [file.read_bytes() for file in files] == first, "what was there stays as it was"
+    assert [file.read_bytes() for file in files] == first, "the earlier files are unchanged"
 
 
 def test_undefined_numbers_are_left_out_of_the_metrics(tmp_path: Path) -> None:
@@ -185,20 +187,12 @@ def test_rounding_keeps_six_digits() -> None:
     assert rounded(7) == 7
 
 
-def test_labels_of_a_landmark_set_decide_nothing(root: Path) -> None:
+def test_numbers_that_need_labels_are_empty_for_landmark_sets(root: Path) -> None:
     (root / "data/embeddings/set/one/0/ground_truth.parquet").touch()
     for run in analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER):
         row = run.row
         assert row["spectral_decay"] is not None
         assert row["images"] == 30
-        left_out = (
-            "classes",
-            "embedding_density",
-            "positive_similarity",
-            "similarity_overlap",
-            "test_map_at_r",
-            "map_at_r_gap",
-        )
-        assert [row[name] for name in left_out] == [None] * len(left_out)
+        assert [row[name] for name in NEED_LABELS] == [None] * len(NEED_LABELS)
         if row["network"] == "selected":
             assert row["train_embedding_density"] is not None

@@ -1,4 +1,4 @@
-"""Embedding density against its definition pair by pair, and where it is not defined."""
+"""Embedding density equals its definition pair by pair, and is NaN where it is undefined."""
 
 import math
 
@@ -23,26 +23,27 @@ def sample() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_definition(sample: tuple[np.ndarray, np.ndarray]) -> None:
-    found = embedding_density(*sample)
+    density = embedding_density(*sample)
     intra, inter, ratio = oracle.density(*sample)
-    assert found.intra == pytest.approx(intra, rel=1e-12)
-    assert found.inter == pytest.approx(inter, rel=1e-12)
-    assert found.ratio == pytest.approx(ratio, rel=1e-12)
-    assert (found.classes, found.single_image_classes) == (4, 1)
+    assert density.intra == pytest.approx(intra, rel=1e-12)
+    assert density.inter == pytest.approx(inter, rel=1e-12)
+    assert density.ratio == pytest.approx(ratio, rel=1e-12)
+    assert (density.classes, density.single_image_classes) == (4, 1)
 
 
 def test_released_code_where_every_class_has_two_images(sample: tuple[np.ndarray, np.ndarray]) -> None:
     embeddings, labels = sample[0][sample[1] != 40], sample[1][sample[1] != 40]
-    found = embedding_density(embeddings, labels)
-    assert found.intra == pytest.approx(released.intra(embeddings, labels), rel=1e-12)
-    assert found.inter == pytest.approx(released.inter(embeddings, labels), rel=1e-12)
-    assert found.ratio == pytest.approx(released.density(embeddings, labels), rel=1e-12)
+    density = embedding_density(embeddings, labels)
+    assert density.intra == pytest.approx(released.intra(embeddings, labels), rel=1e-12)
+    assert density.inter == pytest.approx(released.inter(embeddings, labels), rel=1e-12)
+    assert density.ratio == pytest.approx(released.density(embeddings, labels), rel=1e-12)
 
 
 def test_released_code_fills_classes_of_one_image_from_the_first_two_classes(
     sample: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Its mask is an index. What it gives depends on which classes come first; ours does not."""
+    """The mask of the released code is an index. Its result depends on the order of the classes; that of this
+    project does not."""
     embeddings, labels = sample
     widths = {
         label: embedding_density(embeddings[labels == label], labels[labels == label]).intra
@@ -55,20 +56,19 @@ def test_released_code_fills_classes_of_one_image_from_the_first_two_classes(
     assert embedding_density(embeddings, labels).intra == pytest.approx(
         np.mean([*widths.values()]), rel=1e-12
     )
-    ahead = np.where(labels == 40, 0, labels)
-    assert math.isnan(released.intra(embeddings, ahead))
-    assert embedding_density(embeddings, ahead).intra == pytest.approx(
+    reordered_labels = np.where(labels == 40, 0, labels)
+    assert math.isnan(released.intra(embeddings, reordered_labels))
+    assert embedding_density(embeddings, reordered_labels).intra == pytest.approx(
         embedding_density(embeddings, labels).intra, rel=1e-12
     )
 
 
-def test_by_hand() -> None:
-    x = np.array(
-        [[1.0, 0], [0, 1], [-1, 0], [-1, 0]]
-    )  # class 0: one pair at distance 1; class 1: duplicates; centres at cos 135 degrees
-    found = embedding_density(x, np.array([0, 0, 1, 1]))
-    assert found.intra == pytest.approx(0.5, abs=1e-15)
-    assert found.inter == pytest.approx(1 + math.sqrt(0.5), abs=1e-15)
+def test_equals_a_calculation_by_hand() -> None:
+    # class 0: one pair at distance 1; class 1: duplicates; centres at cos 135 degrees
+    x = np.array([[1.0, 0], [0, 1], [-1, 0], [-1, 0]])
+    density = embedding_density(x, np.array([0, 0, 1, 1]))
+    assert density.intra == pytest.approx(0.5, abs=1e-15)
+    assert density.inter == pytest.approx(1 + math.sqrt(0.5), abs=1e-15)
 
 
 def test_does_not_depend_on_order_rotation_or_label_names(sample: tuple[np.ndarray, np.ndarray]) -> None:
@@ -81,12 +81,12 @@ def test_does_not_depend_on_order_rotation_or_label_names(sample: tuple[np.ndarr
     )
 
 
-def test_blocks_change_nothing(
+def test_blocks_keep_the_result(
     sample: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = embedding_density(*sample)
+    expected = embedding_density(*sample)
     monkeypatch.setattr("pipeline.analysis.rows.BLOCK", 2)
-    assert embedding_density(*sample).ratio == pytest.approx(whole.ratio, rel=1e-13)
+    assert embedding_density(*sample).ratio == pytest.approx(expected.ratio, rel=1e-13)
 
 
 def test_duplicates_have_zero_width_exactly() -> None:
@@ -107,20 +107,20 @@ def test_undefined_parts_are_nan() -> None:
     assert one_class.intra > 0
     assert math.isnan(one_class.inter)
     assert math.isnan(one_class.ratio)
-    lone = embedding_density(x, np.arange(4))
-    assert math.isnan(lone.intra)
-    assert math.isnan(lone.ratio)
-    assert lone.single_image_classes == 4
+    density = embedding_density(x, np.arange(4))
+    assert math.isnan(density.intra)
+    assert math.isnan(density.ratio)
+    assert density.single_image_classes == 4
 
 
 def test_one_dimension_and_a_class_that_cancels_out() -> None:
-    found = embedding_density(np.array([[1.0], [1.0], [-1.0], [1.0], [-1.0]]), np.array([0, 0, 1, 2, 2]))
-    assert found.intra == pytest.approx((0 + 2) / 2)
-    assert found.inter == pytest.approx((2 + 1 + 1) / 3)  # class 2 has no centre: distance 1 to both others
+    density = embedding_density(np.array([[1.0], [1.0], [-1.0], [1.0], [-1.0]]), np.array([0, 0, 1, 2, 2]))
+    assert density.intra == pytest.approx((0 + 2) / 2)
+    assert density.inter == pytest.approx((2 + 1 + 1) / 3)  # class 2 has no centre: distance 1 to both others
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
-def test_a_row_without_direction_is_named(bad: float) -> None:
+def test_refuses_a_row_without_direction(bad: float) -> None:
     x = np.eye(3)
     x[1] = bad
     with pytest.raises(ValueError, match="embedding 1 has no direction"):

@@ -1,4 +1,5 @@
-"""Spectral decay and PCA energy against literals, the whole SVD and invariances."""
+"""Spectral decay and PCA energy equal literals and the complete SVD. Rotation and scale do not change
+them."""
 
 import numpy as np
 import pytest
@@ -18,13 +19,12 @@ def embeddings(n: int, dim: int, decay: float = 0.8) -> np.ndarray:
 def test_literals_of_both_directions() -> None:
     assert spectral_decay(np.array(LITERAL)) == pytest.approx(0.358110, abs=1e-6)
     assert oracle.kl_uniform_first(LITERAL) == pytest.approx(0.358110, abs=1e-6)
-    assert spectral_decay(np.array(LITERAL), -1) == pytest.approx(
-        0.363208, abs=1e-6
-    )  # the other direction is another number
+    # the two directions differ
+    assert spectral_decay(np.array(LITERAL), -1) == pytest.approx(0.363208, abs=1e-6)
     assert oracle.kl_uniform_second(LITERAL) == pytest.approx(0.363208, abs=1e-6)
 
 
-def test_dropping_the_largest_leaves_the_rest() -> None:
+def test_modes_drop_the_largest_values() -> None:
     for mode in range(1, 7):
         assert spectral_decay(np.array(LITERAL), mode) == pytest.approx(
             oracle.kl_uniform_first(LITERAL[mode - 1 :]), rel=1e-13, abs=1e-15
@@ -39,18 +39,18 @@ def test_dropping_the_largest_leaves_the_rest() -> None:
 
 
 def test_names_of_the_modes() -> None:
-    found = decay_modes(np.array(LITERAL))
-    assert len(found) == 20
-    assert found["spectral_decay"] == spectral_decay(np.array(LITERAL), 1)
-    assert found["spectral_decay_at_3"] == spectral_decay(np.array(LITERAL), 3)
-    assert found["spectral_decay_reversed_at_3"] == spectral_decay(np.array(LITERAL), -3)
-    assert found["spectral_decay_at_6"] == 0  # one value is left
-    assert np.isnan(found["spectral_decay_at_7"])
-    assert np.isnan(found["spectral_decay_reversed_at_10"])
+    modes = decay_modes(np.array(LITERAL))
+    assert len(modes) == 20
+    assert modes["spectral_decay"] == spectral_decay(np.array(LITERAL), 1)
+    assert modes["spectral_decay_at_3"] == spectral_decay(np.array(LITERAL), 3)
+    assert modes["spectral_decay_reversed_at_3"] == spectral_decay(np.array(LITERAL), -3)
+    assert modes["spectral_decay_at_6"] == 0  # one value remains
+    assert np.isnan(modes["spectral_decay_at_7"])
+    assert np.isnan(modes["spectral_decay_reversed_at_10"])
 
 
 @pytest.mark.parametrize(("n", "dim"), [(300, 16), (60, 60)])
-def test_every_mode_is_that_of_the_released_code(n: int, dim: int) -> None:
+def test_every_mode_equals_the_released_code(n: int, dim: int) -> None:
     x = embeddings(n, dim).astype(np.float32)
     values = spectrum(x).values
     for mode in MODES.values():
@@ -58,13 +58,12 @@ def test_every_mode_is_that_of_the_released_code(n: int, dim: int) -> None:
         assert spectral_decay(values, mode) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_the_released_code_on_numpy_features_loses_the_smallest_value() -> None:
-    """Its randomised path gives what the full spectrum without its smallest value gives, and that is another
-    number."""
+def test_the_released_code_on_numpy_features_omits_the_smallest_value() -> None:
+    """Its randomised path omits the smallest singular value, which changes the result."""
     x = embeddings(300, 16, decay=0.7)
-    lost = released.rho_spectrum(released.truncated_singular_values(x), 1)
-    assert lost == pytest.approx(spectral_decay(spectrum(x).values[:-1]), rel=1e-6)
-    assert spectral_decay(spectrum(x).values) > 1.05 * lost
+    truncated = released.rho_spectrum(released.truncated_singular_values(x), 1)
+    assert truncated == pytest.approx(spectral_decay(spectrum(x).values[:-1]), rel=1e-6)
+    assert spectral_decay(spectrum(x).values) > 1.05 * truncated
 
 
 def test_flat_spectrum_is_zero_and_scale_does_not_matter() -> None:
@@ -83,23 +82,23 @@ def test_blocked_qr_gives_the_singular_values_of_the_whole_matrix(
     monkeypatch.setattr("pipeline.analysis.rows.BLOCK", 7)
     x = embeddings(n, dim)
     expected = oracle.singular_values(x)
-    found = spectrum(x)
-    assert len(found.values) == min(n, dim)
-    np.testing.assert_allclose(found.values, expected / expected.sum(), rtol=1e-9, atol=1e-15)
-    assert spectral_decay(found.values) == pytest.approx(
+    blocked = spectrum(x)
+    assert len(blocked.values) == min(n, dim)
+    np.testing.assert_allclose(blocked.values, expected / expected.sum(), rtol=1e-9, atol=1e-15)
+    assert spectral_decay(blocked.values) == pytest.approx(
         oracle.kl_uniform_first(expected.tolist()), rel=1e-9, abs=1e-12
     )
 
 
-def test_small_singular_values_survive() -> None:
-    """Eigenvalues of X^T X lose what lies under 1e-8 of the largest; KL(u || s) would be off in its leading
+def test_keeps_small_singular_values() -> None:
+    """Eigenvalues of X^T X lose values below 1e-8 of the largest; KL(u || s) would be wrong in its leading
     digits."""
     generator = np.random.default_rng(0)
-    left, right = (
+    left_vectors, right_vectors = (
         np.linalg.qr(generator.normal(size=(200, 6)))[0],
         np.linalg.qr(generator.normal(size=(6, 6)))[0],
     )
-    x = left @ np.diag([1, 1e-2, 1e-4, 1e-6, 1e-9, 1e-12]) @ right
+    x = left_vectors @ np.diag([1, 1e-2, 1e-4, 1e-6, 1e-9, 1e-12]) @ right_vectors
     expected = oracle.singular_values(x)
     assert spectral_decay(spectrum(x).values) == pytest.approx(
         oracle.kl_uniform_first(expected.tolist()), rel=1e-5
@@ -114,19 +113,19 @@ def test_rotation_and_order_do_not_matter() -> None:
     np.testing.assert_allclose(pca_energy(turned), pca_energy(x), rtol=1e-10)
 
 
-def test_it_is_not_centred() -> None:
+def test_rows_are_not_centred() -> None:
     x = embeddings(50, 4) + np.array([10.0, 0, 0, 0])
-    assert spectrum(x).values[0] > 0.8  # the mean direction leads; centring would remove it
+    assert spectrum(x).values[0] > 0.8  # the mean direction has the largest value; centring would remove it
 
 
-def test_dead_dimensions_are_floored_and_counted() -> None:
+def test_zero_singular_values_are_floored_and_counted() -> None:
     x = np.zeros((30, 6), dtype=np.float32)
     x[:, :4] = embeddings(30, 4)
-    found = spectrum(x)
-    assert found.floored == 2
+    result = spectrum(x)
+    assert result.floored == 2
     values = oracle.singular_values(x)
     values[4:] = values[0] * np.finfo(np.float32).eps
-    assert spectral_decay(found.values) == pytest.approx(oracle.kl_uniform_first(values.tolist()), rel=1e-9)
+    assert spectral_decay(result.values) == pytest.approx(oracle.kl_uniform_first(values.tolist()), rel=1e-9)
     assert spectrum(embeddings(30, 4)).floored == 0
 
 
@@ -138,18 +137,18 @@ def test_pca_energy_of_known_variances() -> None:
     assert dims_for(pca_energy(circle), share=0.5) == 1
 
 
-def test_pca_energy_is_numpys_svd_of_centred_rows() -> None:
+def test_pca_energy_equals_the_svd_of_centred_rows() -> None:
     x = embeddings(60, 8)
     squares = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
     np.testing.assert_allclose(pca_energy(x), np.cumsum(squares) / squares.sum(), rtol=1e-10)
 
 
-def test_rows_all_alike_hold_no_variance() -> None:
+def test_equal_rows_have_no_variance() -> None:
     x = np.tile(embeddings(1, 5).astype(np.float32), (9, 1))
     assert pca_energy(x).tolist() == [0] * 5
     assert dims_for(pca_energy(x)) == 0
 
 
-def test_nothing_to_analyse() -> None:
+def test_refuses_no_embeddings() -> None:
     with pytest.raises(ValueError, match="no embeddings"):
         spectrum(np.zeros((0, 3)))

@@ -1,5 +1,5 @@
-"""Zero-shot attribute transfer against its definition split by split, and what it says of attributes that
-carry something or nothing."""
+"""Zero-shot attribute transfer equals its definition split by split, and is high only for attributes that
+depend on the class."""
 
 import dataclasses
 
@@ -17,8 +17,8 @@ COUNTS = {5: 4, 9: 7, 2: 1, 30: 5, 11: 6}
 def sample(
     noise: float = 0.5, seed: int = 0, names: tuple[int, ...] = tuple(COUNTS)
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Attributes that mix the parts of an image, embeddings that are a linear map of what the class holds;
-    rows in mixed order."""
+    """Attributes that mix the parts of an image, and embeddings that are a linear map of the attributes of
+    the class. Rows are in mixed order."""
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.repeat(names, [COUNTS[name] for name in names]))
     truth = {name: generator.dirichlet(np.full(4, 0.6)) for name in names}
@@ -32,38 +32,38 @@ def sample(
 @pytest.mark.parametrize("classes", [9, 5, 4])
 def test_definition_over_the_same_splits(classes: int) -> None:
     z, x, labels = sample()
-    found = attribute_transfer(z, x, labels, splits=6, ridge=0.05, classes=classes, seed=3)
+    scores = attribute_transfer(z, x, labels, splits=6, ridge=0.05, classes=classes, seed=3)
     names, generator = sorted(COUNTS), np.random.default_rng(3)
     expected, chance = [], []
     for _ in range(6):
-        drawn = [names[i] for i in generator.permutation(5)[:classes]]
-        fit, held = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
-        expected.append(oracle.transfer(z, x, labels.tolist(), fit, held, 0.05))
-        images = sum(COUNTS[name] for name in held)
-        chance.append(chance_ap(np.array([COUNTS[name] for name in held]), images).mean())
-    assert (found.l2, found.cosine) == pytest.approx(tuple(np.mean(expected, axis=0)), rel=1e-10)
-    assert (found.l2_std, found.cosine_std) == pytest.approx(tuple(np.std(expected, axis=0)), rel=1e-9)
-    assert found.chance == pytest.approx(np.mean(chance), rel=1e-12)
-    assert found.classes == min(classes, 5)
+        sampled = [names[i] for i in generator.permutation(5)[:classes]]
+        fit, held_out = sampled[: len(sampled) // 2], sampled[len(sampled) // 2 :]
+        expected.append(oracle.transfer(z, x, labels.tolist(), fit, held_out, 0.05))
+        images = sum(COUNTS[name] for name in held_out)
+        chance.append(chance_ap(np.array([COUNTS[name] for name in held_out]), images).mean())
+    assert (scores.l2, scores.cosine) == pytest.approx(tuple(np.mean(expected, axis=0)), rel=1e-10)
+    assert (scores.l2_std, scores.cosine_std) == pytest.approx(tuple(np.std(expected, axis=0)), rel=1e-9)
+    assert scores.chance == pytest.approx(np.mean(chance), rel=1e-12)
+    assert scores.classes == min(classes, 5)
 
 
 @pytest.mark.parametrize(("cells", "rows", "turn"), [(1, 3, 1), (60, 1000, 4), (1 << 21, 7, 8)])
 def test_blocks_and_threads_change_no_score(
     cells: int, rows: int, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One query at a time, three images at a time, one split at a time; classes of more images than
-    attributes enter by a triangular factor."""
+    """Blocks of one query, three images and one split. Classes with more images than attributes are reduced
+    by a triangular factor."""
     z, x, labels = sample()
-    whole = attribute_transfer(z, x, labels, splits=9)
+    expected = attribute_transfer(z, x, labels, splits=9)
     for name, value in (("CELLS", cells), ("ROWS", rows), ("TURN", turn)):
         monkeypatch.setattr(transfer, name, value)
     monkeypatch.setattr(transfer.faiss, "omp_get_max_threads", lambda: 3)
     assert dataclasses.asdict(attribute_transfer(z, x, labels, splits=9)) == pytest.approx(
-        dataclasses.asdict(whole), rel=1e-13
+        dataclasses.asdict(expected), rel=1e-13
     )
 
 
-def test_progress_of_long_work_alone(
+def test_only_long_work_prints_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     z, x, labels = sample()
@@ -74,23 +74,21 @@ def test_progress_of_long_work_alone(
     assert "transfer: 9/9 splits" in capsys.readouterr().err
 
 
-def test_predictor_is_the_ridge_solution() -> None:
+def test_predictor_equals_the_ridge_solution() -> None:
     generator = np.random.default_rng(1)
     z, counts, v = generator.random((9, 7)), np.array([3, 1, 5]), generator.normal(size=(3, 4))
     targets, sums = np.repeat(v, counts, axis=0), np.stack([part.sum(0) for part in np.split(z, [3, 4])])
     expected = oracle.predictor(z.tolist(), targets.tolist(), 0.05)
     for factor in (z, np.linalg.qr(z, mode="r")):
         np.testing.assert_allclose(v.T @ fit_ridge(factor, sums, 0.05).T, expected, rtol=1e-9, atol=1e-11)
-    closed = (
-        targets.T @ np.linalg.inv(z @ z.T + 0.05 * np.eye(9)) @ z
-    )  # as the paper writes it, with the Gram matrix of the images
+    # The form of the paper, with the Gram matrix of the images.
+    closed = targets.T @ np.linalg.inv(z @ z.T + 0.05 * np.eye(9)) @ z
     np.testing.assert_allclose(expected, closed, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_average_precision_with_ties(seed: int) -> None:
-    """Few distinct scores; the images sought among the best (the rest is left out of the order), or
-    anywhere."""
+    """Few distinct scores. The relevant images are among the best or anywhere."""
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 4, size=40).astype(float)
     start, stop = sorted(generator.choice(41, 2, replace=False).tolist())
@@ -108,33 +106,33 @@ def test_chance_is_the_mean_over_all_orders(relevant: int, images: int) -> None:
     )
 
 
-def test_attributes_that_carry_the_class_transfer_and_shuffled_ones_do_not() -> None:
+def test_attributes_of_the_class_transfer_and_shuffled_ones_do_not() -> None:
     z, x, labels = sample(noise=0.1)
-    told = attribute_transfer(z, x, labels, splits=60)
+    aligned = attribute_transfer(z, x, labels, splits=60)
     shuffled = attribute_transfer(np.random.default_rng(0).permutation(z), x, labels, splits=60)
-    assert told.cosine > told.chance + 0.2
-    assert told.l2 > told.chance + 0.15
+    assert aligned.cosine > aligned.chance + 0.2
+    assert aligned.l2 > aligned.chance + 0.15
     assert abs(shuffled.cosine - shuffled.chance) < 0.12
 
 
-def test_attributes_all_alike_are_the_worst_order_not_the_best() -> None:
+def test_equal_attributes_score_below_chance() -> None:
     _, x, labels = sample()
-    found = attribute_transfer(np.full((len(labels), 4), 0.25, np.float32), x, labels, splits=5)
-    assert max(found.l2, found.cosine) < found.chance
+    scores = attribute_transfer(np.full((len(labels), 4), 0.25, np.float32), x, labels, splits=5)
+    assert max(scores.l2, scores.cosine) < scores.chance
 
 
-def test_order_rotation_and_names_play_no_part() -> None:
+def test_does_not_depend_on_order_rotation_or_label_names() -> None:
     z, x, labels = sample()
-    whole = attribute_transfer(z, x, labels, splits=5)
+    expected = attribute_transfer(z, x, labels, splits=5)
     generator = np.random.default_rng(1)
     order = generator.permutation(len(labels))
     turned = x.astype(np.float64) @ np.linalg.qr(generator.normal(size=(6, 6)))[0]
-    again = attribute_transfer(z[order], turned[order], 100 + 2 * labels[order], splits=5)
-    assert (again.l2, again.cosine) == pytest.approx((whole.l2, whole.cosine), rel=1e-9)
-    assert attribute_transfer(z, x, labels, splits=5, seed=1).l2 != whole.l2
+    transformed = attribute_transfer(z[order], turned[order], 100 + 2 * labels[order], splits=5)
+    assert (transformed.l2, transformed.cosine) == pytest.approx((expected.l2, expected.cosine), rel=1e-9)
+    assert attribute_transfer(z, x, labels, splits=5, seed=1).l2 != expected.l2
 
 
-def test_refusals() -> None:
+def test_refuses_invalid_arguments() -> None:
     z, x, labels = sample()
     with pytest.raises(ValueError, match=r"needs four classes, two for each half; got 3"):
         attribute_transfer(z, x, np.minimum(labels, 9))

@@ -25,7 +25,7 @@ def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
-def test_it_can_be_imported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_benchmark_can_be_imported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert benchmark(name, monkeypatch).__doc__
 
 

@@ -1,5 +1,5 @@
-"""A catalog: what is found is what is nearest, nothing is embedded twice, and what is wrong is said before
-anything changes."""
+"""A catalog returns the nearest pictures, embeds each picture once, and reports invalid inputs before it
+changes a file."""
 
 import io
 import json
@@ -53,8 +53,8 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Eleven pictures in folders of any depth, of which one is no JPEG; a text and what a desktop leaves
-    behind."""
+    """Eleven pictures in folders of any depth, one of them no JPEG, a text file, and hidden files of a
+    desktop."""
     folder = tmp_path / "photos"
     for number in range(COUNT):
         path = (
@@ -72,7 +72,7 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pictures each call of an embedder was given."""
+    """The number of pictures of each call of an embedder."""
     counts: list[int] = []
     call = Embedder.__call__
 
@@ -84,66 +84,75 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_the_nearest_are_found_for_a_file_for_bytes_and_for_a_new_picture(
+def test_finds_the_nearest_for_a_file_for_bytes_and_for_a_new_picture(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
     catalog = build(model, photos, tmp_path / "catalog", processes=1)
     assert catalog.paths == sorted(path.relative_to(photos).as_posix() for path in photos.rglob("schön *"))
-    new = tmp_path / "new.jpg"
-    new.write_bytes(picture(99))
-    own = photos / catalog.paths[3]
-    vectors = Embedder(model)([new, own.read_bytes()]).astype(np.float64)
+    new_picture = tmp_path / "new.jpg"
+    new_picture.write_bytes(picture(99))
+    known_picture = photos / catalog.paths[3]
+    vectors = Embedder(model)([new_picture, known_picture.read_bytes()]).astype(np.float64)
     assert vectors.shape == (2, 8)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1)
     cosines = vectors @ Embedder(model)([photos / path for path in catalog.paths]).astype(np.float64).T
-    for asked, found, expected in zip(
-        (new, own.read_bytes()), catalog.find([new, own.read_bytes()], 4), cosines, strict=True
+    for query, neighbours, expected in zip(
+        (new_picture, known_picture.read_bytes()),
+        catalog.find([new_picture, known_picture.read_bytes()], 4),
+        cosines,
+        strict=True,
     ):
-        assert [match.path for match in found] == [catalog.paths[row] for row in np.argsort(-expected)[:4]], (
-            asked
+        assert [match.path for match in neighbours] == [
+            catalog.paths[row] for row in np.argsort(-expected)[:4]
+        ], query
+        assert [match.similarity for match in neighbours] == pytest.approx(
+            np.sort(expected)[::-1][:4], abs=1e-6
         )
-        assert [match.similarity for match in found] == pytest.approx(np.sort(expected)[::-1][:4], abs=1e-6)
-    assert catalog.find([own], 1)[0][0].path == catalog.paths[3]
-    assert len(catalog.find([own], 500)[0]) == COUNT
+    assert catalog.find([known_picture], 1)[0][0].path == catalog.paths[3]
+    assert len(catalog.find([known_picture], 500)[0]) == COUNT
     assert catalog.find([], 5) == []
     index = faiss.read_index(str(tmp_path / "catalog/index.faiss"))
     assert isinstance(index, faiss.IndexFlat)
     assert (index.metric_type, index.ntotal, index.d) == (faiss.METRIC_INNER_PRODUCT, COUNT, 8)
 
 
-def test_a_catalog_stands_alone(model: Path, photos: Path, tmp_path: Path) -> None:
-    before = build(model, photos, tmp_path / "catalog", processes=1).find([photos / "shelf 0/schön 0.jpg"], 3)
+def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp_path: Path) -> None:
+    expected = build(model, photos, tmp_path / "catalog", processes=1).find(
+        [photos / "shelf 0/schön 0.jpg"], 3
+    )
     shutil.rmtree(model)
     (tmp_path / "catalog").rename(tmp_path / "moved")
-    assert Catalog(tmp_path / "moved").find([photos / "shelf 0/schön 0.jpg"], 3) == before
+    assert Catalog(tmp_path / "moved").find([photos / "shelf 0/schön 0.jpg"], 3) == expected
 
 
-def test_only_what_is_new_is_embedded(model: Path, photos: Path, tmp_path: Path, embedded: list[int]) -> None:
+def test_only_new_pictures_are_embedded(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
     first = build(model, photos, tmp_path / "catalog", processes=1)
     (photos / "shelf 0/schön 0.jpg").rename(photos / "renamed.jpg")
     (photos / "shelf 1/deep/schön 1.jpg").unlink()
     (photos / "one more.webp").write_bytes(picture(50, "WEBP"))
     (photos / "a copy of it.webp").write_bytes(picture(50, "WEBP"))
-    again = build(model, photos, tmp_path / "catalog", processes=1)
+    updated = build(model, photos, tmp_path / "catalog", processes=1)
     assert embedded == [COUNT, 1]
-    assert len(again) == COUNT + 1
-    assert "shelf 1/deep/schön 1.jpg" not in again.paths
-    kept = dict(zip(first.sha256, first.vectors(), strict=True))
-    for path, digest, vector in zip(again.paths, again.sha256, again.vectors(), strict=True):
+    assert len(updated) == COUNT + 1
+    assert "shelf 1/deep/schön 1.jpg" not in updated.paths
+    vectors_by_digest = dict(zip(first.sha256, first.vectors(), strict=True))
+    for path, digest, vector in zip(updated.paths, updated.sha256, updated.vectors(), strict=True):
         if path.endswith("webp"):
-            assert digest not in kept
+            assert digest not in vectors_by_digest
         else:
-            assert (vector == kept[digest]).all(), path
-    other = build(save_model(tmp_path / "other", 2), photos, tmp_path / "catalog", processes=1)
+            assert (vector == vectors_by_digest[digest]).all(), path
+    other_model = build(save_model(tmp_path / "other", 2), photos, tmp_path / "catalog", processes=1)
     assert embedded == [COUNT, 1, COUNT]
-    assert not np.allclose(other.vectors(), again.vectors())
+    assert not np.allclose(other_model.vectors(), updated.vectors())
 
 
-def test_a_killed_build_goes_on_to_the_same_bytes(
+def test_a_killed_build_resumes_to_the_same_bytes(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making, "BLOCK", 4)
-    whole = build(model, photos, tmp_path / "whole", processes=1)
+    complete = build(model, photos, tmp_path / "whole", processes=1)
     keep = making._write_unfinished
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
@@ -156,10 +165,10 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
         build(model, photos, tmp_path / "broken", processes=1)
     assert not (tmp_path / "broken").exists()
     monkeypatch.setattr(making, "_write_unfinished", keep)
-    again = build(model, photos, tmp_path / "broken", processes=1)
+    resumed = build(model, photos, tmp_path / "broken", processes=1)
     assert embedded == [4, 4, 3, 4, 4, 3]
     assert not (tmp_path / "broken.unfinished").exists()
-    assert (again.vectors() == whole.vectors()).all()
+    assert (resumed.vectors() == complete.vectors()).all()
     for name in ("index.faiss", "pictures.parquet", "catalog.json"):
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -181,20 +190,20 @@ def test_an_unfinished_build_of_another_model_is_not_continued(
     assert embedded == [COUNT, COUNT]
 
 
-def test_a_build_that_was_killed_while_it_replaced_the_catalog_embeds_nothing_again(
+def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
     build(model, photos, tmp_path / "catalog", processes=1)
-    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # as between the two renames
+    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # the state between the two renames
     build(model, photos, tmp_path / "catalog", processes=1)
     assert embedded == [COUNT]
     assert not (tmp_path / ".catalog.replaced").exists()
 
 
-def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(
+def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
-    before = build(model, photos, tmp_path / "catalog", processes=1)
+    previous = build(model, photos, tmp_path / "catalog", processes=1)
     (photos / "cut.jpg").write_bytes(picture(7)[:-40])
     (photos / "text.png").write_text("no picture")
     with pytest.raises(
@@ -202,15 +211,13 @@ def test_damaged_pictures_stop_the_build_or_are_left_out_and_named(
         match=r"2 pictures cannot be read:\n.*cut\.jpg: .*\n.*text\.png: no image format(.|\n)*--skip",
     ):
         build(model, photos, tmp_path / "catalog", processes=1)
-    assert Catalog(tmp_path / "catalog").paths == before.paths
+    assert Catalog(tmp_path / "catalog").paths == previous.paths
     catalog = build(model, photos, tmp_path / "catalog", skip_damaged=True, processes=1)
     assert len(catalog) == COUNT
     assert set(catalog.about["left_out"]) == {"cut.jpg", "text.png"}
 
 
-def test_images_in_formats_that_are_not_read_are_named_in_a_warning(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
     assert len(making.listed(photos, 1).paths) == COUNT
     errors = capsys.readouterr().err
@@ -219,7 +226,7 @@ def test_images_in_formats_that_are_not_read_are_named_in_a_warning(
     assert f"catalog: warning: {warning}\n" in errors
 
 
-def test_what_is_no_catalog_no_model_or_no_picture_is_said(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"catalog\.json is missing: .* is no catalog"):
         Catalog(tmp_path)
     with pytest.raises(UserError, match="exists and is no catalog"):
@@ -246,19 +253,21 @@ def test_a_catalog_has_the_index_of_its_build(
     query = photos / "shelf 0/schön 0.jpg"
     flat = build(model, photos, tmp_path / "flat", processes=1)
     catalog = build(model, photos, tmp_path / "catalog", index=setting, processes=1)
-    assert catalog.find([query], COUNT) == flat.find([query], COUNT), "the index searches everywhere"
+    assert catalog.find([query], COUNT) == flat.find([query], COUNT), "the index searches all lists"
     assert np.array_equal(catalog.vectors(), flat.vectors())
     engine = faiss.read_index(str(tmp_path / "catalog/index.faiss"))
     assert isinstance(engine, faiss.IndexIVFFlat if isinstance(setting, Ivf) else faiss.IndexHNSWFlat)
     assert Catalog(tmp_path / "catalog").index.setting == setting
     (photos / "one more.jpg").write_bytes(picture(77))
     updated = build(model, photos, tmp_path / "catalog", processes=1)
-    assert updated.index.setting == setting, "an update keeps the kind"
+    assert updated.index.setting == setting, "an update keeps the kind of the index"
     assert embedded == [COUNT, COUNT, 1, 1, 1]
     assert build(model, photos, tmp_path / "catalog", index=Flat(), processes=1).index.setting == Flat()
 
 
-def test_an_index_that_does_not_fit_is_refused(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_refuses_an_index_without_full_vectors_or_enough_rows(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="must contain the full vectors"):
         build(model, photos, tmp_path / "catalog", index=IvfPq(refine=None), processes=1)
     with pytest.raises(UserError, match="Codes need 256 rows or more"):
@@ -281,7 +290,7 @@ def test_refuses_a_catalog_with_another_index(model: Path, photos: Path, tmp_pat
 
 
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
-def test_a_damaged_catalog_is_refused(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
+def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
     build(model, photos, tmp_path / "catalog", processes=1)
     path = tmp_path / "catalog" / part
     path.write_bytes(path.read_bytes()[:-30])
@@ -294,7 +303,7 @@ def test_a_damaged_catalog_is_refused(model: Path, photos: Path, tmp_path: Path,
 
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "other"])
-def test_a_damaged_catalog_is_built_again(
+def test_rebuilds_a_damaged_catalog(
     model: Path,
     photos: Path,
     tmp_path: Path,
@@ -303,7 +312,7 @@ def test_a_damaged_catalog_is_built_again(
     embedded: list[int],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole = build(model, photos, tmp_path / "catalog", processes=1)
+    complete = build(model, photos, tmp_path / "catalog", processes=1)
     path = tmp_path / "catalog" / part
     content = path.read_bytes()
     match damage:
@@ -314,21 +323,21 @@ def test_a_damaged_catalog_is_built_again(
         case "other":
             path.write_bytes(b"{}")
     capsys.readouterr()
-    again = build(model, photos, tmp_path / "catalog", processes=1)
+    rebuilt = build(model, photos, tmp_path / "catalog", processes=1)
     lines = capsys.readouterr().err.splitlines()
     problem = "missing" if damage == "missing" else "damaged"
     assert any(part in line and problem in line and "is built again" in line for line in lines), lines
     assert embedded == [COUNT, COUNT]
     assert path.read_bytes() == content
-    assert again.paths == whole.paths
+    assert rebuilt.paths == complete.paths
     build(model, photos, tmp_path / "catalog", processes=1)
-    assert embedded == [COUNT, COUNT], "the new catalog is whole"
+    assert embedded == [COUNT, COUNT], "the new catalog is complete"
 
 
-def test_a_model_that_did_not_embed_the_catalog_is_refused(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_refuses_another_model_than_that_of_the_catalog(model: Path, photos: Path, tmp_path: Path) -> None:
     build(model, photos, tmp_path / "catalog", processes=1)
-    other = save_model(tmp_path / "other", 2)
-    shutil.copyfile(other / "weights.safetensors", tmp_path / "catalog/model/weights.safetensors")
+    other_model = save_model(tmp_path / "other", 2)
+    shutil.copyfile(other_model / "weights.safetensors", tmp_path / "catalog/model/weights.safetensors")
     with pytest.raises(UserError, match="is not the model that embedded this catalog"):
         Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"])
 
@@ -340,23 +349,23 @@ def test_the_commands_and_the_page(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def run(*words: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["catalog", *map(str, words)])
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["catalog", *map(str, arguments)])
         command.main()
         return capsys.readouterr().out
 
     assert run("build", model, photos, tmp_path / "catalog") == f"{tmp_path / 'catalog'}: {COUNT} pictures\n"
-    asked = photos / "shelf 2/schön 2.jpg"
-    lines = run("find", tmp_path / "catalog", asked, "-k", 3, "--page", tmp_path / "found.html").splitlines()
-    assert lines[0] == str(asked)
-    assert lines[1].split(None, 2) == ["1", "1.000", str(asked)]
+    query = photos / "shelf 2/schön 2.jpg"
+    lines = run("find", tmp_path / "catalog", query, "-k", 3, "--page", tmp_path / "found.html").splitlines()
+    assert lines[0] == str(query)
+    assert lines[1].split(None, 2) == ["1", "1.000", str(query)]
     assert len(lines) == 4
     run("build", model, photos, tmp_path / "catalog", "--index", "hnsw")
     assert Catalog(tmp_path / "catalog").index.setting == Hnsw()
     (photos / "shelf 1/deep/schön 1.jpg").unlink()
-    run("find", tmp_path / "catalog", asked, "-k", COUNT, "--page", tmp_path / "found.html")
+    run("find", tmp_path / "catalog", query, "-k", COUNT, "--page", tmp_path / "found.html")
     html = (tmp_path / "found.html").read_text(encoding="utf-8")
-    assert html.count("<img") == COUNT, "the question and all but one of the pictures"
+    assert html.count("<img") == COUNT, "the query and all pictures but one"
     assert html.count("file is missing") == 1
     assert 'src="data:image/jpeg;base64,' in html
     assert "http" not in html

@@ -1,5 +1,5 @@
-"""The connection to Ray: absent, foreign, small and busy clusters get one message; a private one leaves
-nothing behind however it ends."""
+"""The connection to Ray: absent, foreign, small and busy clusters get one message. A private cluster removes
+all its files and processes however it ends."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from tests.conftest import CLUSTER_CPUS
 HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
 
 
-def test_an_absent_cluster_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_an_absent_cluster_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -41,7 +41,7 @@ def test_an_absent_cluster_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) 
     assert time.monotonic() - start < 5
 
 
-def test_a_server_that_is_no_cluster_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_server_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -61,7 +61,7 @@ def test_a_server_that_is_no_cluster_is_told_apart(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("address", "message"), [("cluster", "no address"), ("ray://head:10001", "client protocol")]
 )
-def test_an_address_that_cannot_be_joined_is_named(
+def test_names_an_address_without_cluster(
     address: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
@@ -69,16 +69,16 @@ def test_an_address_that_cannot_be_joined_is_named(
         pass
 
 
-def test_gpus_are_taken_where_there_are_enough_and_refused_where_not() -> None:
+def test_assigns_gpus_or_refuses_too_few() -> None:
     assert HERE.claim(2, 4, "auto") == {"CPU": 1.0}
     assert HERE.claim(2, 4, "no") == {"CPU": 1.0}
     with pytest.raises(UserError, match="1 worker on GPUs need 1, but this machine has none"):
         HERE.claim(1, 1, "yes")
-    one = Cluster(private=True, name="this machine", cpus=2, gpus=1)
-    assert one.claim(1, 1, "auto") == {"CPU": 1.0, "GPU": 1.0}
-    assert one.claim(2, 1, "no") == {"CPU": 1.0}
+    cluster = Cluster(private=True, name="this machine", cpus=2, gpus=1)
+    assert cluster.claim(1, 1, "auto") == {"CPU": 1.0, "GPU": 1.0}
+    assert cluster.claim(2, 1, "no") == {"CPU": 1.0}
     with pytest.raises(UserError, match="2 workers on GPUs need 2, but this machine has 1"):
-        one.claim(2, 1, "auto")
+        cluster.claim(2, 1, "auto")
 
 
 PRIVATE = """
@@ -114,13 +114,13 @@ def script(text: str, **environment: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def short() -> Iterator[Path]:
-    """An empty directory with a path that leaves room for those of Ray's sockets."""
+def short_directory() -> Iterator[Path]:
+    """An empty directory whose path is short enough for the sockets of Ray."""
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
 
 
-def test_a_temporary_directory_that_is_too_long_for_sockets_is_refused(
+def test_refuses_a_temporary_directory_too_long_for_sockets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a-rather-long-name-of-a-directory"))
@@ -134,11 +134,11 @@ def test_a_temporary_directory_that_is_too_long_for_sockets_is_refused(
 @pytest.mark.ray
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("end", ["by itself", signal.SIGTERM, signal.SIGKILL])
-def test_a_private_cluster_leaves_nothing_behind(
-    end: str | signal.Signals, tmp_path: Path, short: Path
+def test_a_private_cluster_removes_its_files_and_processes(
+    end: str | signal.Signals, tmp_path: Path, short_directory: Path
 ) -> None:
-    then = "pass" if end == "by itself" else "time.sleep(100)"
-    process = script(PRIVATE.format(then=then), RAY_TMPDIR=str(short), HOME=str(tmp_path))
+    last_statement = "pass" if end == "by itself" else "time.sleep(100)"
+    process = script(PRIVATE.format(then=last_statement), RAY_TMPDIR=str(short_directory), HOME=str(tmp_path))
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n", process.communicate()[0]
     started = psutil.Process(process.pid).children(recursive=True)
@@ -150,16 +150,16 @@ def test_a_private_cluster_leaves_nothing_behind(
     assert alive == []
     assert not (tmp_path / ".ray").exists(), "no token in the home directory"
     if end != signal.SIGKILL:
-        assert list(short.iterdir()) == []
+        assert list(short_directory.iterdir()) == []
     if end == "by itself":
-        assert output == "down\n", "Ray itself says nothing"
+        assert output == "down\n", "Ray prints no message"
         assert process.returncode == 0
 
 
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_small_or_busy_cluster_is_named(
+def test_refuses_a_small_or_busy_cluster(
     ray_cluster: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

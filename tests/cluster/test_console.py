@@ -1,4 +1,4 @@
-"""The console of a worker: a terminal as wide as that of the stage, or a log."""
+"""The console of a worker: a terminal of the same width as that of the stage, or a log."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Independent tasks in several processes: errors carry the title of their task, a dead process is named."""
+"""Independent tasks in several processes: errors contain the title of the task, and a dead process is an
+error."""
 
 import pytest
 
@@ -6,7 +7,7 @@ from pipeline.cluster import tasks
 from pipeline.runtime.errors import UserError
 
 
-def test_the_error_of_a_task_carries_its_title(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_task_contains_its_title(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     def fail_with(error: Exception) -> None:

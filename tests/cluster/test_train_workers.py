@@ -1,4 +1,4 @@
-"""What ends a run of workers, and the way back to Ray's own trainer where its internals differ."""
+"""Which failures end a run of workers, and the fallback to Ray's own trainer where its internals differ."""
 
 import signal
 import sys
@@ -21,34 +21,34 @@ HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
 DAMAGED = UserError("Row 3 is damaged.", "Ingest again.")
 
 
-def ended(failures: list[Exception], of: int, deaths: int = 1) -> None:
+def ended(failures: list[Exception], workers: int, deaths: int = 1) -> None:
     error = WorkerGroupError("a worker failed", dict(enumerate(failures)))
-    train_workers.raise_unless_dead(error, "a/b/0", of, deaths)
+    train_workers.raise_unless_dead(error, "a/b/0", workers, deaths)
 
 
-def test_a_dead_worker_is_started_again_twice() -> None:
-    ended([ActorDiedError()], of=1)
-    ended([RuntimeError("Connection closed by peer"), ActorDiedError()], of=2, deaths=2)
+def test_a_dead_worker_is_restarted_twice() -> None:
+    ended([ActorDiedError()], workers=1)
+    ended([RuntimeError("Connection closed by peer"), ActorDiedError()], workers=2, deaths=2)
     with pytest.raises(UserError, match=r"worker of the training of a/b/0 died 3 times: a worker failed"):
-        ended([ActorDiedError()], of=1, deaths=3)
+        ended([ActorDiedError()], workers=1, deaths=3)
 
 
 def test_an_error_of_the_loop_ends_the_run() -> None:
     with pytest.raises(UserError, match="Row 3"):
-        ended([RuntimeError("Connection closed by peer"), DAMAGED], of=2)
+        ended([RuntimeError("Connection closed by peer"), DAMAGED], workers=2)
     with pytest.raises(WorkerGroupError):
-        ended([RuntimeError("a defect")], of=1)
+        ended([RuntimeError("a defect")], workers=1)
     with pytest.raises(WorkerGroupError):
-        ended([ValueError("a defect"), ActorDiedError()], of=2)
+        ended([ValueError("a defect"), ActorDiedError()], workers=2)
 
 
 @pytest.fixture
 def without_module() -> Any:
-    """Imports pipeline.cluster.lean_trainer anew in the test."""
+    """Lets the test import pipeline.cluster.lean_trainer anew."""
     name = "pipeline.cluster.lean_trainer"
-    before = sys.modules.pop(name, None)
+    module = sys.modules.pop(name, None)
     yield
-    sys.modules[name] = before or lean_trainer
+    sys.modules[name] = module or lean_trainer
 
 
 def test_the_lean_trainer_is_for_private_clusters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_the_lean_trainer_is_for_private_clusters(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("without_module")
-def test_a_missing_internal_module_gives_rays_trainer_and_a_warning(
+def test_a_missing_internal_module_selects_rays_trainer_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_missing_internal_module_gives_rays_trainer_and_a_warning(
 
 
 @pytest.mark.usefixtures("without_module")
-def test_a_missing_internal_attribute_gives_rays_trainer_and_a_warning(
+def test_a_missing_internal_attribute_selects_rays_trainer_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -97,7 +97,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [TypeError("no such argument"), ControllerError(TypeError("likewise")), ActorDiedError()],
     ids=["driver", "controller", "start of the controller"],
 )
-def test_internals_that_fail_in_the_run_give_rays_trainer_and_one_warning(
+def test_failing_internals_select_rays_trainer_with_one_warning(
     error: Exception,
     fits: list[str],
     root: Path,
@@ -114,7 +114,7 @@ def test_internals_that_fail_in_the_run_give_rays_trainer_and_one_warning(
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_workers_that_ray_cannot_start_are_a_plain_error(
+def test_workers_that_ray_cannot_start_are_a_user_error(
     private: bool,
     fits: list[str],
     root: Path,

@@ -1,4 +1,4 @@
-"""Trainings in this process and under Ray Train: same numbers, same bytes after a kill, same errors."""
+"""Trainings in this process and under Ray Train: equal numbers, equal bytes after a kill, equal errors."""
 
 import csv
 import json
@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 ONE, TWO = TrainSettings(workers=1, gpu="no"), TrainSettings(workers=2, gpu="no")
 
 
-def elsewhere(job: Job, directory: Path) -> Job:
-    """The same training with other outs."""
+def with_other_outputs(job: Job, directory: Path) -> Job:
+    """The same training with other output directories."""
     assert job.outputs is not None
     outputs = replace(
         job.outputs,
@@ -56,7 +56,7 @@ def losses(job: Job) -> list[float]:
         return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
-def test_a_batch_that_cannot_be_shared_is_refused_before_ray_starts(
+def test_refuses_an_indivisible_batch_before_ray_starts(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -73,25 +73,25 @@ def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(
 ) -> None:
     monkeypatch.delattr(training, "connection")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    here = job(root, recipe("baseline"))
+    by_cluster = job(root, recipe("baseline"))
     threads = torch.get_num_threads()
-    row = run_training(here, ONE)
+    row = run_training(by_cluster, ONE)
     assert row["iteration"] == 12
     assert torch.get_num_threads() == threads
-    alone = elsewhere(here, tmp_path / "alone")
-    train(alone, 0, 1, CPU)
-    assert results(here) == results(alone)
-    assert log_of(here)["train_seconds"] > 0
-    assert "ray_seconds" not in log_of(here)
+    by_loop = with_other_outputs(by_cluster, tmp_path / "alone")
+    train(by_loop, 0, 1, CPU)
+    assert results(by_cluster) == results(by_loop)
+    assert log_of(by_cluster)["train_seconds"] > 0
+    assert "ray_seconds" not in log_of(by_cluster)
 
 
 def test_one_worker_imports_no_ray() -> None:
     code = "import sys, pipeline.cluster.training, pipeline.training.loop; print('ray' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout == "False\n"
 
 
-def test_what_the_loop_raises_in_this_process_is_raised_as_it_is(
+def test_errors_of_the_loop_in_this_process_are_unchanged(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,7 +106,7 @@ def test_what_the_loop_raises_in_this_process_is_raised_as_it_is(
     assert (caught.value.what, caught.value.remedy) == ("Row 3 is damaged.", "Ingest again.")
 
 
-def test_a_gpu_that_is_required_and_missing_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_missing_gpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match=r"train.gpu is yes, and torch .* finds no GPU"):
@@ -114,7 +114,7 @@ def test_a_gpu_that_is_required_and_missing_is_an_error(root: Path, monkeypatch:
 
 
 def _train_and_die(job: Job) -> None:
-    """Trains in this process, which kills itself right after its first checkpoint."""
+    """Trains in this process and kills it after the first checkpoint."""
     from pipeline.training import checkpoint
 
     save = checkpoint.save
@@ -140,15 +140,15 @@ def test_a_killed_stage_resumes_to_the_same_bytes(
     run_training(killed, ONE)
     assert "resuming at step 2 from" in capsys.readouterr().err
     assert log_of(killed)["resumed_at"] == [2]
-    whole = elsewhere(killed, tmp_path / "whole")
-    train(whole, 0, 1, CPU)
-    assert results(killed) == results(whole)
+    uninterrupted = with_other_outputs(killed, tmp_path / "whole")
+    train(uninterrupted, 0, 1, CPU)
+    assert results(killed) == results(uninterrupted)
 
 
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one(
+def test_two_workers_log_the_loss_of_one_after_a_kill(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -161,7 +161,7 @@ def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one
             if rank == 1:
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            torch.distributed.barrier()  # rank 0 waits for one that is dead
+            torch.distributed.barrier()  # rank 0 waits for the dead rank 1
         from pipeline.training.loop import train
 
         return train(job, rank, world, device)
@@ -171,12 +171,12 @@ def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one
     assert errors.startswith("train tiny/baseline/0: starting Ray and 2 workers ...\n")
     assert mark.exists()
     assert errors.count("train tiny/baseline/0: 144/144 images") == 1
-    assert "warning" not in errors, "the internals of Ray Train are those that LeanTrainer overrides"
-    alone = elsewhere(shared, tmp_path / "alone")
-    train(alone, 0, 1, CPU)
-    # float32: kernels round differently for half a batch; tests/training/test_two_workers.py is exact, in
-    # float64.
-    assert losses(shared) == pytest.approx(losses(alone), rel=1e-3)
+    assert "warning" not in errors, "the internals of Ray Train match LeanTrainer"
+    single = with_other_outputs(shared, tmp_path / "alone")
+    train(single, 0, 1, CPU)
+    # float32 kernels round differently for half a batch.
+    # tests/training/test_two_workers.py compares in float64.
+    assert losses(shared) == pytest.approx(losses(single), rel=1e-3)
     assert row["iteration"] == 12
     log = log_of(shared)
     assert log["workers"] == 2
@@ -190,11 +190,11 @@ def test_two_workers_of_a_private_cluster_one_of_them_killed_log_the_loss_of_one
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
-def test_the_error_of_one_worker_of_two_reaches_the_stage_as_it_is(root: Path) -> None:
+def test_the_stage_raises_the_error_of_one_of_two_workers(root: Path) -> None:
     def loop(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
         if rank == 1:
             raise UserError("Row 3 is damaged.", "Ingest again.")
-        torch.distributed.barrier()  # rank 0 waits for one that will not come
+        torch.distributed.barrier()  # rank 0 waits for the failed rank 1
         return {}
 
     with pytest.raises(UserError) as caught:

@@ -1,9 +1,8 @@
-"""What the papers and their authors' code publish: (data sets, recipes, dotted field, value, source), names
-divided by spaces.
+"""Values that the papers and the code of their authors publish: (data sets, recipes, dotted field, value,
+source). Names are separated by spaces.
 
-Sources: the papers' sections, and the code that their authors released. Where a paper has no code: that of
-the framework it builds on.
-"""
+Sources are the sections of the papers and the released code. For a paper without code, the source is the
+framework that it builds on."""
 
 from typing import Any
 
@@ -16,10 +15,20 @@ GSP_PROXY = "gsp_proxy_nca gsp_proxy_anchor"
 GSP = f"{GSP_PAIR} {GSP_PROXY}"
 GSP_BASELINES = "contrastive triplet"
 IRT = "irt_l irt_r"
+ANCHOR = "multihead proxy_anchor"
+GSP_TABLE = f"{GSP} {GSP_BASELINES}"
+GSP_PAIR_TABLE = f"{GSP_PAIR} {GSP_BASELINES}"
+CONTRASTIVE = "contrastive gsp_contrastive"
+SQUARED = f"{IRT} snca nsoftmax"
+
+RESNET = "resnet50.tv_in1k"
+CCP = "MLRC's constants, supplement of CCP sec. 2.1"
+CIR = "cnnimageretrieval-pytorch"
+CIR_CLIP = f"{CIR} clips nothing"
 
 Row = tuple[str, str, str, Any, str]
 TABLE: list[Row] = [
-    # CRT; where its text is silent: MS and CBML code
+    # CRT; values that the paper omits are those of the MS and CBML code
     (ALL, "crt", "backbone.name", "mit_b2", "CRT sec. 4.1"),
     (ALL, "crt", "backbone.batch_norm", "frozen", "MS code: batch norms in eval mode"),
     (ALL, "crt", "embedding.prototypes", 49, "CRT sec. 3.3"),
@@ -51,7 +60,7 @@ TABLE: list[Row] = [
     (ALL, "ms", "pooling.name", "max", "MS code: BN-Inception ends in adaptive max pooling"),
     (ALL, "ms", "dim", 512, "MS code"),
     (SMALL_SETS, "ms", "pooling.name", "average", "a choice: the plain yardstick"),
-    # Multi-Head; where its text is silent: Proxy-Anchor code
+    # Multi-Head; values that the paper omits are those of the Proxy-Anchor code
     (ALL, "multihead", "optimizer.name", "adamw", "Multi-Head sec. 4.2"),
     (ALL, "multihead", "optimizer.learning_rate", 1e-4, "Multi-Head sec. 4.2"),
     (ALL, "multihead", "optimizer.multipliers", {"proxies": 100.0}, "Multi-Head sec. 4.2: 1e-2"),
@@ -64,26 +73,14 @@ TABLE: list[Row] = [
     (ALL, "multihead", "attention_scale", 1.0, "Multi-Head sec. 4.2: zeta"),
     (ALL, "multihead", "attention_reduction", (4, 2), "SOLAR code"),
     (ALL, "multihead", "schedule.factor", 0.5, "Proxy-Anchor code"),
-    (SMALL, "multihead proxy_anchor", "backbone.batch_norm", "fixed", "Proxy-Anchor code: --bn-freeze 1"),
-    (LARGE, "multihead proxy_anchor", "backbone.batch_norm", "batch", "Proxy-Anchor code: --bn-freeze 0"),
-    (
-        ALL,
-        "multihead proxy_anchor",
-        "input.crop_scale",
-        (0.08, 1.0),
-        "Proxy-Anchor code: torchvision's default",
-    ),
-    (ALL, "multihead proxy_anchor", "input.size", 224, "Proxy-Anchor code"),
-    (ALL, "multihead proxy_anchor", "optimizer.weight_decay", 1e-4, "Proxy-Anchor code"),
-    (
-        ALL,
-        "multihead proxy_anchor",
-        "optimizer.decay_vectors",
-        True,
-        "Proxy-Anchor code: AdamW over all parameters alike",
-    ),
-    (ALL, "multihead proxy_anchor", "optimizer.clip_value", 10.0, "Proxy-Anchor code"),
-    (ALL, "multihead proxy_anchor", "optimizer.clip_norm", None, "Proxy-Anchor code"),
+    (SMALL, ANCHOR, "backbone.batch_norm", "fixed", "Proxy-Anchor code: --bn-freeze 1"),
+    (LARGE, ANCHOR, "backbone.batch_norm", "batch", "Proxy-Anchor code: --bn-freeze 0"),
+    (ALL, ANCHOR, "input.crop_scale", (0.08, 1.0), "Proxy-Anchor code: torchvision's default"),
+    (ALL, ANCHOR, "input.size", 224, "Proxy-Anchor code"),
+    (ALL, ANCHOR, "optimizer.weight_decay", 1e-4, "Proxy-Anchor code"),
+    (ALL, ANCHOR, "optimizer.decay_vectors", True, "Proxy-Anchor code: AdamW over all parameters alike"),
+    (ALL, ANCHOR, "optimizer.clip_value", 10.0, "Proxy-Anchor code"),
+    (ALL, ANCHOR, "optimizer.clip_norm", None, "Proxy-Anchor code"),
     # Proxy-Anchor
     (ALL, "proxy_anchor", "batch.size", 180, "Proxy-Anchor README"),
     (ALL, "proxy_anchor", "batch.sampling", "shuffled", "Proxy-Anchor code"),
@@ -94,45 +91,27 @@ TABLE: list[Row] = [
     (SMALL, "proxy_anchor", "schedule.factor", 0.5, "Proxy-Anchor README"),
     (LARGE, "proxy_anchor", "schedule.factor", 0.25, "Proxy-Anchor README"),
     # GSP and the baselines of its tables
-    (ALL, f"{GSP} {GSP_BASELINES}", "backbone.name", "bn_inception", "GSP code"),
-    (
-        ALL,
-        f"{GSP} {GSP_BASELINES}",
-        "backbone.batch_norm",
-        "fixed",
-        "GSP code: freeze_bn makes them untrainable",
-    ),
-    (ALL, f"{GSP} {GSP_BASELINES}", "input.crop_scale", (0.16, 1.0), "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "input.size", 227, "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "dim", 128, "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "batch.size", 32, "GSP code"),
-    (ALL, f"{GSP_PAIR} {GSP_BASELINES}", "batch.images_per_class", 4, "GSP code: sample_per_class"),
+    (ALL, GSP_TABLE, "backbone.name", "bn_inception", "GSP code"),
+    (ALL, GSP_TABLE, "backbone.batch_norm", "fixed", "GSP code: freeze_bn makes them untrainable"),
+    (ALL, GSP_TABLE, "input.crop_scale", (0.16, 1.0), "GSP code"),
+    (ALL, GSP_TABLE, "input.size", 227, "GSP code"),
+    (ALL, GSP_TABLE, "dim", 128, "GSP code"),
+    (ALL, GSP_TABLE, "batch.size", 32, "GSP code"),
+    (ALL, GSP_PAIR_TABLE, "batch.images_per_class", 4, "GSP code: sample_per_class"),
     (ALL, GSP_PROXY, "batch.images_per_class", 1, "GSP code: proxy losses"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "optimizer.name", "adam", "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "optimizer.learning_rate", 1e-5, "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "optimizer.weight_decay", 1e-4, "GSP code"),
-    (
-        ALL,
-        f"{GSP} {GSP_BASELINES}",
-        "optimizer.decay_vectors",
-        None,
-        "GSP code exempts batch norms alone, which are fixed",
-    ),
-    (ALL, f"{GSP} {GSP_BASELINES}", "optimizer.clip_norm", 10.0, "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "optimizer.clip_value", 10.0, "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "schedule.name", "constant", "GSP code"),
-    (SMALL, f"{GSP} {GSP_BASELINES}", "training.validate_every", 100, "GSP code: steps_per_epoch, dml_small"),
-    (
-        LARGE,
-        f"{GSP} {GSP_BASELINES}",
-        "training.validate_every",
-        1000,
-        "GSP code: steps_per_epoch, dml_large",
-    ),
-    (SMALL, f"{GSP} {GSP_BASELINES}", "training.patience", 15, "GSP code: dml_small"),
-    (LARGE, f"{GSP} {GSP_BASELINES}", "training.patience", 10, "GSP code: dml_large"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "training.minimum_gain", 1e-5, "GSP code"),
-    (ALL, f"{GSP} {GSP_BASELINES}", "training.selection_metric", "map_at_r", "GSP code"),
+    (ALL, GSP_TABLE, "optimizer.name", "adam", "GSP code"),
+    (ALL, GSP_TABLE, "optimizer.learning_rate", 1e-5, "GSP code"),
+    (ALL, GSP_TABLE, "optimizer.weight_decay", 1e-4, "GSP code"),
+    (ALL, GSP_TABLE, "optimizer.decay_vectors", None, "GSP code exempts batch norms alone, which are fixed"),
+    (ALL, GSP_TABLE, "optimizer.clip_norm", 10.0, "GSP code"),
+    (ALL, GSP_TABLE, "optimizer.clip_value", 10.0, "GSP code"),
+    (ALL, GSP_TABLE, "schedule.name", "constant", "GSP code"),
+    (SMALL, GSP_TABLE, "training.validate_every", 100, "GSP code: steps_per_epoch, dml_small"),
+    (LARGE, GSP_TABLE, "training.validate_every", 1000, "GSP code: steps_per_epoch, dml_large"),
+    (SMALL, GSP_TABLE, "training.patience", 15, "GSP code: dml_small"),
+    (LARGE, GSP_TABLE, "training.patience", 10, "GSP code: dml_large"),
+    (ALL, GSP_TABLE, "training.minimum_gain", 1e-5, "GSP code"),
+    (ALL, GSP_TABLE, "training.selection_metric", "map_at_r", "GSP code"),
     (ALL, GSP_BASELINES, "projection.bias", False, "GSP code: pooling, then a linear layer without bias"),
     (ALL, GSP_BASELINES, "projection.initialization", "xavier", "GSP code: glorot_uniform"),
     (ALL, GSP_BASELINES, "pooling.name", "average", "GSP code: GlobalPooling"),
@@ -152,58 +131,22 @@ TABLE: list[Row] = [
     (ALL, GSP, "zero_shot.ridge", 0.05, "GSP code: regression_regularizer_weight"),
     (ALL, GSP, "zero_shot.scale", 9.5, "GSP code"),
     (ALL, "gsp", "loss.mining_margin", None, "GSP code: no miner"),
-    ("cub sop", "gsp", "loss.beta", 40.0, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("cars", "gsp", "loss.alpha", 14.35, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("cars", "gsp", "loss.beta", 75.83, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("cars", "gsp", "loss.threshold", 0.66, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("inshop", "gsp", "loss.alpha", 8.49, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("inshop", "gsp", "loss.beta", 57.38, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("inshop", "gsp", "loss.threshold", 0.41, "MLRC's constants, supplement of CCP sec. 2.1"),
-    (
-        "cub",
-        "contrastive gsp_contrastive",
-        "loss.positive_margin",
-        0.0,
-        "MLRC's constants, supplement of CCP sec. 2.1",
-    ),
-    (
-        "cub",
-        "contrastive gsp_contrastive",
-        "loss.negative_margin",
-        0.3841,
-        "MLRC's constants, supplement of CCP sec. 2.1",
-    ),
-    (
-        "cars",
-        "contrastive gsp_contrastive",
-        "loss.positive_margin",
-        0.2652,
-        "MLRC's constants, supplement of CCP sec. 2.1",
-    ),
-    (
-        "cars",
-        "contrastive gsp_contrastive",
-        "loss.negative_margin",
-        0.5409,
-        "MLRC's constants, supplement of CCP sec. 2.1",
-    ),
-    (
-        LARGE,
-        "contrastive gsp_contrastive",
-        "loss.positive_margin",
-        0.2858,
-        "MLRC's constants, supplement of CCP sec. 2.1",
-    ),
-    (
-        LARGE,
-        "contrastive gsp_contrastive",
-        "loss.negative_margin",
-        0.513,
-        "MLRC's constants, supplement of CCP sec. 2.1",
-    ),
-    ("cub", "triplet gsp_triplet", "loss.margin", 0.0961, "MLRC's constants, supplement of CCP sec. 2.1"),
-    ("cars", "triplet gsp_triplet", "loss.margin", 0.119, "MLRC's constants, supplement of CCP sec. 2.1"),
-    (LARGE, "triplet gsp_triplet", "loss.margin", 0.0451, "MLRC's constants, supplement of CCP sec. 2.1"),
+    ("cub sop", "gsp", "loss.beta", 40.0, CCP),
+    ("cars", "gsp", "loss.alpha", 14.35, CCP),
+    ("cars", "gsp", "loss.beta", 75.83, CCP),
+    ("cars", "gsp", "loss.threshold", 0.66, CCP),
+    ("inshop", "gsp", "loss.alpha", 8.49, CCP),
+    ("inshop", "gsp", "loss.beta", 57.38, CCP),
+    ("inshop", "gsp", "loss.threshold", 0.41, CCP),
+    ("cub", CONTRASTIVE, "loss.positive_margin", 0.0, CCP),
+    ("cub", CONTRASTIVE, "loss.negative_margin", 0.3841, CCP),
+    ("cars", CONTRASTIVE, "loss.positive_margin", 0.2652, CCP),
+    ("cars", CONTRASTIVE, "loss.negative_margin", 0.5409, CCP),
+    (LARGE, CONTRASTIVE, "loss.positive_margin", 0.2858, CCP),
+    (LARGE, CONTRASTIVE, "loss.negative_margin", 0.513, CCP),
+    ("cub", "triplet gsp_triplet", "loss.margin", 0.0961, CCP),
+    ("cars", "triplet gsp_triplet", "loss.margin", 0.119, CCP),
+    (LARGE, "triplet gsp_triplet", "loss.margin", 0.0451, CCP),
     (SMALL, "gsp_xbm", "memory.size", 800, "25 batches: supplement of CCP sec. 2.1"),
     ("sop", "gsp_xbm", "memory.size", 44_800, "1,400 batches: supplement of CCP sec. 2.1"),
     ("inshop", "gsp_xbm", "memory.size", 12_800, "400 batches: supplement of CCP sec. 2.1"),
@@ -213,23 +156,11 @@ TABLE: list[Row] = [
     # IRT
     (ALL, f"{IRT} irt_o", "backbone.name", "deit_small_patch16_224", "IRT sec. 4.2"),
     (ALL, f"{IRT} irt_o", "pooling.name", "cls", "IRT sec. 3"),
-    (ALL, f"{IRT} snca nsoftmax", "input.size", 224, "IRT sec. 4.2; normalised softmax code"),
-    (ALL, f"{IRT} snca nsoftmax", "input.resize", 256, "IRT sec. 4.2; normalised softmax code"),
-    (
-        ALL,
-        f"{IRT} snca nsoftmax",
-        "input.fit",
-        "square",
-        "IRT sec. 4.2: 256 x 256; normalised softmax code: Resize((256, 256))",
-    ),
-    (
-        ALL,
-        f"{IRT} snca nsoftmax",
-        "input.crop_scale",
-        (0.765625, 0.765625),
-        "IRT sec. 4.2: random crop of 224",
-    ),
-    (ALL, f"{IRT} snca nsoftmax", "input.crop_ratio", (1.0, 1.0), "IRT sec. 4.2: random crop of 224"),
+    (ALL, SQUARED, "input.size", 224, "IRT sec. 4.2; normalised softmax code"),
+    (ALL, SQUARED, "input.resize", 256, "IRT sec. 4.2; normalised softmax code"),
+    (ALL, SQUARED, "input.fit", "square", "IRT sec. 4.2: 256 x 256; nsoftmax code: Resize((256, 256))"),
+    (ALL, SQUARED, "input.crop_scale", (0.765625, 0.765625), "IRT sec. 4.2: random crop of 224"),
+    (ALL, SQUARED, "input.crop_ratio", (1.0, 1.0), "IRT sec. 4.2: random crop of 224"),
     (ALL, f"{IRT} snca", "optimizer.name", "adamw", "IRT sec. 4.2"),
     (ALL, f"{IRT} snca", "optimizer.learning_rate", 3e-5, "IRT sec. 4.2"),
     (ALL, f"{IRT} snca", "optimizer.weight_decay", 5e-4, "IRT sec. 4.2"),
@@ -250,37 +181,19 @@ TABLE: list[Row] = [
     ("landmarks", f"{IRT} contrastive", "batch.pool", 22_000, "IRT sec. 4.2"),
     ("landmarks", f"{IRT} contrastive", "optimizer.learning_rate", 5e-7, "IRT sec. 4.2"),
     ("landmarks", f"{IRT} contrastive", "optimizer.weight_decay", 1e-6, "IRT sec. 4.2"),
-    (
-        "landmarks",
-        f"{IRT} contrastive",
-        "optimizer.clip_norm",
-        None,
-        "cnnimageretrieval-pytorch clips nothing",
-    ),
-    ("landmarks", "contrastive", "optimizer.clip_value", None, "cnnimageretrieval-pytorch clips nothing"),
-    (
-        "landmarks",
-        "contrastive",
-        "backbone.batch_norm",
-        "frozen",
-        "cnnimageretrieval-pytorch: in eval mode, scale and shift learn",
-    ),
+    ("landmarks", f"{IRT} contrastive", "optimizer.clip_norm", None, CIR_CLIP),
+    ("landmarks", "contrastive", "optimizer.clip_value", None, CIR_CLIP),
+    ("landmarks", "contrastive", "backbone.batch_norm", "frozen", f"{CIR}: eval mode, affine part learns"),
     # Baselines in the setting of their own code
     (
         ALL,
         "multihead xbm proxy_nca",
         "backbone.name",
-        "resnet50.tv_in1k",
-        "Proxy-Anchor, XBM, ProxyNCA++ code: torchvision's weights",
+        RESNET,
+        "Proxy-Anchor, XBM, ProxyNCA++ code: torchvision",
     ),
-    (
-        ALL,
-        "nsoftmax snca",
-        "backbone.name",
-        "resnet50.tv_in1k",
-        "IRT table 1: 76.2% top-1, torchvision's; normalised softmax code",
-    ),
-    ("landmarks", "contrastive", "backbone.name", "resnet50.tv_in1k", "IRT table 1: torchvision's weights"),
+    (ALL, "nsoftmax snca", "backbone.name", RESNET, "IRT table 1: 76.2% top-1, torchvision; nsoftmax code"),
+    ("landmarks", "contrastive", "backbone.name", RESNET, "IRT table 1: torchvision's weights"),
     (ALL, "xbm", "backbone.batch_norm", "batch", "XBM code: model.train(), FIX_BN false"),
     (ALL, "xbm", "pooling.name", "max", "XBM code: adaptive max pooling"),
     (ALL, "xbm", "input.crop_scale", (0.2, 1.0), "XBM code"),

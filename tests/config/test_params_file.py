@@ -1,4 +1,4 @@
-"""params.yaml is stored as DVC writes it: `dvc exp run -S` changes a value, and only the lines of that
+"""params.yaml is stored in the format that DVC writes: `dvc exp run -S` changes only the lines of the changed
 value."""
 
 from collections.abc import Iterator
@@ -14,17 +14,16 @@ TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 CONTENT = YAML(typ="safe").load(TEXT)
 
 
-def leaves(block: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaves(block: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in block.items():
         if isinstance(value, dict) and value:
-            yield from leaves(value, (*above, key))
+            yield from leaves(value, (*path, key))
         else:
-            yield (*above, key), value
+            yield (*path, key), value
 
 
-SETTABLE = [
-    (path, value) for path, value in leaves(CONTENT) if not any("." in key for key in path)
-]  # fields of a sweep have dots
+# fields of a sweep have dots
+SETTABLE = [(path, value) for path, value in leaves(CONTENT) if not any("." in key for key in path)]
 CASES = [
     pytest.param(path, new, id=f"{'.'.join(path)}={new}")
     for path, value in SETTABLE
@@ -32,21 +31,21 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "new"), CASES)
-def test_a_change_keeps_all_other_lines(path: tuple[str, ...], new: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("path", "new_text"), CASES)
+def test_a_change_keeps_all_other_lines(path: tuple[str, ...], new_text: str, tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(TEXT, encoding="utf-8")
-    added = "++" if new.startswith("{") else ""
-    apply_overrides(file, [f"{added}{'.'.join(path)}={new}"])
+    added = "++" if new_text.startswith("{") else ""
+    apply_overrides(file, [f"{added}{'.'.join(path)}={new_text}"])
     changed = file.read_text(encoding="utf-8")
     expected = YAML(typ="safe").load(TEXT)
     block = expected
     for key in path[:-1]:
         block = block[key]
-    old, block[path[-1]] = block[path[-1]], YAML(typ="safe").load(new)
+    old_value, block[path[-1]] = block[path[-1]], YAML(typ="safe").load(new_text)
     assert YAML(typ="safe").load(changed) == expected
-    lost = set(TEXT.splitlines()) - set(changed.splitlines())
-    assert len(lost) <= 1 + (len(old) if isinstance(old, list) else 0), lost
+    lost_lines = set(TEXT.splitlines()) - set(changed.splitlines())
+    assert len(lost_lines) <= 1 + (len(old_value) if isinstance(old_value, list) else 0), lost_lines
 
 
 @pytest.mark.parametrize(

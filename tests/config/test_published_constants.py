@@ -1,5 +1,4 @@
-"""What the papers and their authors' code publish (published_constants.py), against what params.yaml resolves
-to."""
+"""The values of published_constants.py equal those that params.yaml resolves to."""
 
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from pipeline.data.transforms import SplitMix64, random_crop
 from tests.config.published_constants import SMALL_SETS, TABLE
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
-IMAGES = {"cub": 5_864, "cars": 8_054, "sop": 59_551, "inshop": 25_882}  # to train on
-# In epochs of the training set, whose last, incomplete batch is left out: the new layers alone, all, one step
-# of the schedule.
+IMAGES = {"cub": 5_864, "cars": 8_054, "sop": 59_551, "inshop": 25_882}  # training images
+# Epochs without the last, incomplete batch: of the new layers only, of all layers, and of one step of the
+# schedule.
 IN_EPOCHS: dict[str, dict[str, tuple[int, int, int | None]]] = {
     "multihead": dict.fromkeys(IMAGES, (5, 20, 10)),  # Multi-Head sec. 4.2; Proxy-Anchor code, ResNet-50
     "proxy_anchor": {
@@ -37,10 +36,10 @@ IN_EPOCHS: dict[str, dict[str, tuple[int, int, int | None]]] = {
 
 
 def value_of(dataset: str, method: str, field: str) -> Any:
-    found: Any = resolve(PARAMS, dataset, method)
+    value: Any = resolve(PARAMS, dataset, method)
     for part in field.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def value_of(dataset: str, method: str, field: str) -> Any:
     TABLE,
     ids=[f"{row[1]}: {row[2]} on {row[0]}" for row in TABLE],
 )
-def test_a_published_constant_is_that_of_the_recipe(
+def test_a_recipe_has_its_published_constants(
     datasets: str, methods: str, field: str, value: Any, source: str
 ) -> None:
     for dataset in datasets.split():
@@ -62,7 +61,7 @@ def test_every_recipe_has_constants() -> None:
 
 @pytest.mark.parametrize("method", IN_EPOCHS)
 @pytest.mark.parametrize("dataset", IMAGES)
-def test_lengths_are_whole_epochs(dataset: str, method: str) -> None:
+def test_lengths_are_complete_epochs(dataset: str, method: str) -> None:
     warmup, epochs, step = IN_EPOCHS[method][dataset]
     recipe = resolve(PARAMS, dataset, method)
     steps = IMAGES[dataset] // recipe.batch.size
@@ -75,8 +74,8 @@ def test_lengths_are_whole_epochs(dataset: str, method: str) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (500, 375), (320, 480), (1200, 300)])
 def test_the_crop_of_irt_is_a_random_224_of_the_picture_squeezed_to_256(width: int, height: int) -> None:
-    """Squeezed to 256 x 256 the box is 224 wide and high, up to the rounding of its sides to pixels of the
-    picture, and lies anywhere."""
+    """In the picture squeezed to 256 x 256 the box is 224 wide and high and lies anywhere. Its sides are
+    rounded to pixels of the original picture."""
     input = resolve(PARAMS, "cub", "irt_r").input
     boxes = [random_crop(width, height, SplitMix64(key), input) for key in range(300)]
     for _, _, crop_width, crop_height in boxes:
@@ -89,21 +88,12 @@ def test_the_crop_of_irt_is_a_random_224_of_the_picture_squeezed_to_256(width: i
 
 
 @pytest.mark.parametrize("dataset", [*SMALL_SETS.split(), "tokens"])
-def test_a_small_set_crops_alike_for_all_methods(dataset: str) -> None:
-    """Its shares would make nonsense of a crop that a paper defines, which therefore does not come
-    through."""
+def test_all_methods_crop_a_small_set_equally(dataset: str) -> None:
+    """The crop shares of a small data set override the crop that a paper defines."""
     crops: set[Any] = set()
     for method in published("methods"):
         input: Input = resolve(PARAMS, dataset, method).input
-        whole = input.crop_scale == (1.0, 1.0)
-        crops.add(
-            (
-                input.size,
-                input.resize,
-                input.crop_scale,
-                input.crop_ratio,
-                input.flip,
-                None if whole else input.fit,
-            )
-        )
+        uncropped = input.crop_scale == (1.0, 1.0)
+        fit = None if uncropped else input.fit
+        crops.add((input.size, input.resize, input.crop_scale, input.crop_ratio, input.flip, fit))
     assert len(crops) == 1

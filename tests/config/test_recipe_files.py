@@ -1,4 +1,4 @@
-"""The published recipe files: every one is valid, names exist, and nothing is said twice."""
+"""The published recipe files are valid, name existing items, and repeat no value."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ STEMS = {kind: sorted(path.stem for path in (ROOT / kind).glob("*.yaml")) for ki
 
 @pytest.fixture(scope="module")
 def params(tmp_path_factory: pytest.TempPathFactory) -> Params:
-    """Published recipes without a change of a user."""
+    """Published recipes without changes of a user."""
     return write(tmp_path_factory.mktemp("params"), {"ingest": {}})
 
 
@@ -34,7 +34,7 @@ def empty(block: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", STEMS["methods"])
-def test_a_method_file_names_what_exists_and_has_no_empty_block(name: str) -> None:
+def test_a_method_file_names_existing_methods_and_has_no_empty_block(name: str) -> None:
     file = method_file(name)
     names = [target for change in file.changes for target in change.names]
     assert set(names) <= set(published("datasets"))
@@ -44,7 +44,7 @@ def test_a_method_file_names_what_exists_and_has_no_empty_block(name: str) -> No
 
 
 @pytest.mark.parametrize("name", STEMS["datasets"])
-def test_a_data_set_file_names_what_exists_and_has_no_empty_block(name: str) -> None:
+def test_a_data_set_file_names_existing_sets_and_has_no_empty_block(name: str) -> None:
     file = dataset_file(name)
     assert {target for change in file.changes for target in change.names} <= set(STEMS["methods"])
     assert not any(empty(change.recipe) for change in file.changes)
@@ -53,26 +53,26 @@ def test_a_data_set_file_names_what_exists_and_has_no_empty_block(name: str) -> 
 
 
 def test_every_published_value_has_an_effect(params: Params) -> None:
-    """A value that equals the one below it in every recipe that it is part of could be deleted."""
-    used: dict[tuple[str, str, str], bool] = {}
+    """A value that equals the layer below in every recipe is redundant."""
+    effective: dict[tuple[str, str, str], bool] = {}
     for dataset in published("datasets"):
         for method in published("methods"):
             recipe = resolve(params, dataset, method).model_dump(mode="json")
             for layer in layers_of(params, dataset, method):
                 for field, value in leaves(layer.value):
                     key = (layer.document.label, layer.key, field)
-                    used[key] = used.get(key, False) or at(recipe, field) == value
-    assert len(used) > 300
-    assert [key for key, decides in used.items() if not decides] == []
+                    effective[key] = effective.get(key, False) or at(recipe, field) == value
+    assert len(effective) > 300
+    assert [key for key, decides in effective.items() if not decides] == []
 
 
-def leaves(block: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
+def leaves(block: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     pairs = []
     for key, value in block.items():
         pairs += (
-            leaves(value, f"{above}{key}.")
+            leaves(value, f"{prefix}{key}.")
             if isinstance(value, dict) and value
-            else [(f"{above}{key}", value)]
+            else [(f"{prefix}{key}", value)]
         )
     return pairs
 
@@ -86,13 +86,13 @@ def test_a_published_search_makes_valid_trials(params: Params, method: str) -> N
         recipes = trial_recipes(params, dataset, method, search, trials)
         for field, axis in search.space.items():
             for recipe, values in zip(recipes, trials, strict=True):
-                plain = recipe.model_dump(mode="json")
-                assert {at(plain, name) for name in (field, *axis.tied)} == {values[field]}
-                assert at(plain, field) is not ABSENT
+                content = recipe.model_dump(mode="json")
+                assert {at(content, name) for name in (field, *axis.tied)} == {values[field]}
+                assert at(content, field) is not ABSENT
 
 
 def test_every_method_of_the_papers_has_a_published_search() -> None:
-    """IRT off the shelf trains nothing; a hybrid of losses is searched by its own axis."""
+    """IRT off the shelf has no training. A hybrid of losses has its own search axis."""
     assert [name for name in published("methods") if sweep_of(name) is None] == ["irt_o"]
 
 

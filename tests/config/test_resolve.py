@@ -1,4 +1,4 @@
-"""Resolution of recipes: the order of the layers, and the answers to mistakes in params.yaml."""
+"""Resolution of recipes: the order of the layers, and the errors for mistakes in params.yaml."""
 
 from pathlib import Path
 from typing import get_args
@@ -50,6 +50,10 @@ datasets:
       multihead:
         loss: {name: multi_similarity, beta: 40.0}
 """
+CONTRASTIV = "loss.name 'contrastiv'"
+UNKNOWN_LOSS = ["params.yaml:22", "unknown", CONTRASTIV, "Did you mean contrastive?", "proxy_anchor"]
+FOLDR = "unknown datasets.tiny.source.kind 'foldr'"
+UNKNOWN_KIND = ["params.yaml:18", FOLDR, "Did you mean folder?", "cub, cars, sop"]
 
 
 def params(tmp_path: Path, text: str = TEXT) -> Params:
@@ -58,7 +62,7 @@ def params(tmp_path: Path, text: str = TEXT) -> Params:
     return Params(path)
 
 
-def test_later_layers_win_and_leave_the_rest(tmp_path: Path) -> None:
+def test_later_layers_override_only_their_own_values(tmp_path: Path) -> None:
     recipe = resolve(params(tmp_path), "tiny", "mine")
     assert recipe.pooling.transport_ratio == 0.3  # methods.mine
     assert recipe.pooling.epsilon == 0.5  # datasets.tiny.methods.mine over methods.mine
@@ -69,7 +73,7 @@ def test_later_layers_win_and_leave_the_rest(tmp_path: Path) -> None:
     assert resolve(params(tmp_path), "tiny", "mine", {"pooling.epsilon": 7.0}).pooling.epsilon == 7.0
 
 
-def test_a_change_of_a_user_wins_over_every_published_layer(tmp_path: Path) -> None:
+def test_a_change_of_a_user_overrides_every_published_layer(tmp_path: Path) -> None:
     """Published changes for one data set and one method are below a change for all data sets."""
     assert resolve(params(tmp_path, "methods: {}"), "inshop", "gsp").pooling.prototypes == 128
     changed = params(tmp_path, "methods: {gsp: {pooling: {prototypes: 16}}}")
@@ -77,23 +81,23 @@ def test_a_change_of_a_user_wins_over_every_published_layer(tmp_path: Path) -> N
         assert resolve(changed, dataset, "gsp").pooling.prototypes == 16, dataset
 
 
-def test_a_published_default_survives_a_sibling(tmp_path: Path) -> None:
+def test_a_change_keeps_the_published_default_of_a_sibling(tmp_path: Path) -> None:
     recipe = resolve(params(tmp_path), "tiny", "multihead")
     assert recipe.backbone.name == "test_resnet"
     assert recipe.backbone.stages == (-2, -1)
 
 
-def test_a_variant_has_the_layers_of_the_method_that_it_is_like(tmp_path: Path) -> None:
+def test_a_variant_inherits_the_layers_of_its_parent(tmp_path: Path) -> None:
     changed = params(tmp_path)
-    soft, mine = resolve(changed, "tiny", "soft"), resolve(changed, "tiny", "mine")
+    soft, parent = resolve(changed, "tiny", "soft"), resolve(changed, "tiny", "mine")
     assert soft.pooling.epsilon == 0.5, "the data set's own change for `mine` is above methods.soft"
-    assert soft.pooling == mine.pooling
+    assert soft.pooling == parent.pooling
     for dataset in ("parts", "cub", "inshop"):
         variant, published = (resolve(changed, dataset, name) for name in ("gsp-soft", "gsp"))
         assert variant.pooling.transport_ratio == 0.4, "a user's change of gsp is inherited"
         assert variant.pooling.epsilon == 1.0
-        same = {"pooling": variant.pooling}
-        assert published.model_copy(update=same) == variant, dataset
+        pooling = {"pooling": variant.pooling}
+        assert published.model_copy(update=pooling) == variant, dataset
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_a_variant_has_the_layers_of_the_method_that_it_is_like(tmp_path: Path) 
         ("methods: {gsp: {method: crt}}", "methods.gsp.method: gsp is a gsp recipe, which cannot change"),
     ],
 )
-def test_a_variant_of_nothing_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+def test_refuses_a_variant_without_parent(tmp_path: Path, text: str, expected: str) -> None:
     changed = params(tmp_path, text)
     with pytest.raises(UserError) as caught:
         resolve(changed, "parts", changed.names("methods")[0])
@@ -136,23 +140,25 @@ def test_every_value_names_the_line_that_sets_it(tmp_path: Path) -> None:
     assert line.strip() == "pooling: {prototypes: 128}"
 
 
-def test_another_network_drops_what_belongs_to_one_network_alone(tmp_path: Path) -> None:
+def test_another_network_drops_settings_of_the_previous_one(tmp_path: Path) -> None:
     text = TEXT.replace(
         "{name: test_resnet}", "{name: test_resnet, arguments: {output_stride: 8}, pretrained: false}"
     )
     assert resolve(params(tmp_path, text), "tiny", "mine").backbone.arguments == {"output_stride": 8}
-    other = resolve(params(tmp_path, text), "tiny", "mine", {"backbone.name": "test_vit"}).backbone
-    assert (other.name, other.arguments, other.pretrained) == ("test_vit", {}, False)
-    same = resolve(params(tmp_path, text), "tiny", "mine", {"backbone.arguments": {"in_chans": 3}}).backbone
-    assert same.arguments == {"output_stride": 8, "in_chans": 3}
+    other_network = resolve(params(tmp_path, text), "tiny", "mine", {"backbone.name": "test_vit"}).backbone
+    assert (other_network.name, other_network.arguments, other_network.pretrained) == ("test_vit", {}, False)
+    same_network = resolve(
+        params(tmp_path, text), "tiny", "mine", {"backbone.arguments": {"in_chans": 3}}
+    ).backbone
+    assert same_network.arguments == {"output_stride": 8, "in_chans": 3}
 
 
-def test_another_part_drops_the_fields_of_the_one_it_replaces(tmp_path: Path) -> None:
+def test_another_part_drops_the_fields_of_the_replaced_one(tmp_path: Path) -> None:
     recipe = resolve(params(tmp_path), "tiny", "mine")
     assert recipe.loss.name == "contrastive"
     assert recipe.loss.margin == 0.2
-    again = resolve(params(tmp_path), "tiny", "multihead").loss
-    assert (again.name, again.beta, again.alpha) == ("multi_similarity", 40.0, 2.0)
+    multihead_loss = resolve(params(tmp_path), "tiny", "multihead").loss
+    assert (multihead_loss.name, multihead_loss.beta, multihead_loss.alpha) == ("multi_similarity", 40.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -184,17 +190,7 @@ def test_another_part_of_a_hybrid_loss_drops_the_fields_of_the_one_it_replaces(
         ),
         ("learning_rate: 0.01", "learning_rate: fast", ["params.yaml:21", "optimizer.learning_rate", "fast"]),
         ("learning_rate: 0.01", "learning_rate: '0.01'", ["params.yaml:21", "valid number", "'0.01'"]),
-        (
-            "name: contrastive, ",
-            "name: contrastiv, ",
-            [
-                "params.yaml:22",
-                "unknown",
-                "loss.name 'contrastiv'",
-                "Did you mean contrastive?",
-                "proxy_anchor",
-            ],
-        ),
+        ("name: contrastive, ", "name: contrastiv, ", UNKNOWN_LOSS),
         (
             "{epsilon: 0.5}",
             "{prototypes: 4, initialization_memory: 5}",
@@ -223,9 +219,7 @@ def test_another_part_of_a_hybrid_loss_drops_the_fields_of_the_one_it_replaces(
         ("ingest: {", "ingest: {{", ["params.yaml:3", "not valid YAML"]),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_key(
-    tmp_path: Path, old: str, new: str, expected: list[str]
-) -> None:
+def test_an_error_names_line_and_key(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
     assert old in TEXT
     with pytest.raises(UserError) as caught:
         resolve(params(tmp_path, TEXT.replace(old, new, 1)), "tiny", "mine")
@@ -233,7 +227,7 @@ def test_a_mistake_is_named_with_its_line_and_key(
         assert part in str(caught.value)
 
 
-def test_unknown_names_are_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_error_lists_the_known_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no datasets\.tinny[^\n]*\n.*Did you mean tiny"):
         resolve(params(tmp_path), "tinny", "gsp")
     with pytest.raises(UserError, match=r"no methods\.tripplet[^\n]*\n.*Did you mean triplet.*gsp, .*mine"):
@@ -263,20 +257,11 @@ def test_blocks_of_stages(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [
         ("{kind: folder, path: photos}", "photos", ["params.yaml:18", "datasets.tiny.source", "'photos'"]),
-        (
-            "kind: folder",
-            "kind: foldr",
-            [
-                "params.yaml:18",
-                "unknown datasets.tiny.source.kind 'foldr'",
-                "Did you mean folder?",
-                "cub, cars, sop",
-            ],
-        ),
+        ("kind: folder", "kind: foldr", UNKNOWN_KIND),
         ("kind: folder, ", "", ["params.yaml:17", "datasets.tiny.source.kind is missing"]),
     ],
 )
-def test_a_source_that_is_none_is_named(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
+def test_refuses_an_invalid_source(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
     assert old in TEXT
     with pytest.raises(UserError) as caught:
         dataset_settings(params(tmp_path, TEXT.replace(old, new, 1)), "tiny")
@@ -285,27 +270,25 @@ def test_a_source_that_is_none_is_named(tmp_path: Path, old: str, new: str, expe
 
 
 @pytest.mark.parametrize("kind", get_args(get_args(Source)[0]), ids=lambda kind: kind.__name__)
-def test_a_misspelt_field_of_any_source_is_answered_with_the_known_ones(
-    tmp_path: Path, kind: type[Strict]
-) -> None:
-    """A source that resolve.py does not know would answer with no field at all."""
-    name, known = (
+def test_an_error_lists_the_fields_of_the_source(tmp_path: Path, kind: type[Strict]) -> None:
+    """Every source of the union is checked; an unregistered source would list no field."""
+    name, known_field = (
         kind.model_fields["kind"].default,
         next(field for field in kind.model_fields if field != "kind"),
     )
     needed = "path: photos, " if name == "folder" else ""
-    wrong = TEXT.replace("{kind: folder, path: photos}", f"{{kind: {name}, {needed}{known}s: 1}}")
+    text = TEXT.replace("{kind: folder, path: photos}", f"{{kind: {name}, {needed}{known_field}s: 1}}")
     with pytest.raises(
         UserError,
         match=(
-            rf"params\.yaml:18: datasets\.tiny\.source\.{known}s is not a setting[^\n]*\n.*Did you mean "
-            rf"{known}\?"
+            rf"params\.yaml:18: datasets\.tiny\.source\.{known_field}s is not a setting[^\n]*\n"
+            rf".*Did you mean {known_field}\?"
         ),
     ):
-        dataset_settings(params(tmp_path, wrong), "tiny")
+        dataset_settings(params(tmp_path, text), "tiny")
 
 
-def test_a_folder_set_without_a_path_is_in_the_folder_of_its_name(tmp_path: Path) -> None:
+def test_a_folder_set_without_path_uses_the_folder_of_its_name(tmp_path: Path) -> None:
     text = (
         "ingest: {}\ndatasets: {my-birds: {source: {kind: folder}}, other: {source: {kind: cub, path: "
         "archives}}}"
@@ -334,7 +317,7 @@ def test_a_folder_set_without_a_path_is_in_the_folder_of_its_name(tmp_path: Path
         {"loguniform": [1, 2, 3]},
     ],
 )
-def test_a_sweep_over_nothing_sensible_is_refused(domain: dict[str, list[float]], tmp_path: Path) -> None:
+def test_refuses_a_sweep_without_valid_values(domain: dict[str, list[float]], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"pooling\.epsilon"):
         SweepSettings.parse({"space": {"pooling.epsilon": domain}, "iterations": 10})
 
@@ -345,7 +328,7 @@ def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
     text = (
         "sweep: {gsp: {space: {dim: {grid: [64]}}}, gsp-soft: {grace: 3}}\nmethods: {gsp-soft: {like: gsp}}"
     )
-    own = sweep_settings(params(tmp_path, text), "gsp-soft")
-    assert (set(own.space), own.grace, own.trials) == ({"dim"}, 3, published.trials)
+    settings = sweep_settings(params(tmp_path, text), "gsp-soft")
+    assert (set(settings.space), settings.grace, settings.trials) == ({"dim"}, 3, published.trials)
     with pytest.raises(UserError, match=r"sweep\.mine is missing, and mine has no published search space"):
         sweep_settings(params(tmp_path), "mine")

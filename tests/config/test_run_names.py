@@ -9,7 +9,7 @@ from pipeline.config.names import checked_name
 
 
 @given(st.text(max_size=12))
-def test_an_accepted_name_survives_yaml_files_and_stage_names(name: str) -> None:
+def test_an_accepted_name_is_unchanged_in_yaml_files_and_stage_names(name: str) -> None:
     try:
         checked_name(name)
     except ValueError:
@@ -22,7 +22,7 @@ def test_an_accepted_name_survives_yaml_files_and_stage_names(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["my-birds", "a", "Birds2", "a_b-c", "noisy", "gsp-soft"])
-def test_ordinary_names_are_accepted(name: str) -> None:
+def test_accepts_ordinary_names(name: str) -> None:
     assert checked_name(name) == name
 
 
@@ -30,6 +30,6 @@ def test_ordinary_names_are_accepted(name: str) -> None:
     "name",
     ["", "2birds", "my birds", "my.birds", "-birds", "a/b", "..", "true", "No", "y", "Null", "ünder", "a\n"],
 )
-def test_other_names_are_refused(name: str) -> None:
+def test_refuses_other_names(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         checked_name(name)

@@ -1,4 +1,4 @@
-"""Pictures that behave like photographs: all scales present, a few hard edges, no plain noise."""
+"""Pictures with the statistics of photographs: all scales, a few hard edges, no white noise."""
 
 import io
 from collections.abc import Callable

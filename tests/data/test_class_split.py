@@ -1,4 +1,4 @@
-"""Which classes are held out of training."""
+"""The classes that are held out of training."""
 
 import numpy as np
 import pytest
@@ -8,25 +8,24 @@ from pipeline.data.class_split import split_classes
 from pipeline.runtime.errors import UserError
 
 
-def test_held_out_classes_are_drawn_by_seed_and_never_trained_on() -> None:
+def test_held_out_classes_depend_on_the_seed_and_are_not_trained_on() -> None:
     labels = np.repeat(np.arange(5, 25), 3)
     rows = np.arange(100, 160)
-    drawn = set()
+    splits = set()
     for seed in range(5):
         split = split_classes(rows, labels, 0.25, seed)
         assert split.classes == 15
         held_out = set(split.validation_labels.tolist())
         assert len(held_out) == 5
         assert sorted([*split.rows, *split.validation_rows]) == rows.tolist()
-        kept = sorted(set(range(5, 25)) - held_out)
-        assert [kept[label] for label in split.labels] == labels[
-            split.rows - 100
-        ].tolist()  # 0 ... 14 in the order of the labels
+        train_classes = sorted(set(range(5, 25)) - held_out)
+        # 0 ... 14 in the order of the labels
+        assert [train_classes[label] for label in split.labels] == labels[split.rows - 100].tolist()
         assert split.validation_labels.tolist() == labels[split.validation_rows - 100].tolist()
-        again = split_classes(rows, labels, 0.25, seed)
-        assert again.validation_rows.tolist() == split.validation_rows.tolist()
-        drawn.add(tuple(sorted(held_out)))
-    assert len(drawn) == 5
+        repeated = split_classes(rows, labels, 0.25, seed)
+        assert repeated.validation_rows.tolist() == split.validation_rows.tolist()
+        splits.add(tuple(sorted(held_out)))
+    assert len(splits) == 5
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def test_held_out_classes_are_drawn_by_seed_and_never_trained_on() -> None:
         ([0, 0, 0], 0.2, "0.2 of 1 train classes leaves 1"),
     ],
 )
-def test_too_few_classes_are_refused(labels: list[int], share: float, message: str) -> None:
+def test_refuses_too_few_classes(labels: list[int], share: float, message: str) -> None:
     with pytest.raises(UserError, match=message):
         split_classes(np.arange(len(labels)), np.array(labels), share, seed=0)
 
@@ -57,24 +56,23 @@ FOLDS = {
 
 @pytest.mark.parametrize("name", FOLDS)
 def test_a_fold_holds_out_its_block_of_the_labels_in_order(name: str) -> None:
-    """Model k of 4 is validated on block 4 - k, whatever the labels are called, in whatever order the rows
-    come, and whatever the seed."""
+    """Model k of 4 is validated on block 4 - k, for any label values, any order of the rows and any seed."""
     bounds = FOLDS[name]
     classes = bounds[-1]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes) + 7, 2))
     rows = np.arange(2 * classes) + 50
     for model in (1, 2, 3, 4):
-        first, after = bounds[4 - model], bounds[5 - model]
+        start, stop = bounds[4 - model], bounds[5 - model]
         split = split_classes(rows, labels, 0.2, seed=model, fold=Fold(model=model))
-        assert np.unique(split.validation_labels).tolist() == list(range(first + 7, after + 7))
-        assert split.classes == classes - (after - first)
+        assert np.unique(split.validation_labels).tolist() == list(range(start + 7, stop + 7))
+        assert split.classes == classes - (stop - start)
         assert np.unique(split.labels).tolist() == list(range(split.classes))
-        kept = np.concatenate([np.arange(first), np.arange(after, classes)]) + 7
-        assert np.array_equal(kept[split.labels], labels[split.rows - 50])
+        train_labels = np.concatenate([np.arange(start), np.arange(stop, classes)]) + 7
+        assert np.array_equal(train_labels[split.labels], labels[split.rows - 50])
         assert sorted([*split.rows, *split.validation_rows]) == rows.tolist()
 
 
-def test_a_fold_that_cannot_be_judged_is_refused() -> None:
+def test_refuses_a_fold_that_cannot_be_validated() -> None:
     labels = np.repeat(np.arange(5), 2)
     with pytest.raises(
         UserError, match=r"5 train classes cannot be divided into 6 folds.\n  Lower ensemble.folds"

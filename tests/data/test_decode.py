@@ -1,4 +1,4 @@
-"""Decoding: equal to Pillow wherever Pillow is right, upright, and never a picture made of half a file."""
+"""Decoding equals Pillow wherever Pillow is right, applies the orientation, and refuses incomplete files."""
 
 import ast
 import io
@@ -28,7 +28,7 @@ def by_pillow(encoded: np.ndarray) -> np.ndarray:
 
 
 def with_segment(jpeg: np.ndarray, payload: bytes) -> np.ndarray:
-    """`jpeg` with an APP1 segment right behind its start marker."""
+    """`jpeg` with an APP1 segment after its start marker."""
     return octets(
         jpeg.tobytes()[:2] + b"\xff\xe1" + struct.pack(">H", len(payload) + 2) + payload + jpeg.tobytes()[2:]
     )
@@ -63,9 +63,8 @@ def test_cmyk_and_ycck_jpeg(picture: Picture, encoded: Encoded) -> None:
     ycck = octets(simplejpeg.encode_jpeg(inks, quality=95, colorspace="CMYK"))
     assert simplejpeg.decode_jpeg_header(ycck)[2] == "YCCK"
     for jpeg in (cmyk, ycck):
-        assert (
-            np.abs(decode(jpeg).astype(int) - by_pillow(jpeg)).max() <= 2
-        )  # two roundings of the same product
+        # two roundings of the same product
+        assert np.abs(decode(jpeg).astype(int) - by_pillow(jpeg)).max() <= 2
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -114,17 +113,17 @@ def test_exif_byte_orders_and_types(
 def test_malformed_exif_leaves_the_picture_as_stored(
     picture: Picture, encoded: Encoded, payload: bytes
 ) -> None:
-    plain = encoded(Image.fromarray(picture(50, 30)))
-    np.testing.assert_array_equal(decode(with_segment(plain, payload)), decode(plain))
+    without_exif = encoded(Image.fromarray(picture(50, 30)))
+    np.testing.assert_array_equal(decode(with_segment(without_exif, payload)), decode(without_exif))
 
 
-def test_xmp_orientation_counts_where_exif_has_none(picture: Picture, encoded: Encoded) -> None:
-    plain = encoded(Image.fromarray(picture(50, 30)))
+def test_applies_xmp_orientation_without_exif_orientation(picture: Picture, encoded: Encoded) -> None:
+    without_exif = encoded(Image.fromarray(picture(50, 30)))
     xmp = b'http://ns.adobe.com/xap/1.0/\0<x:xmpmeta><rdf:Description tiff:Orientation="8"/></x:xmpmeta>'
     exif = b"Exif\0\0" + b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0"
     for jpeg, shape in (
-        (with_segment(plain, xmp), (50, 30, 3)),
-        (with_segment(with_segment(plain, exif), xmp), (30, 50, 3)),
+        (with_segment(without_exif, xmp), (50, 30, 3)),
+        (with_segment(with_segment(without_exif, exif), xmp), (30, 50, 3)),
     ):
         assert decode(jpeg).shape == shape
         np.testing.assert_array_equal(decode(jpeg), by_pillow(jpeg))
@@ -148,7 +147,7 @@ def test_other_formats_equal_pillow(picture: Picture, encoded: Encoded, form: st
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_lies_on_white(picture: Picture, encoded: Encoded, mode: str) -> None:
+def test_transparency_is_composited_on_white(picture: Picture, encoded: Encoded, mode: str) -> None:
     opaque = Image.fromarray(picture(40, 30)).convert(mode[:-1])
     alpha = np.zeros((30, 40), np.uint8)
     alpha[:10], alpha[10:20] = 255, 128
@@ -183,7 +182,7 @@ def test_16_bit_keeps_the_high_byte(encoded: Encoded) -> None:
         )
 
 
-def test_pixels_without_a_defined_range_are_refused(encoded: Encoded) -> None:
+def test_refuses_pixels_without_a_defined_range(encoded: Encoded) -> None:
     with pytest.raises(ValueError, match="floating-point"):
         decode(encoded(Image.fromarray(np.float32([[0.5, 2.0]])), "TIFF"))
     with pytest.raises(ValueError, match="from -5 to 70000"):
@@ -204,17 +203,18 @@ def test_pixels_without_a_defined_range_are_refused(encoded: Encoded) -> None:
         ("PPM", {}),
     ],
 )
-def test_truncated_files_are_refused(
+def test_refuses_truncated_files(
     picture: Picture, encoded: Encoded, form: str, options: dict[str, object], share: float
 ) -> None:
     stored = encoded(Image.fromarray(picture(90, 80)), form, **options)
-    tail = {"PNG": 24, "GIF": 16, "BMP": 4}.get(form, 1)  # the pixels of these end before the file does
+    # the pixel data of these formats end before the file
+    tail = {"PNG": 24, "GIF": 16, "BMP": 4}.get(form, 1)
     with pytest.raises(ValueError, match=r"\w"):
         decode(stored[: min(int(share * len(stored)), len(stored) - tail)])
 
 
-def test_damaged_jpeg_data_is_refused(picture: Picture, encoded: Encoded) -> None:
-    """Where libjpeg only warns and fills up with grey."""
+def test_refuses_damaged_jpeg_data(picture: Picture, encoded: Encoded) -> None:
+    """libjpeg only warns of such data and fills the picture with grey."""
     stored = encoded(Image.fromarray(picture(200, 150)))
     scan = stored.tobytes().index(b"\xff\xda") + 14
     for position in np.linspace(scan, len(stored) - 40, 12).astype(int):
@@ -227,7 +227,7 @@ def test_damaged_jpeg_data_is_refused(picture: Picture, encoded: Encoded) -> Non
         decode(octets(out_of_step))
 
 
-def test_harmless_irregularities_are_accepted(picture: Picture, encoded: Encoded) -> None:
+def test_accepts_harmless_irregularities(picture: Picture, encoded: Encoded) -> None:
     stored = encoded(Image.fromarray(picture(50, 30))).tobytes()
     for variant in (
         stored + b"trailing",
@@ -249,7 +249,7 @@ def test_harmless_irregularities_are_accepted(picture: Picture, encoded: Encoded
         (b"\xff\xd8\xff\xc0\0\x0b\x08\xff\xff\xff\xff\x01\x01\x11\0", "exceed the limit of"),
     ],
 )
-def test_what_is_no_image_says_so(data: bytes, reason: str) -> None:
+def test_refuses_files_that_are_no_image(data: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         decode(octets(data))
 
@@ -268,7 +268,7 @@ def test_postscript_does_not_start_ghostscript(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("form", ["TGA", "ICO", "PCX", "AVIF", "JPEG2000"])
-def test_a_format_outside_the_list_is_refused(picture: Picture, encoded: Encoded, form: str) -> None:
+def test_refuses_a_format_outside_the_list(picture: Picture, encoded: Encoded, form: str) -> None:
     with pytest.raises(ValueError, match="no image format that is read"):
         decode(encoded(Image.fromarray(picture(32, 32)), form))
 
@@ -295,7 +295,7 @@ def test_every_image_is_opened_with_the_list_of_formats() -> None:
     assert FORMATS == ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 
-def test_a_huge_image_of_another_format_is_refused_before_it_is_decoded(
+def test_refuses_a_huge_image_of_another_format_before_decoding(
     encoded: Encoded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_PIXELS", 99)

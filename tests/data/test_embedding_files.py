@@ -1,4 +1,4 @@
-"""The embedding file: bytes, round trip, no copy, and what it refuses."""
+"""The embedding file: bytes, round trip without a copy, and refused contents."""
 
 from pathlib import Path
 
@@ -21,16 +21,16 @@ def test_round_trip_without_a_copy(tmp_path: Path) -> None:
     write(tmp_path / "test.arrow", ids, labels, vectors, is_query)
     rows = read(tmp_path / "test.arrow")
     assert rows.attributes is None
-    for found, expected in zip(rows[:5], (ids, labels, vectors, is_query, np.ones(100, bool)), strict=True):
-        assert found.dtype == expected.dtype
-        assert np.array_equal(found, expected)
+    for column, expected in zip(rows[:5], (ids, labels, vectors, is_query, np.ones(100, bool)), strict=True):
+        assert column.dtype == expected.dtype
+        assert np.array_equal(column, expected)
     assert not rows.embedding.flags.owndata
     assert not rows.embedding.flags.writeable
     memory = np.memmap(tmp_path / "test.arrow", np.uint8, "r")
     assert memory.tobytes().count(vectors.tobytes()) == 1  # uncompressed, one run of bytes
 
 
-def test_attributes_stand_beside_the_embeddings_and_cost_nothing_where_there_are_none(tmp_path: Path) -> None:
+def test_attributes_are_an_optional_column(tmp_path: Path) -> None:
     ids, vectors = np.arange(30), unit(30, 6)
     attributes = np.random.default_rng(1).dirichlet(np.ones(4), 30).astype(np.float32)
     write(tmp_path / "with.arrow", ids, ids % 5, vectors, attributes=attributes)
@@ -61,17 +61,17 @@ def test_same_rows_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [(np.nan, "norm nan"), (np.inf, "norm inf"), (0.0, "norm 0,"), (1.01, "norm 1.01")]
+    ("value", "message"), [(np.nan, "norm nan"), (np.inf, "norm inf"), (0.0, "norm 0,"), (1.01, "norm 1.01")]
 )
-def test_a_vector_that_is_no_unit_vector_is_refused(tmp_path: Path, value: float, found: str) -> None:
+def test_refuses_a_vector_without_unit_length(tmp_path: Path, value: float, message: str) -> None:
     vectors = unit(10, 4)
     vectors[6] = [value, 0, 0, 0]
-    with pytest.raises(UserError, match=rf"row id 26 has {found}.*1 of 10 rows"):
+    with pytest.raises(UserError, match=rf"row id 26 has {message}.*1 of 10 rows"):
         write(tmp_path / "test.arrow", np.arange(20, 30), np.zeros(10, np.int64), vectors)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_with_such_a_vector_is_refused_on_reading(tmp_path: Path) -> None:
+def test_refuses_a_file_with_a_vector_without_unit_length(tmp_path: Path) -> None:
     vectors = unit(10, 4)
     write(tmp_path / "test.arrow", np.arange(10), np.zeros(10, np.int64), vectors)
     octets = (tmp_path / "test.arrow").read_bytes()
@@ -83,17 +83,17 @@ def test_a_file_with_such_a_vector_is_refused_on_reading(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("ids", [[0, 2, 1], [0, 1, 1]])
-def test_row_ids_that_do_not_ascend_are_refused(tmp_path: Path, ids: list[int]) -> None:
+def test_refuses_row_ids_that_do_not_ascend(tmp_path: Path, ids: list[int]) -> None:
     with pytest.raises(UserError, match="row id 1 is not larger"):
         write(tmp_path / "test.arrow", np.array(ids), np.zeros(3, np.int64), unit(3, 4))
 
 
-def test_no_row_is_refused(tmp_path: Path) -> None:
+def test_refuses_no_rows(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="contains no row"):
         write(tmp_path / "test.arrow", np.zeros(0, np.int64), np.zeros(0, np.int64), unit(0, 4))
 
 
-def test_a_missing_a_cut_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
+def test_refuses_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "test.arrow"
     with pytest.raises(UserError, match="is missing"):
         read(path)
@@ -125,33 +125,32 @@ def test_a_missing_a_cut_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
             "extra: fixed_size_list<item: float>",
         ),
     ]
-    for arrays, names, found in foreign:
+    for arrays, names, message in foreign:
         batch = pa.record_batch(arrays, names=list(names))
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        with pytest.raises(UserError, match=found):
+        with pytest.raises(UserError, match=message):
             read(path)
 
 
-def test_scales_are_said_where_there_are_several_or_another(tmp_path: Path) -> None:
+def test_scales_other_than_one_are_recorded(tmp_path: Path) -> None:
     path, rows = tmp_path / "test.arrow", (np.arange(4), np.zeros(4, np.int64), unit(4, 8))
     write(path, *rows)
-    plain = path.read_bytes()
-    assert b"scales" not in plain
+    unscaled = path.read_bytes()
+    assert b"scales" not in unscaled
     write(path, *rows, scales=(1.0,))
-    assert path.read_bytes() == plain
+    assert path.read_bytes() == unscaled
     for scales in ((1.0, 2**-0.5, 0.5), (0.5,)):
         write(path, *rows, scales=scales)
         assert read(path).scales == scales
     batch = pa.ipc.open_file(path).get_batch(0)
-    for wrong in ("[", "3", "[]", '["half"]'):
+    for stored_scales in ("[", "3", "[]", '["half"]'):
+        metadata = {"schema_version": "1", "scales": stored_scales}
         with (
             pa.OSFile(str(path), "wb") as sink,
-            pa.ipc.new_file(
-                sink, batch.schema.with_metadata({"schema_version": "1", "scales": wrong})
-            ) as writer,
+            pa.ipc.new_file(sink, batch.schema.with_metadata(metadata)) as writer,
         ):
-            writer.write_batch(batch.replace_schema_metadata({"schema_version": "1", "scales": wrong}))
+            writer.write_batch(batch.replace_schema_metadata(metadata))
         with pytest.raises(UserError, match="has scales"):
             read(path)
 

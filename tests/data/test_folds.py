@@ -1,4 +1,4 @@
-"""Fold boundaries, and which model is validated on which block."""
+"""Fold boundaries, and the validation block of each model."""
 
 import itertools
 
@@ -16,7 +16,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_fold_bounds_are_the_published_ones(name: str) -> None:
+def test_fold_bounds_equal_the_published_ones(name: str) -> None:
     bounds = BOUNDS[name]
     assert fold_bounds(bounds[-1]) == bounds == tuple(np.linspace(0, bounds[-1], 5).astype(int).tolist())
 
@@ -34,7 +34,7 @@ def test_folds_cover_every_class_once() -> None:
     ]
 
 
-def test_what_cannot_be_cut_is_refused() -> None:
+def test_refuses_invalid_folds() -> None:
     for classes, folds in ((3, 4), (10, 1), (0, 4)):
         with pytest.raises(ValueError, match="cannot be divided"):
             fold_bounds(classes, folds)

@@ -1,5 +1,5 @@
-"""Bicubic resizing: the kernel of Pillow within two grey levels, in training and testing, at all factors;
-what it does at hard edges."""
+"""Bicubic resizing: within two grey levels of Pillow in training and testing at all factors, and clamped at
+hard edges."""
 
 import math
 from collections.abc import Callable
@@ -20,13 +20,13 @@ PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 
 
 def pillow(picture: np.ndarray, width: int, height: int) -> np.ndarray:
-    """In two calls: rows before columns. In one, Pillow 13 takes the other order where that is cheaper;
-    Pillow 12 never does."""
+    """Two calls resize rows before columns. One call of Pillow 13 may take the other order; Pillow 12 never
+    does."""
     rows = Image.fromarray(picture).resize((width, picture.shape[0]), Image.Resampling.BICUBIC)
     return np.asarray(rows.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
 
 
-def whole(picture: np.ndarray, size: int, interpolation: str) -> np.ndarray:
+def square(picture: np.ndarray, size: int, interpolation: str) -> np.ndarray:
     """The picture as a square, (size, size, 3)."""
     out = np.empty((3, size, size), np.uint8)
     crop_for_testing(picture, WHOLE.model_copy(update={"size": size, "interpolation": interpolation}), out)
@@ -40,8 +40,8 @@ def psnr(difference: np.ndarray) -> float:
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:
-    """Stated bound: two grey levels, one for all but one pixel in ten thousand, PSNR above 60 dB, enlarging
-    and shrinking up to 14 times."""
+    """The bound is two grey levels, one for all but one pixel in ten thousand, and a PSNR above 60 dB, for
+    enlarging and for shrinking up to 14 times."""
     input = Input(size=size, resize=None, interpolation="bicubic")
     source, out = picture(*shape), np.empty((3, size, size), np.uint8)
     for key in range(6):
@@ -80,46 +80,50 @@ def test_test_pixels_against_pillow(
     ("width", "height", "size"), [(17, 9, 32), (40, 61, 24), (61, 40, 64), (1, 1, 8), (3, 200, 16)]
 )
 def test_pixels_against_the_definition(interpolation: str, width: int, height: int, size: int) -> None:
-    """Black and white noise, the worst there is: all of the overshoot is clamped."""
+    """Black and white noise is the worst case: all overshoot is clamped."""
     source = np.random.default_rng(0).integers(0, 2, (height, width, 3)).astype(np.uint8) * 255
-    assert np.abs(whole(source, size, interpolation) - resized(source, size, size, interpolation)).max() <= 2
+    assert np.abs(square(source, size, interpolation) - resized(source, size, size, interpolation)).max() <= 2
 
 
 def test_overshoot_is_clamped() -> None:
-    """Beside a hard edge the cubic filter leaves the range of the pixels; in bytes it must stay black or
-    white, not wrap around."""
+    """The cubic filter exceeds the range of bytes beside a hard edge. The result must be black or white
+    without wrapping."""
     edge = np.zeros((16, 16, 3), np.uint8)
     edge[:, 8:] = 255
-    enlarged = whole(edge, 64, "bicubic")
+    enlarged = square(edge, 64, "bicubic")
     assert set(np.unique(enlarged[:, :28])) == {0}
     assert set(np.unique(enlarged[:, 36:])) == {255}
-    faint = whole(np.where(edge > 0, np.uint8(200), np.uint8(50)), 64, "bicubic")
-    assert faint.min() < 45, "where there is room, the overshoot is there"
+    faint = square(np.where(edge > 0, np.uint8(200), np.uint8(50)), 64, "bicubic")
+    assert faint.min() < 45, "overshoot remains where the range of bytes allows it"
     assert faint.max() > 205
 
 
 def test_the_two_filters_differ(picture: Picture) -> None:
-    """By as much as the choice matters: about a grey level in the mean, 40 to 50 dB."""
+    """The mean difference is about one grey level, 40 to 50 dB."""
     source = picture(250, 250)
-    difference = whole(source, 224, "bicubic") - whole(source, 224, "bilinear")
+    difference = square(source, 224, "bicubic") - square(source, 224, "bilinear")
     assert 0.3 < np.abs(difference).mean() < 3
     assert 40 < psnr(difference) < 50
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_a_plain_picture_stays_plain(interpolation: str) -> None:
-    """Weights sum to 1 in the kernel's integers as well."""
+def test_a_uniform_picture_stays_uniform(interpolation: str) -> None:
+    """The integer weights of the kernel sum to 1."""
     for grey in (0, 1, 77, 128, 254, 255):
         for width, height, size in ((500, 375, 224), (40, 30, 224), (50, 1, 50)):
             assert set(
-                np.unique(whole(np.full((height, width, 3), grey, np.uint8), size, interpolation))
+                np.unique(square(np.full((height, width, 3), grey, np.uint8), size, interpolation))
             ) == {grey}
 
 
 @pytest.mark.parametrize("dataset", ["cub", "parts", "landmarks"])
-def test_recipes_resize_as_their_authors(dataset: str) -> None:
-    found = {
+def test_recipes_use_the_resizing_of_their_authors(dataset: str) -> None:
+    interpolations = {
         method: resolve(PARAMS, dataset, method).input.interpolation
         for method in ("irt_o", "irt_l", "irt_r", "crt", "multihead", "gsp", "ms")
     }
-    assert {method for method, filter in found.items() if filter == "bicubic"} == {"irt_o", "irt_l", "irt_r"}
+    assert {method for method, filter in interpolations.items() if filter == "bicubic"} == {
+        "irt_o",
+        "irt_l",
+        "irt_r",
+    }

@@ -1,5 +1,5 @@
-"""Loading: the same batches for any threads and workers, errors that name the image, no thread left
-behind."""
+"""Loading gives equal batches for any number of threads and workers, names the image in errors, and ends its
+threads."""
 
 import gc
 import threading
@@ -37,13 +37,13 @@ def loader_threads() -> list[threading.Thread]:
 
 def assert_equal(a: list[TrainBatch], b: list[TrainBatch]) -> None:
     assert [batch.step for batch in a] == [batch.step for batch in b]
-    for one, other in zip(a, b, strict=True):
-        assert torch.equal(one.images, other.images)
-        assert torch.equal(one.labels, other.labels)
-        assert torch.equal(one.samples, other.samples)
+    for left, right in zip(a, b, strict=True):
+        assert torch.equal(left.images, right.images)
+        assert torch.equal(left.labels, right.labels)
+        assert torch.equal(left.samples, right.samples)
 
 
-def test_a_batch_is_what_the_sampler_drew(shards: Shards) -> None:
+def test_a_batch_has_the_rows_of_the_sampler(shards: Shards) -> None:
     loader = train_loader(shards)
     (batch,) = loader.iterate(5, 6)
     draw = loader.sampler.draw(5)
@@ -83,13 +83,13 @@ def test_slices_of_the_workers_make_the_global_batch(shards: Shards, world: int)
     assert_equal(joined, list(train_loader(shards).iterate(3, 9)))
 
 
-def test_a_restart_goes_on_with_the_same_batches(shards: Shards) -> None:
-    whole = list(train_loader(shards).iterate(0, 14))
-    assert_equal(whole[9:], list(train_loader(shards, threads=2).iterate(9, 14)))
+def test_a_restart_continues_with_the_same_batches(shards: Shards) -> None:
+    uninterrupted = list(train_loader(shards).iterate(0, 14))
+    assert_equal(uninterrupted[9:], list(train_loader(shards, threads=2).iterate(9, 14)))
     assert list(train_loader(shards).iterate(4, 4)) == []
 
 
-def test_a_worker_count_that_does_not_divide_the_batch_is_refused(shards: Shards) -> None:
+def test_refuses_a_worker_count_that_does_not_divide_the_batch(shards: Shards) -> None:
     with pytest.raises(
         UserError, match=r"4 x 3 = 12 images is not divisible by 5 workers(.|\n)*\[1, 2, 3, 4, 6, 12\]"
     ):
@@ -110,13 +110,13 @@ def test_evaluation_keeps_the_order_of_the_rows(shards: Shards, threads: int) ->
         expected = np.empty((3, 24, 24), np.uint8)
         crop_for_testing(decode(shards.image(row)), INPUT, expected)
         np.testing.assert_array_equal(image.numpy(), expected)
-    assert len(list(loader)) == 3  # again from the start
+    assert len(list(loader)) == 3  # a second iteration starts at the first row
     assert list(EvalLoader(shards, rows[:0], INPUT, batch_size=3)) == []
 
 
 @pytest.fixture
 def damaged(tmp_path: Path, shards: Shards) -> Shards:
-    """Twelve images of two classes; row 7 was cut in the middle."""
+    """Twelve images of two classes; row 7 is truncated."""
     directory = tmp_path / "damaged"
     directory.mkdir()
     with ShardWriter(directory, ["a", "b"], 2**20) as writer:
@@ -135,9 +135,9 @@ def damaged(tmp_path: Path, shards: Shards) -> Shards:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_corrupt_image_is_named(damaged: Shards, threads: int) -> None:
+def test_the_error_names_a_corrupt_image(damaged: Shards, threads: int) -> None:
     iterator = iter(EvalLoader(damaged, np.arange(12), INPUT, batch_size=2, threads=threads))
-    seen = []
+    delivered = []
     with pytest.raises(
         UserError,
         match=(
@@ -146,8 +146,8 @@ def test_a_corrupt_image_is_named(damaged: Shards, threads: int) -> None:
         ),
     ):
         for _, rows in iterator:
-            seen += rows.tolist()
-    assert seen == list(range(6))  # what comes before it is delivered
+            delivered += rows.tolist()
+    assert delivered == list(range(6))  # all rows before the corrupt one
     assert not loader_threads()
     labels = damaged.labels
     sampler = PKSampler(labels, Batch(classes=2, images_per_class=6), seed=0)
@@ -156,7 +156,7 @@ def test_a_corrupt_image_is_named(damaged: Shards, threads: int) -> None:
     assert not loader_threads()
 
 
-def test_no_thread_is_left(shards: Shards) -> None:
+def test_all_threads_end(shards: Shards) -> None:
     iterator = train_loader(shards, threads=3).iterate(0, 1000)
     next(iterator)
     assert loader_threads()
@@ -175,27 +175,27 @@ def test_no_thread_is_left(shards: Shards) -> None:
     assert not loader_threads()
 
 
-def test_work_ahead_is_bounded(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetching_is_bounded(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = train_loader(shards, threads=2)
-    drawn = []
+    steps = []
     draw = loader.sampler.draw
-    monkeypatch.setattr(loader.sampler, "draw", lambda step: (drawn.append(step), draw(step))[1])
+    monkeypatch.setattr(loader.sampler, "draw", lambda step: (steps.append(step), draw(step))[1])
     iterator = loader.iterate(0, 1000)
     for step in range(5):
         assert next(iterator).step == step
-        assert max(drawn) == step + module.AHEAD
+        assert max(steps) == step + module.AHEAD
     iterator.close()
 
 
 def test_normalisation_against_its_definition() -> None:
-    given = ((0.1, 0.5, 0.9), (0.01, 0.3, 2.0))
+    statistics = ((0.1, 0.5, 0.9), (0.01, 0.3, 2.0))
     images = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).repeat(2, 3, 1, 1)
-    result = normalize(images, *given)
-    mean, std = (np.array(values).reshape(3, 1, 1) for values in given)
+    result = normalize(images, *statistics)
+    mean, std = (np.array(values).reshape(3, 1, 1) for values in statistics)
     expected = (images.numpy().astype(np.float64) / 255 - mean) / std
     assert result.dtype == torch.float32
     assert result.is_contiguous()
-    # Two roundings of the summands; a difference of neighbours is not.
+    # The summands are rounded twice.
     bound = 2**-23 * (images.numpy() / 255 + mean) / std
     assert (np.abs(result.numpy() - expected) <= bound + 1e-12).all()
     assert images.dtype == torch.uint8

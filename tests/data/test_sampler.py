@@ -1,4 +1,4 @@
-"""P x K sampling: every batch well-formed, every image used, every step reachable alone."""
+"""P x K sampling: valid batches, every image used, every step computed without the previous ones."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,8 @@ from pipeline.config.blocks import Batch
 from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
 from pipeline.runtime.errors import UserError
 
-UNEVEN = np.random.default_rng(0).permutation(
-    np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1])
-)  # labels need not be 0..C-1
+# labels need not be 0..C-1
+UNEVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1]))
 
 
 def epoch(sampler: PKSampler, number: int) -> np.ndarray:
@@ -31,14 +30,14 @@ def test_every_batch_has_p_distinct_classes_of_k_images(classes: int, images: in
                 assert len(set(group.tolist())) == min(images, sizes[label])
 
 
-def test_all_images_are_used_and_singletons_never() -> None:
+def test_uses_all_images_but_singletons() -> None:
     sampler = PKSampler(UNEVEN, Batch(classes=3, images_per_class=4), seed=0)
     assert sampler.excluded_classes == 1
-    used = np.concatenate([epoch(sampler, number).ravel() for number in range(60)])
-    assert set(used.tolist()) == set(np.flatnonzero(UNEVEN != 8 * 3 + 5).tolist())
+    rows = np.concatenate([epoch(sampler, number).ravel() for number in range(60)])
+    assert set(rows.tolist()) == set(np.flatnonzero(UNEVEN != 8 * 3 + 5).tolist())
 
 
-def test_an_image_of_a_full_class_comes_at_most_once_an_epoch() -> None:
+def test_an_image_of_a_full_class_occurs_at_most_once_per_epoch() -> None:
     sampler = PKSampler(UNEVEN, Batch(classes=3, images_per_class=4), seed=0)
     full = np.isin(
         UNEVEN,
@@ -49,15 +48,15 @@ def test_an_image_of_a_full_class_comes_at_most_once_an_epoch() -> None:
         assert counts[full].max() == 1
 
 
-def test_equal_classes_are_used_up_in_an_epoch() -> None:
-    """51 classes of 16, P 12, K 4: 204 chunks make 17 batches with nothing left over."""
+def test_an_epoch_uses_every_image_of_equal_classes() -> None:
+    """51 classes of 16, P 12, K 4: 204 chunks make 17 complete batches."""
     labels = np.repeat(np.arange(51), 16)
     sampler = PKSampler(labels, Batch(classes=12, images_per_class=4), seed=3)
     assert sampler.steps_per_epoch == 17
     assert sorted(epoch(sampler, 5).ravel().tolist()) == list(range(816))
 
 
-def test_the_length_of_an_epoch_by_definition() -> None:
+def test_the_length_of_an_epoch_equals_the_definition() -> None:
     generator = np.random.default_rng(4)
     for _ in range(200):
         chunks = generator.integers(1, 12, generator.integers(3, 15)).astype(np.int64)
@@ -70,18 +69,18 @@ def test_classes_appear_in_proportion_to_their_chunks() -> None:
     labels = np.repeat(np.arange(10), [4, 4, 4, 4, 4, 8, 8, 8, 8, 8])
     sampler = PKSampler(labels, Batch(classes=3, images_per_class=4), seed=0)
     assert sampler.steps_per_epoch == 5
-    drawn = (
+    counts = (
         np.bincount(
             np.concatenate([labels[epoch(sampler, number)[:, ::4]].ravel() for number in range(400)]),
             minlength=10,
         )
         / 400
     )
-    np.testing.assert_allclose(drawn[:5], 1.0, atol=0.01)
-    np.testing.assert_allclose(drawn[5:], 2.0, atol=0.01)
+    np.testing.assert_allclose(counts[:5], 1.0, atol=0.01)
+    np.testing.assert_allclose(counts[5:], 2.0, atol=0.01)
 
 
-def test_pairs_of_classes_meet_equally_often() -> None:
+def test_pairs_of_classes_share_a_batch_equally_often() -> None:
     labels = np.repeat(np.arange(12), 8)
     sampler = PKSampler(labels, Batch(classes=4, images_per_class=4), seed=0)
     together = np.zeros((12, 12))
@@ -94,15 +93,15 @@ def test_pairs_of_classes_meet_equally_often() -> None:
     assert np.abs(met - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_any_step_alone_equals_the_sequence() -> None:
+def test_a_single_step_equals_that_of_the_sequence() -> None:
     batch = Batch(classes=3, images_per_class=4)
     sampler = PKSampler(UNEVEN, batch, seed=9)
     steps = 4 * sampler.steps_per_epoch + 1
     sequence = [sampler.draw(step) for step in range(steps)]
     for step in (steps - 1, 0, steps // 2, sampler.steps_per_epoch, sampler.steps_per_epoch - 1):
-        alone = PKSampler(UNEVEN.copy(), batch, seed=9).draw(step)
-        again = sampler.draw(step)
-        for draw in (alone, again):
+        single = PKSampler(UNEVEN.copy(), batch, seed=9).draw(step)
+        repeated = sampler.draw(step)
+        for draw in (single, repeated):
             np.testing.assert_array_equal(draw.positions, sequence[step].positions)
             np.testing.assert_array_equal(draw.keys, sequence[step].keys)
 
@@ -120,15 +119,15 @@ def test_keys_are_unique_over_epochs_seeds_and_repetitions() -> None:
     for seed in range(3):
         sampler = PKSampler(labels, Batch(classes=5, images_per_class=4), seed=seed)
         keys += [sampler.draw(step).keys for step in range(20 * sampler.steps_per_epoch)]
-    everything = np.concatenate(keys)
-    assert everything.dtype == np.uint64
-    assert len(np.unique(everything)) == len(everything) == 3 * 20 * 6 * 20
-    bits = np.unpackbits(everything.view(np.uint8))
+    all_keys = np.concatenate(keys)
+    assert all_keys.dtype == np.uint64
+    assert len(np.unique(all_keys)) == len(all_keys) == 3 * 20 * 6 * 20
+    bits = np.unpackbits(all_keys.view(np.uint8))
     assert abs(bits.mean() - 0.5) < 0.01
 
 
 def test_a_key_is_a_function_of_seed_epoch_position_and_occurrence() -> None:
-    """Not of the step: the same image in another batch of the epoch would be cropped alike."""
+    """The key is independent of the step: an image has another crop in another batch of the epoch."""
     labels = np.repeat(np.arange(6), 8)
     sampler = PKSampler(labels, Batch(classes=3, images_per_class=4), seed=2)
     for step in range(sampler.steps_per_epoch, 2 * sampler.steps_per_epoch):
@@ -138,7 +137,7 @@ def test_a_key_is_a_function_of_seed_epoch_position_and_occurrence() -> None:
         )
 
 
-def test_too_few_classes_are_refused() -> None:
+def test_refuses_too_few_classes() -> None:
     with pytest.raises(
         UserError, match=r"needs 9 classes, but only 8 can be trained on \(1 more have one image only\)"
     ):
@@ -149,7 +148,7 @@ def test_too_few_classes_are_refused() -> None:
         PKSampler(UNEVEN, Batch(classes=8, images_per_class=2), seed=0).draw(-1)
 
 
-def test_shuffled_batches_show_each_image_once_an_epoch() -> None:
+def test_shuffled_batches_have_each_image_once_per_epoch() -> None:
     batch = Batch(classes=3, images_per_class=4, sampling="shuffled")
     sampler = make_sampler(UNEVEN, batch, seed=3)
     full = len(UNEVEN) // 12
@@ -172,7 +171,7 @@ def test_shuffled_batches_show_each_image_once_an_epoch() -> None:
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_shuffled_batches_are_refused_where_one_is_not_full() -> None:
+def test_refuses_an_incomplete_shuffled_batch() -> None:
     with pytest.raises(UserError, match="has 80 images, but there are only 12"):
         make_sampler(np.arange(12), Batch(sampling="shuffled"), seed=0)
     with pytest.raises(ValueError, match="must not be negative"):

@@ -1,4 +1,5 @@
-"""Shards: what is written is read back, same rows give same bytes, every kind of damage has its message."""
+"""Shards: reading returns the written rows, equal rows give equal bytes, and every kind of damage has its
+message."""
 
 import hashlib
 import json
@@ -43,12 +44,12 @@ def write(directory: Path, rows: int = 700, shard_bytes: int = 2**20) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shard_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("shards") / "animals")
 
 
-def test_every_row_comes_back(written: Path) -> None:
-    shards = Shards(written, verify=True)
+def test_reads_every_written_row(shard_directory: Path) -> None:
+    shards = Shards(shard_directory, verify=True)
     assert len(shards) == 700
     for row in range(700):
         assert shards.image(row).tobytes() == payload(row)
@@ -66,8 +67,8 @@ def test_every_row_comes_back(written: Path) -> None:
     assert shards.is_gallery.all()
 
 
-def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
-    reader = pa.ipc.open_file(pa.memory_map(str(written / "shard-00000.arrow")))
+def test_the_arrow_files_follow_the_contract(shard_directory: Path) -> None:
+    reader = pa.ipc.open_file(pa.memory_map(str(shard_directory / "shard-00000.arrow")))
     assert [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)] == [256, 256, 188]
     assert reader.schema.names == ["row_id", "image", "label", "split", "source"]
     assert reader.schema.field("image").type == pa.large_binary()
@@ -76,7 +77,7 @@ def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
     assert pa.total_allocated_bytes() == allocated, "an uncompressed batch is read without a copy"
     assert batch.column("row_id").to_pylist() == list(range(256, 512))
     assert batch.column("image")[3].as_py() == payload(259)
-    index = pq.read_table(written / "index.parquet").to_pylist()
+    index = pq.read_table(shard_directory / "index.parquet").to_pylist()
     assert index[300] == {
         "row_id": 300,
         "label": 1,
@@ -92,7 +93,7 @@ def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
         "is_query": True,
         "is_gallery": True,
     }
-    manifest = json.loads((written / "manifest.json").read_text())
+    manifest = json.loads((shard_directory / "manifest.json").read_text())
     assert manifest["schema_version"] == 1
     assert manifest["dataset"] == "animals"
     assert manifest["counts"] == {
@@ -100,27 +101,27 @@ def test_the_arrow_files_are_what_the_contract_says(written: Path) -> None:
         "test": {"images": 233, "classes": 1},
     }
     assert manifest["shards"] == {
-        "shard-00000.arrow": hashlib.sha256((written / "shard-00000.arrow").read_bytes()).hexdigest()
+        "shard-00000.arrow": hashlib.sha256((shard_directory / "shard-00000.arrow").read_bytes()).hexdigest()
     }
 
 
-def test_an_image_is_a_read_only_view_of_the_file(written: Path) -> None:
-    shards = Shards(written)
+def test_an_image_is_a_read_only_view_of_the_file(shard_directory: Path) -> None:
+    shards = Shards(shard_directory)
     view = shards.image(5)
     assert view.dtype == np.uint8
     assert not view.flags.owndata
     assert not view.flags.writeable
-    again = shards.image(5)
-    assert view.__array_interface__["data"] == again.__array_interface__["data"]
+    same_image = shards.image(5)
+    assert view.__array_interface__["data"] == same_image.__array_interface__["data"]
 
 
-def test_same_rows_same_bytes(written: Path, tmp_path: Path) -> None:
+def test_same_rows_same_bytes(shard_directory: Path, tmp_path: Path) -> None:
     twin = write(tmp_path / "animals")
-    names = sorted(path.name for path in written.iterdir())
+    names = sorted(path.name for path in shard_directory.iterdir())
     assert names == sorted(path.name for path in twin.iterdir())
     for name in names:
-        assert (written / name).read_bytes() == (twin / name).read_bytes()
-    assert Shards(written).fingerprint == Shards(twin).fingerprint
+        assert (shard_directory / name).read_bytes() == (twin / name).read_bytes()
+    assert Shards(shard_directory).fingerprint == Shards(twin).fingerprint
     assert Shards(write(tmp_path / "fewer", rows=699)).fingerprint != Shards(twin).fingerprint
 
 
@@ -140,25 +141,25 @@ def test_small_shards_and_short_batches(tmp_path: Path, monkeypatch: pytest.Monk
     assert reader.get_batch(place["batch"]).column("image")[place["offset"]].as_py() == payload(row)
 
 
-def test_reads_from_many_threads_and_after_pickling(written: Path) -> None:
-    shards = pickle.loads(pickle.dumps(Shards(written)))
+def test_reads_from_many_threads_and_after_pickling(shard_directory: Path) -> None:
+    shards = pickle.loads(pickle.dumps(Shards(shard_directory)))
     with ThreadPoolExecutor(8) as pool:
         images = list(pool.map(lambda row: shards.image(row).tobytes(), range(699, -1, -1)))
     assert images == [payload(row) for row in range(699, -1, -1)]
 
 
 @pytest.mark.parametrize("row", [-1, 700])
-def test_a_row_that_does_not_exist(written: Path, row: int) -> None:
+def test_refuses_an_unknown_row(shard_directory: Path, row: int) -> None:
     with pytest.raises(IndexError, match="rows 0 to 699"):
-        Shards(written).image(row)
+        Shards(shard_directory).image(row)
 
 
-def test_a_split_that_does_not_exist(written: Path) -> None:
+def test_refuses_an_unknown_split(shard_directory: Path) -> None:
     with pytest.raises(ValueError, match="'validation'"):
-        Shards(written).rows("validation")
+        Shards(shard_directory).rows("validation")
 
 
-def test_an_image_larger_than_a_shard_is_refused(tmp_path: Path) -> None:
+def test_refuses_an_image_larger_than_a_shard(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match=r"big\.jpg has 1\.0 MiB.*\n.*shard_mebibytes"),
         ShardWriter(tmp_path, ["a"], 2**20) as writer,
@@ -166,7 +167,7 @@ def test_an_image_larger_than_a_shard_is_refused(tmp_path: Path) -> None:
         writer.add(bytes(2**20), 0, "train", "big.jpg", 1, 1)
 
 
-def test_a_class_in_two_splits_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_class_in_two_splits(tmp_path: Path) -> None:
     with ShardWriter(tmp_path, ["a"], 2**20) as writer:
         writer.add(b"1", 0, "train", "1.jpg", 1, 1)
         with pytest.raises(ValueError, match="the row has split 'test', class 0 has split 'train'"):
@@ -194,7 +195,7 @@ class TestGroupsBoxesAndExtras:
             )
         return directory
 
-    def test_they_come_back(self, queries: Path) -> None:
+    def test_reads_the_written_columns(self, queries: Path) -> None:
         shards = Shards(queries, verify=True)
         assert shards.groups == ["hymenoptera", None, ""]
         assert [shards.box(row) for row in range(3)] == [None, (-0.5, 1.25, 10.0, 8.0), None]
@@ -204,15 +205,15 @@ class TestGroupsBoxesAndExtras:
         assert index["box"].to_pylist() == [None, [-0.5, 1.25, 10.0, 8.0], None]
         assert pickle.loads(pickle.dumps(shards)).box(1) == shards.box(1)
 
-    def test_a_set_without_them_has_no_such_columns(self, written: Path) -> None:
-        assert not {"group", "box"} & set(pq.read_table(written / "index.parquet").column_names)
-        shards = Shards(written)
+    def test_a_set_without_optional_values_has_no_such_columns(self, shard_directory: Path) -> None:
+        assert not {"group", "box"} & set(pq.read_table(shard_directory / "index.parquet").column_names)
+        shards = Shards(shard_directory)
         assert shards.groups == [None] * 700
         assert shards.box(699) is None
         with pytest.raises(UserError, match=r"animals has no pairs\.parquet; it has: none"):
             shards.extra("pairs")
 
-    def test_they_are_part_of_the_fingerprint(self, tmp_path: Path) -> None:
+    def test_optional_values_change_the_fingerprint(self, tmp_path: Path) -> None:
         def fingerprint(name: str, extras: dict[str, str], **optional: Any) -> str:
             (tmp_path / name).mkdir()
             with ShardWriter(tmp_path / name, ["ant"], 2**20) as writer:
@@ -222,7 +223,7 @@ class TestGroupsBoxesAndExtras:
                 writer.finish({"extras": extras} if extras else {})
             return Shards(tmp_path / name).fingerprint
 
-        found = [
+        fingerprints = [
             fingerprint("plain", {}),
             fingerprint("group", {}, group="a"),
             fingerprint("other", {}, group="b"),
@@ -230,9 +231,11 @@ class TestGroupsBoxesAndExtras:
             fingerprint("pairs", {"pairs.parquet": "1"}),
             fingerprint("pears", {"pairs.parquet": "2"}),
         ]
-        assert len(set(found)) == 6
-        plain = json.loads((tmp_path / "plain" / "manifest.json").read_text())["shards"]
-        assert found[0] == hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        assert len(set(fingerprints)) == 6
+        shard_hashes = json.loads((tmp_path / "plain" / "manifest.json").read_text())["shards"]
+        assert (
+            fingerprints[0] == hashlib.sha256(json.dumps(shard_hashes, sort_keys=True).encode()).hexdigest()
+        )
 
     def test_a_changed_and_a_missing_extra(self, queries: Path) -> None:
         with (queries / "ground_truth.parquet").open("ab") as file:
@@ -279,23 +282,23 @@ class TestDamage:
         with pytest.raises(UserError, match="lacks the end marker of an Arrow file"):
             Shards(shards)
 
-    def test_one_changed_byte_is_found_by_its_hash(self, shards: Path) -> None:
+    def test_the_hash_detects_one_changed_byte(self, shards: Path) -> None:
         path = shards / "shard-00000.arrow"
         expected = hashlib.sha256(path.read_bytes()).hexdigest()
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-        found = hashlib.sha256(content).hexdigest()
+        digest = hashlib.sha256(content).hexdigest()
         with pytest.raises(
             UserError,
             match=(
-                rf"(?s)shard-00000.arrow has sha256 {found}, the manifest lists {expected}.*dvc repro -f "
+                rf"(?s)shard-00000.arrow has sha256 {digest}, the manifest lists {expected}.*dvc repro -f "
                 r"ingest@animals"
             ),
         ):
             Shards(shards, verify=True)
 
-    def test_a_changed_index_is_found_by_its_hash(self, shards: Path) -> None:
+    def test_the_hash_detects_a_changed_index(self, shards: Path) -> None:
         with (shards / "index.parquet").open("ab") as file:
             file.write(b" ")
         with pytest.raises(UserError, match=r"index\.parquet has sha256"):

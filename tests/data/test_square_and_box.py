@@ -1,4 +1,4 @@
-"""Pictures squeezed to a square, and queries cut to their boxes."""
+"""Pictures resized to a square, and queries cropped to their boxes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,25 +20,25 @@ def pillow(picture: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("width", "height"), [(90, 50), (50, 90), (32, 32), (33, 200), (20, 25)])
-def test_a_square_holds_the_whole_picture(
+def test_a_square_contains_the_complete_picture(
     picture: Callable[..., np.ndarray], width: int, height: int
 ) -> None:
-    whole = picture(width, height)
+    original = picture(width, height)
     tested, trained = (np.empty((3, 32, 32), np.uint8) for _ in range(2))
-    crop_for_testing(whole, WHOLE, tested)
-    assert np.abs(tested.transpose(1, 2, 0).astype(int) - pillow(whole, 32, 32)).max() <= 1
-    crop_for_training(whole, 7, WHOLE, trained)
-    assert np.array_equal(trained, tested), "training without chance sees what testing sees"
+    crop_for_testing(original, WHOLE, tested)
+    assert np.abs(tested.transpose(1, 2, 0).astype(int) - pillow(original, 32, 32)).max() <= 1
+    crop_for_training(original, 7, WHOLE, trained)
+    assert np.array_equal(trained, tested), "training without random crops equals testing"
 
 
 def test_a_larger_square_is_cropped_in_its_middle(picture: Callable[..., np.ndarray]) -> None:
-    whole, out = picture(90, 50), np.empty((3, 32, 32), np.uint8)
-    crop_for_testing(whole, Input(size=32, resize=40, fit="square"), out)
-    assert np.abs(out.transpose(1, 2, 0).astype(int) - pillow(whole, 40, 40)[4:36, 4:36]).max() <= 1
+    original, out = picture(90, 50), np.empty((3, 32, 32), np.uint8)
+    crop_for_testing(original, Input(size=32, resize=40, fit="square"), out)
+    assert np.abs(out.transpose(1, 2, 0).astype(int) - pillow(original, 40, 40)[4:36, 4:36]).max() <= 1
 
 
 def test_random_crops_have_the_shape_of_the_picture() -> None:
-    """Ratios are those in the square: a box of ratio 1 there is as wide and high as the picture is."""
+    """Ratios are relative to the square: a box of ratio 1 has the aspect ratio of the picture."""
     boxes = np.array(
         [
             random_crop(400, 100, SplitMix64(key), WHOLE.model_copy(update={"crop_scale": (0.2, 0.9)}))
@@ -63,18 +63,18 @@ def test_random_crops_have_the_shape_of_the_picture() -> None:
 def test_a_box_is_rounded_and_clipped_and_never_empty(
     box: tuple[float, ...], part: tuple[slice, slice]
 ) -> None:
-    whole = np.arange(30 * 40 * 3, dtype=np.uint32).astype(np.uint8).reshape(30, 40, 3)
-    assert np.array_equal(cut_out(whole, box), whole[part])
+    original = np.arange(30 * 40 * 3, dtype=np.uint32).astype(np.uint8).reshape(30, 40, 3)
+    assert np.array_equal(cut_out(original, box), original[part])
 
 
-def test_a_box_within_the_picture_is_what_pillow_crops(picture: Callable[..., np.ndarray]) -> None:
-    whole, corners = picture(40, 30), np.random.default_rng(0).uniform(0, 14, (50, 4))
+def test_a_box_within_the_picture_equals_the_crop_of_pillow(picture: Callable[..., np.ndarray]) -> None:
+    original, corners = picture(40, 30), np.random.default_rng(0).uniform(0, 14, (50, 4))
     for x0, y0, across, down in corners.tolist():
         box = (x0, y0, x0 + across + 1, y0 + down + 1)
-        assert np.array_equal(cut_out(whole, box), np.asarray(Image.fromarray(whole).crop(box)))
+        assert np.array_equal(cut_out(original, box), np.asarray(Image.fromarray(original).crop(box)))
 
 
-def test_the_loader_looks_at_the_box_alone(
+def test_the_loader_reads_only_the_box(
     picture: Callable[..., np.ndarray], encoded: Callable[..., np.ndarray], tmp_path: Path
 ) -> None:
     boxed, box = picture(60, 44), (10.0, 4.0, 50.0, 40.0)

@@ -1,5 +1,5 @@
-"""Augmentation: all chance from the key, the field's distribution, and pixels within a grey level of
-Pillow's."""
+"""Augmentation: all randomness comes from the key, crops have the usual distribution, and pixels are within
+one grey level of Pillow."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def test_splitmix_gives_the_published_sequence() -> None:
-    """First outputs of the reference C code for the state 1234567."""
+    """The first outputs of the reference C code for the state 1234567."""
     numbers = SplitMix64(1234567)
     published = [
         6457827717110365317,
@@ -44,12 +44,11 @@ def test_splitmix_gives_the_published_sequence() -> None:
 
 
 def test_uniform_numbers_fill_their_range() -> None:
-    drawn = np.array(
-        [SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)]
-    )  # keys in a row: the worst case
-    assert drawn.min() >= 2
-    assert drawn.max() < 5
-    counts = np.histogram(drawn, 10, (2, 5))[0]
+    # consecutive keys are the worst case
+    numbers = np.array([SplitMix64(key).uniform(2.0, 5.0) for key in range(4000)])
+    assert numbers.min() >= 2
+    assert numbers.max() < 5
+    counts = np.histogram(numbers, 10, (2, 5))[0]
     assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
     bounded = [SplitMix64(key).below(3) for key in range(300)]
     assert set(bounded) == {0, 1, 2}
@@ -57,8 +56,8 @@ def test_uniform_numbers_fill_their_range() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (90, 120), (64, 64)])
 def test_crop_distribution(width: int, height: int) -> None:
-    """Area share uniform and log-ratio uniform and independent where the box fits; boxes inside, positions
-    reaching both borders."""
+    """Area share and log-ratio are uniform and independent where the box fits. Boxes lie inside, and
+    positions reach both borders."""
     input = Input(size=64, resize=None, crop_scale=(0.1, 0.3))
     boxes = np.array([random_crop(width, height, SplitMix64(key), input) for key in range(3000)])
     left, top, box_width, box_height = boxes.T
@@ -102,13 +101,13 @@ def test_fallback_by_ratio() -> None:
     assert random_crop(1000, 1000, SplitMix64(0), allowed) == (0, 0, 1000, 1000)
 
 
-def test_augmentation_depends_on_the_key_alone(picture: Picture) -> None:
+def test_augmentation_depends_only_on_the_key(picture: Picture) -> None:
     input = Input(size=32, resize=None)
     source = picture(90, 70)
     first = [for_training(source, key, input) for key in range(20)]
     np.random.seed(7)  # noqa: NPY002 - the global generator must not matter
-    again = [for_training(source, key, input) for key in reversed(range(20))][::-1]
-    np.testing.assert_array_equal(first, again)
+    repeated = [for_training(source, key, input) for key in reversed(range(20))][::-1]
+    np.testing.assert_array_equal(first, repeated)
     assert len({image.tobytes() for image in first}) == 20
     assert for_training(source, 2**64 - 1, input).shape == (3, 32, 32)
 
@@ -116,7 +115,7 @@ def test_augmentation_depends_on_the_key_alone(picture: Picture) -> None:
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:
-    """Stated bound: no pixel is off by more than one grey level, and the PSNR is above 60 dB, enlarging and
+    """No pixel differs by more than one grey level, and the PSNR is above 60 dB, for enlarging and for
     shrinking up to 14 times."""
     input = Input(size=size, resize=None)
     source = picture(*shape)
@@ -124,24 +123,24 @@ def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int]
         left, top, width, height = random_crop(*shape, SplitMix64(key), input)
         box = Image.fromarray(source[top : top + height, left : left + width])
         reference = np.asarray(box.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-        ours = for_training(source, key, input.model_copy(update={"flip": 0.0}))
+        pixels = for_training(source, key, input.model_copy(update={"flip": 0.0}))
         mirrored = for_training(source, key, input.model_copy(update={"flip": 1.0}))
-        for image in (ours, mirrored[:, :, ::-1]):
+        for image in (pixels, mirrored[:, :, ::-1]):
             difference = np.abs(image.astype(int) - reference)
             assert difference.max() <= 1
             assert difference.mean() < 0.05
             assert psnr(image, reference) > 60
 
 
-def test_mirrored_as_often_as_asked(picture: Picture) -> None:
+def test_mirrors_with_the_given_probability(picture: Picture) -> None:
     source = picture(60, 60)
     fixed = Input(size=16, resize=None, crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.3)
-    plain = for_training(source, 0, fixed.model_copy(update={"flip": 0.0}))
+    unmirrored = for_training(source, 0, fixed.model_copy(update={"flip": 0.0}))
     mirrored = for_training(source, 0, fixed.model_copy(update={"flip": 1.0}))
     images = [for_training(source, key, fixed) for key in range(600)]
     share = np.mean([np.array_equal(image, mirrored) for image in images])
     assert abs(share - 0.3) < 0.06
-    assert all(np.array_equal(image, mirrored) or np.array_equal(image, plain) for image in images)
+    assert all(np.array_equal(image, mirrored) or np.array_equal(image, unmirrored) for image in images)
 
 
 @pytest.mark.parametrize(("size", "resize"), [(64, 72), (227, 256), (224, None)])
@@ -161,11 +160,11 @@ def test_test_pixels_against_pillow(
     left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
     resized = np.asarray(Image.fromarray(source).resize(target, Image.Resampling.BILINEAR))
     reference = resized[top : top + size, left : left + size].transpose(2, 0, 1)
-    ours = for_testing(source, Input(size=size, resize=resize))
-    assert np.abs(ours.astype(int) - reference).max() <= 1
-    assert psnr(ours, reference) > 60
+    pixels = for_testing(source, Input(size=size, resize=resize))
+    assert np.abs(pixels.astype(int) - reference).max() <= 1
+    assert psnr(pixels, reference) > 60
 
 
-def test_a_picture_of_the_right_size_is_left_alone(picture: Picture) -> None:
+def test_a_picture_of_the_target_size_is_unchanged(picture: Picture) -> None:
     source = picture(64, 64)
     np.testing.assert_array_equal(for_testing(source, Input(size=64, resize=None)), source.transpose(2, 0, 1))

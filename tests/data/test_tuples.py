@@ -1,5 +1,5 @@
-"""Tuples: what an epoch draws, which negatives it finds against a walk down the ranked pool, and the batches
-that come of them."""
+"""Tuples: the drawn pairs of an epoch, negatives equal to those of a walk down the ranked pool, and the
+resulting batches."""
 
 import numpy as np
 import pytest
@@ -21,9 +21,7 @@ def unit(count: int, seed: int, dim: int = 5) -> np.ndarray:
 
 
 @pytest.mark.parametrize("block", [1, 7, 256])
-def test_the_hardest_are_those_of_a_walk_down_the_ranking(
-    monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
+def test_hardest_negatives_equal_a_walk_down_the_ranking(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(tuples, "BLOCK", block)
     generator = np.random.default_rng(0)
     queries, pool = unit(23, 1), unit(70, 2)
@@ -31,12 +29,12 @@ def test_the_hardest_are_those_of_a_walk_down_the_ranking(
         generator.integers(0, 12, 23),
         generator.integers(2, 13, 70),
     )  # some queries have no image of their cluster in the pool
-    found = hardest(queries, of_queries, pool, of_pool, 5)
-    assert found.tolist() == [
+    negatives = hardest(queries, of_queries, pool, of_pool, 5)
+    assert negatives.tolist() == [
         walk(query, c, pool, of_pool.tolist(), 5)
         for query, c in zip(queries, of_queries.tolist(), strict=True)
     ]
-    for row, cluster in zip(found, of_queries, strict=True):
+    for row, cluster in zip(negatives, of_queries, strict=True):
         assert len(set(of_pool[row])) == 5
         assert cluster not in of_pool[row]
 
@@ -46,32 +44,32 @@ def test_equal_negatives_have_an_order() -> None:
     assert hardest(unit(1, 3), np.array([9]), pool, np.array([2, 1, 2, 1, 0, 3]), 3).tolist() == [[4, 1, 0]]
 
 
-def test_too_few_clusters() -> None:
+def test_refuses_too_few_clusters() -> None:
     pool, clusters = unit(6, 0), np.array([0, 0, 1, 1, 2, 2])
     assert hardest(unit(1, 1), np.array([7]), pool, clusters, 3).shape == (1, 3)
     with pytest.raises(ValueError, match="expected 3 other clusters in the pool for each query, got 2"):
         hardest(unit(2, 1), np.array([7, 2]), pool, clusters, 3)
-    few = Batch(classes=3, images_per_class=6, sampling="tuples", pool=4)
+    batch = Batch(classes=3, images_per_class=6, sampling="tuples", pool=4)
     with pytest.raises(UserError, match=r"A pool of 4 images of \d classes is too small for 4 negatives"):
-        TupleSampler(PAIRS, CLUSTERS, few, 0).plan(0)
+        TupleSampler(PAIRS, CLUSTERS, batch, 0).plan(0)
 
 
 def test_an_epoch_is_a_function_of_seed_and_number() -> None:
-    one, other = (TupleSampler(PAIRS, CLUSTERS, BATCH, seed=3) for _ in range(2))
-    assert one.steps_per_epoch == 6  # 20 pairs in batches of 3 tuples
+    sampler, twin = (TupleSampler(PAIRS, CLUSTERS, BATCH, seed=3) for _ in range(2))
+    assert sampler.steps_per_epoch == 6  # 20 pairs in batches of 3 tuples
     for epoch in (2, 0):
-        plan, again = one.plan(epoch), other.plan(epoch)
-        assert np.array_equal(plan.pairs, again.pairs)
-        assert np.array_equal(plan.pool, again.pool)
+        plan, twin_plan = sampler.plan(epoch), twin.plan(epoch)
+        assert np.array_equal(plan.pairs, twin_plan.pairs)
+        assert np.array_equal(plan.pool, twin_plan.pool)
         assert plan.pairs.shape == (18, 2)
         assert len(np.unique(plan.pool)) == 40
         assert len({*map(tuple, plan.pairs.tolist())}) == 18
         assert {*map(tuple, plan.pairs.tolist())} <= {*map(tuple, PAIRS.tolist())}
-    assert not np.array_equal(one.plan(0).pairs, one.plan(1).pairs)
-    assert not np.array_equal(one.plan(0).pool, TupleSampler(PAIRS, CLUSTERS, BATCH, seed=4).plan(0).pool)
+    assert not np.array_equal(sampler.plan(0).pairs, sampler.plan(1).pairs)
+    assert not np.array_equal(sampler.plan(0).pool, TupleSampler(PAIRS, CLUSTERS, BATCH, seed=4).plan(0).pool)
 
 
-def test_over_many_epochs_every_pair_and_image_is_drawn() -> None:
+def test_many_epochs_draw_every_pair_and_image() -> None:
     sampler = TupleSampler(PAIRS, CLUSTERS, BATCH, seed=0)
     plans = [sampler.plan(epoch) for epoch in range(30)]
     assert len(np.unique(np.concatenate([plan.pairs for plan in plans]), axis=0)) == len(PAIRS)
@@ -81,26 +79,26 @@ def test_over_many_epochs_every_pair_and_image_is_drawn() -> None:
 def test_batches_are_the_tuples_in_order() -> None:
     sampler, embeddings = TupleSampler(PAIRS, CLUSTERS, BATCH, seed=1), unit(60, 5)
     plan = sampler.plan(1)
-    found = sampler.tuples(plan, embeddings)
-    assert np.array_equal(found[:, :2], plan.pairs)
-    for row in found:
+    tuples = sampler.tuples(plan, embeddings)
+    assert np.array_equal(tuples[:, :2], plan.pairs)
+    for row in tuples:
         places = walk(
             embeddings[row[0]], int(CLUSTERS[row[0]]), embeddings[plan.pool], CLUSTERS[plan.pool].tolist(), 4
         )
         assert row[2:].tolist() == plan.pool[places].tolist()
     with pytest.raises(ValueError, match="step 6 belongs to epoch 1, whose tuples are not set"):
         sampler.draw(6)
-    sampler.begin(1, found)
-    drawn = [sampler.draw(step) for step in range(6, 12)]
-    assert np.concatenate([draw.positions for draw in drawn]).tolist() == found.reshape(-1).tolist()
-    keys = np.concatenate([draw.keys for draw in drawn])
-    assert len(np.unique(keys)) == len(keys), "an image that stands in two tuples is augmented anew"
+    sampler.begin(1, tuples)
+    batches = [sampler.draw(step) for step in range(6, 12)]
+    assert np.concatenate([draw.positions for draw in batches]).tolist() == tuples.reshape(-1).tolist()
+    keys = np.concatenate([draw.keys for draw in batches])
+    assert len(np.unique(keys)) == len(keys), "an image of two tuples is augmented twice"
     with pytest.raises(ValueError, match="epoch 2, whose tuples"):
         sampler.draw(12)
     with pytest.raises(ValueError, match=r"epoch 2 has 18 tuples of 6 images, got an array of \(17, 6\)"):
-        sampler.begin(2, found[1:])
+        sampler.begin(2, tuples[1:])
 
 
-def test_pairs_that_fill_no_batch() -> None:
+def test_refuses_pairs_that_fill_no_batch() -> None:
     with pytest.raises(UserError, match="A batch has 3 tuples, but an epoch draws 20 of the 2"):
         TupleSampler(PAIRS[:2], CLUSTERS, BATCH, 0)

@@ -1,4 +1,4 @@
-"""The evaluate stage on embedding files: its three outputs, its protocol, and that it never imports torch."""
+"""The evaluate stage on embedding files: its three outputs, its protocol, and no import of torch."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
 from stages.evaluate import run
+from tests.evaluation.conftest import read_results
 from tests.oracles import retrieval as oracle
 from tests.resolved import write_resolved
 
@@ -39,7 +40,7 @@ def embed(labels: np.ndarray, noise: float, seed: int) -> np.ndarray:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with exported embeddings: 16 classes of 6 images and 3 of one image, ids from 1000."""
+    """A project with exported embeddings: 16 classes of 6 images and 3 of one image. Ids start at 1000."""
     monkeypatch.chdir(tmp_path)
     configure(tmp_path)
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
@@ -53,17 +54,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_metrics_are_flat_and_right(project: Path) -> None:
+def test_metrics_are_flat_and_correct(project: Path) -> None:
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     names = [*(f"recall_at_{k}" for k in (1, 2, 4)), "precision_at_1", "r_precision", "map_at_r", "map"]
-    wanted = {
+    expected = {
         f"{prefix}{name}{end}"
         for prefix in ("", "last_", "untrained_")
         for name in names
         for end in ("", "_low", "_high")
     }
-    assert metrics.keys() == wanted | {"queries", "lone_queries", "gallery", "classes", "protocol"}
+    assert metrics.keys() == expected | {"queries", "lone_queries", "gallery", "classes", "protocol"}
     counts = {name: metrics[name] for name in ("queries", "lone_queries", "gallery", "classes")}
     assert counts == {"queries": 99, "lone_queries": 3, "gallery": 99, "classes": 19}
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
@@ -80,26 +81,10 @@ def test_metrics_are_flat_and_right(project: Path) -> None:
 
 def test_per_query_results(project: Path) -> None:
     run("parts", "gsp", 0)
-    directory = project / "data/evaluation" / NAME
-    assert sorted(path.name for path in directory.iterdir()) == [
-        "neighbours.parquet",
-        "protocol.json",
-        "queries-last.parquet",
-        "queries-untrained.parquet",
-        "queries.parquet",
-    ]
-    queries, neighbours = (pq.read_table(directory / f"{name}.parquet") for name in ("queries", "neighbours"))
-    recalls = [f"recall_at_{k}" for k in (1, 2, 4)]
-    assert queries.column_names == [
-        "row_id",
-        "label",
-        "relevant",
-        *recalls,
-        "r_precision",
-        "ap_at_r",
-        "ap",
-        "first_positive",
-    ]
+    queries, neighbours = read_results(project / "data/evaluation" / NAME)
+    recalls = "recall_at_1 recall_at_2 recall_at_4"
+    columns = f"row_id label relevant {recalls} r_precision ap_at_r ap first_positive"
+    assert queries.column_names == columns.split()
     assert queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == list(range(1000, 1099))
     assert all(
         queries[name].null_count == 3
@@ -118,24 +103,24 @@ def test_per_query_results(project: Path) -> None:
         )
 
 
-def test_every_network_leaves_the_results_of_single_queries_that_its_metrics_average(project: Path) -> None:
+def test_metrics_are_means_of_the_results_per_query(project: Path) -> None:
     configure(project, reduce={"dim": 4, "whiten": "none"})
     labels = np.repeat(np.arange(30, 40), 5)
     write(project / "data/embeddings" / NAME / "train.arrow", np.arange(50), labels, embed(labels, 0.2, 2))
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
-    seen = set()
+    networks = set()
     for prefix in ("last", "untrained", "reduced"):
         table = pq.read_table(project / "data/evaluation" / NAME / f"queries-{prefix}.parquet")
         assert table["row_id"].to_pylist() == list(range(1000, 1099))
         for name, column in (("recall_at_1", "recall_at_1"), ("map_at_r", "ap_at_r"), ("map", "ap")):
             values = [float(value) for value in table[column].to_pylist() if value is not None]
             assert metrics[f"{prefix}_{name}"] == pytest.approx(sum(values) / 96, abs=1e-9)
-        seen.add(metrics[f"{prefix}_map_at_r"])
-    assert len(seen) == 3
+        networks.add(metrics[f"{prefix}_map_at_r"])
+    assert len(networks) == 3
 
 
-def test_twice_is_the_same_bytes(project: Path) -> None:
+def test_a_second_run_writes_equal_bytes(project: Path) -> None:
     contents = []
     for _ in range(2):
         run("parts", "gsp", 0)
@@ -149,8 +134,8 @@ def test_twice_is_the_same_bytes(project: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_sides_of_the_data_set_are_kept(project: Path) -> None:
-    """A CSV may name queries and gallery: only queries ask, only the gallery answers."""
+def test_uses_the_query_and_gallery_sides_of_the_data_set(project: Path) -> None:
+    """A CSV may define queries and gallery."""
     labels = np.repeat(np.arange(8), 4)
     is_query = np.arange(32) % 4 == 0
     for name in ("test", "test-last", "test-untrained"):
@@ -170,7 +155,7 @@ def test_sides_of_the_data_set_are_kept(project: Path) -> None:
     assert queries["relevant"].to_pylist() == [3] * 8
 
 
-def test_models_of_other_rows_are_refused(project: Path) -> None:
+def test_refuses_models_of_other_rows(project: Path) -> None:
     labels = np.repeat(np.arange(16), 6)
     write(
         project / "data/embeddings" / NAME / "test-last.arrow", np.arange(96), labels, embed(labels, 0.1, 2)
@@ -181,13 +166,13 @@ def test_models_of_other_rows_are_refused(project: Path) -> None:
     assert not (project / "data/evaluation").exists()
 
 
-def test_missing_embeddings_are_named(project: Path) -> None:
+def test_names_missing_embeddings(project: Path) -> None:
     (project / "data/embeddings" / NAME / "test-untrained.arrow").unlink()
     with pytest.raises(UserError, match=r"test-untrained.arrow is missing"):
         run("parts", "gsp", 0)
 
 
-def test_the_protocol_has_a_hash_that_follows_its_words(project: Path) -> None:
+def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
     run("parts", "gsp", 0)
     protocol = Protocol("test", (1, 2, 4), 100, 0.9, 3)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
@@ -195,24 +180,25 @@ def test_the_protocol_has_a_hash_that_follows_its_words(project: Path) -> None:
     assert json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text()) == json.loads(
         json.dumps(protocol.declaration())
     )
-    others = [
+    variants = [
         Protocol("train", (1, 2, 4), 100, 0.9, 3),
         Protocol("test", (1, 2), 100, 0.9, 3),
         Protocol("test", (1, 2, 4), 101, 0.9, 3),
         Protocol("test", (1, 2, 4), 100, 0.9, 3, ties="at random"),
     ]
-    assert len({protocol.hash(), *(other.hash() for other in others)}) == 5
+    assert len({protocol.hash(), *(variant.hash() for variant in variants)}) == 5
     assert len(protocol.hash()) == 64
 
 
 def test_evaluation_imports_no_torch(project: Path) -> None:
-    """FAISS and torch bring an OpenMP each; two in one process have crashed and slowed others."""
+    """FAISS and torch each bring an OpenMP runtime. Two runtimes in one process may crash or slow each
+    other."""
     code = (
         "import sys; from stages.evaluate import run; run('parts', 'gsp', 0); "
         "assert 'faiss' in sys.modules; print([m for m in ('torch', 'ray', 'timm') if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
@@ -220,14 +206,14 @@ def test_evaluation_imports_no_torch(project: Path) -> None:
         cwd=project,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
-    assert "evaluate: selected: 96/96 queries" in done.stderr  # three have nothing to find
-    assert "evaluate: selected, neighbours: 99/99 queries" in done.stderr
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == "[]"
+    assert "evaluate: selected: 96/96 queries" in process.stderr  # three queries have no relevant image
+    assert "evaluate: selected, neighbours: 99/99 queries" in process.stderr
 
 
-def test_validation_and_evaluation_agree(project: Path) -> None:
-    """Training selects by the numbers that evaluation reports."""
+def test_validation_equals_evaluation(project: Path) -> None:
+    """Training selects by the metrics that evaluation reports."""
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
@@ -235,75 +221,75 @@ def test_validation_and_evaluation_agree(project: Path) -> None:
         assert metrics[name] == pytest.approx(value, abs=1e-9)
 
 
-def test_what_is_measured_beside(project: Path) -> None:
-    """MAP, NMI and class means are asked for one by one; the rest does not change."""
+def test_optional_metrics_do_not_change_the_others(project: Path) -> None:
+    """MAP, NMI and class means have separate settings."""
     labels = np.repeat(np.arange(8), [3, 4, 5, 6, 7, 8, 9, 10])
     rows = Rows(np.arange(52), labels, embed(labels, 0.5, 4))
     protocol = Protocol("test", (1, 4), 50, 0.9, 0)
-    plain, _ = evaluate(Sides(rows, rows), {}, protocol, Extent(full_ranking=False))
-    everything, results = evaluate(
+    required, _ = evaluate(Sides(rows, rows), {}, protocol, Extent(full_ranking=False))
+    all_metrics, results = evaluate(
         Sides(rows, rows), {"last": Sides(rows, rows)}, protocol, Extent(nmi=True, class_means=True)
     )
-    assert {name: everything[name] for name in plain} == plain
+    assert {name: all_metrics[name] for name in required} == required
     names = ["recall_at_1", "recall_at_4", "r_precision", "map_at_r", "map"]
     added = {"map", "nmi", *(f"class_mean_{name}" for name in names)}
     added |= {f"{name}{end}" for name in added - {"nmi"} for end in ("_low", "_high")}
     added |= {
         f"last_{name}"
-        for name in added | plain.keys() - {"protocol", "queries", "lone_queries", "gallery", "classes"}
+        for name in added | required.keys() - {"protocol", "queries", "lone_queries", "gallery", "classes"}
     }
-    assert everything.keys() == plain.keys() | added
+    assert all_metrics.keys() == required.keys() | added
     truth = oracle.metrics(rows.embedding.tolist(), labels.tolist(), list(range(52)), (1, 4))
-    assert everything["map"] == pytest.approx(truth["map"], abs=1e-9)
+    assert all_metrics["map"] == pytest.approx(truth["map"], abs=1e-9)
     of_class = [np.mean(results["selected"].ap_at_r[labels == c]) for c in range(8)]
-    assert everything["class_mean_map_at_r"] == pytest.approx(np.mean(of_class), abs=1e-9)
+    assert all_metrics["class_mean_map_at_r"] == pytest.approx(np.mean(of_class), abs=1e-9)
     assert (
-        everything["class_mean_map_at_r_low"]
-        < everything["class_mean_map_at_r"]
-        < everything["class_mean_map_at_r_high"]
+        all_metrics["class_mean_map_at_r_low"]
+        < all_metrics["class_mean_map_at_r"]
+        < all_metrics["class_mean_map_at_r_high"]
     )
-    assert 0 < everything["nmi"] <= 1
+    assert 0 < all_metrics["nmi"] <= 1
 
 
 def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
     labels = np.repeat(np.arange(5), 6)
     rows = Rows(np.arange(30), labels, embed(labels, 0.4, 5))
-    both, parts = (
+    all_rows, split_rows = (
         Sides(rows, rows),
         Sides(Rows(*(column[:20] for column in rows)), Rows(*(column[10:] for column in rows))),
     )
     protocol = Protocol("test", (1,), 10, 0.9, 0)
-    wanted = Extent(full_ranking=False, nmi=True)
-    order = np.r_[10:30, 0:10]  # the gallery, then what only asks
-    assert evaluate(parts, {}, protocol, wanted)[0]["nmi"] == round(
+    extent = Extent(full_ranking=False, nmi=True)
+    order = np.r_[10:30, 0:10]  # the gallery, then the rows that are only queries
+    assert evaluate(split_rows, {}, protocol, extent)[0]["nmi"] == round(
         nmi(rows.embedding[order], labels[order], 0), 10
     )
-    assert evaluate(both, {}, protocol, wanted)[0]["nmi"] == round(nmi(rows.embedding, labels, 0), 10)
+    assert evaluate(all_rows, {}, protocol, extent)[0]["nmi"] == round(nmi(rows.embedding, labels, 0), 10)
 
 
 @pytest.mark.parametrize(
     "setting", [{"kind": "ivf", "lists": 4, "probes": 4}, {"kind": "hnsw", "search_width": 99}]
 )
-def test_an_approximate_index_is_measured_beside_exact_search(project: Path, setting: dict[str, Any]) -> None:
+def test_measures_an_approximate_index_and_exact_search(project: Path, setting: dict[str, Any]) -> None:
     configure(project, approximate=setting, approximate_sample=50)
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
     for name in ("recall_at_1", "recall_at_4", "r_precision", "map_at_r"):
         assert metrics[f"approximate_{name}"] == pytest.approx(metrics[name], abs=1e-9), (
-            "an index that looks everywhere"
+            "an index that searches all lists"
         )
     assert metrics["approximate_search_recall_at_1"] == metrics["approximate_search_recall_at_10"] == 1.0
     assert metrics["approximate_protocol"] != metrics["protocol"]
-    found, exact = (
+    approximate, exact = (
         pq.read_table(project / "data/evaluation" / NAME / f"queries{end}.parquet")
         for end in ("-approximate", "")
     )
-    assert found.drop_columns(["first_positive"]).equals(exact.drop_columns(["ap", "first_positive"]))
+    assert approximate.drop_columns(["first_positive"]).equals(exact.drop_columns(["ap", "first_positive"]))
     assert metrics["approximate_map_at_r_low"] == pytest.approx(metrics["map_at_r_low"], abs=1e-9)
 
 
 @pytest.mark.parametrize("refine", [None, 300])
-def test_an_index_of_codes_is_measured(project: Path, refine: int | None) -> None:
+def test_measures_an_index_of_codes(project: Path, refine: int | None) -> None:
     labels = np.repeat(np.arange(50), 6)
     for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
         write(
@@ -321,7 +307,7 @@ def test_an_index_of_codes_is_measured(project: Path, refine: int | None) -> Non
     assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == 300)
 
 
-def test_numbers_of_several_scales_have_a_protocol_of_their_own(project: Path) -> None:
+def test_several_scales_have_their_own_protocol(project: Path) -> None:
     hashes = set()
     for scales in ((1.0,), (1.0, 0.5), (0.5,)):
         for name in ("test", "test-last", "test-untrained"):
@@ -331,13 +317,15 @@ def test_numbers_of_several_scales_have_a_protocol_of_their_own(project: Path) -
             write(path, *columns, scales=scales)
         run("parts", "gsp", 0)
         hashes.add(json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())["protocol"])
-        said = json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text())["normalisation"]
-        assert ("scales" in said) is (scales != (1.0,))
+        normalisation = json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text())[
+            "normalisation"
+        ]
+        assert ("scales" in normalisation) is (scales != (1.0,))
     assert len(hashes) == 3
     assert Protocol("test", (1, 2, 4), 100, 0.9, 3).hash() in hashes
 
 
-def test_the_best_iterate_on_test_stands_apart(project: Path) -> None:
+def test_the_best_iterate_on_test_is_reported_separately(project: Path) -> None:
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
     write(
         project / "data/embeddings" / NAME / "test-best.arrow",

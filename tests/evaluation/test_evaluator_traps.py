@@ -1,8 +1,7 @@
-"""Embeddings and data sets on which evaluators in use report a wrong number: the true value here, and theirs
-re-enacted beside it.
+"""Embeddings and data sets for which common evaluators report a wrong number: the correct value, and the
+wrong calculation for comparison.
 
-docs/metrics.md lists these cases.
-"""
+docs/metrics.md lists these cases."""
 
 from itertools import permutations
 
@@ -11,20 +10,9 @@ import pytest
 
 from pipeline.evaluation.metrics import Engine, Rows, averages, per_query, quick_metrics, ranks_of, score
 from pipeline.runtime.errors import UserError
+from tests.evaluation.conftest import rows
 from tests.oracles import retrieval as oracle
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-
-
-def rows(embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = None) -> Rows:
-    return Rows(np.arange(len(labels)) if ids is None else ids, np.asarray(labels, np.int64), embeddings)
-
-
-@pytest.fixture(params=["counting", "search"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.param
+from tests.vectors import unit
 
 
 def recall_at_1(queries: Rows, gallery: Rows, engine: Engine) -> float:
@@ -36,26 +24,27 @@ def recall_at_1(queries: Rows, gallery: Rows, engine: Engine) -> float:
 
 
 def test_a_collapsed_network_is_chance_query_against_gallery(engine: Engine) -> None:
-    """500 queries, 1,000 gallery rows, 100 classes: 0.010. Counting strictly better negatives gives 1.000."""
+    """500 queries, 1,000 gallery rows, 100 classes: 0.010. An evaluator that counts strictly better negatives
+    reports 1.000."""
     point = unit(np.ones((1, 16)))
-    labels, wanted = np.arange(1000) % 100, np.arange(500) % 100
+    labels, query_labels = np.arange(1000) % 100, np.arange(500) % 100
     assert (
         recall_at_1(
-            rows(np.repeat(point, 500, 0), wanted, np.arange(1000, 1500)),
+            rows(np.repeat(point, 500, 0), query_labels, np.arange(1000, 1500)),
             rows(np.repeat(point, 1000, 0), labels),
             engine,
         )
         == 0.01
     )
     similarity = np.zeros((500, 1000))
-    best_positive = np.where(wanted[:, None] == labels, similarity, -np.inf).max(axis=1)
-    better = ((similarity > best_positive[:, None]) & (wanted[:, None] != labels)).sum(axis=1)
-    assert (better < 1).mean() == 1.0  # what the threshold form reports
+    best_positive = np.where(query_labels[:, None] == labels, similarity, -np.inf).max(axis=1)
+    better = ((similarity > best_positive[:, None]) & (query_labels[:, None] != labels)).sum(axis=1)
+    assert (better < 1).mean() == 1.0  # the result of the threshold form
 
 
 def test_a_collapsed_network_is_chance_over_all_orders_of_ids(engine: Engine) -> None:
-    """Ties go by id, not by luck: the mean over all orders of the ids is the closed form (class size - 1) /
-    (N - 1)."""
+    """Ties are ordered by id. The mean over all orders of the ids is the closed form (class size - 1) / (N -
+    1)."""
     labels = np.array([7, 7, 7, 8, 8])
     embeddings = np.repeat(unit(np.ones((1, 3))), 5, axis=0)
     values = []
@@ -66,12 +55,11 @@ def test_a_collapsed_network_is_chance_over_all_orders_of_ids(engine: Engine) ->
 
 
 def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
-    """2,000 rows, 100 classes of 20: every query finds row 0 first; MAP of a random order is about 1/100."""
+    """2,000 rows, 100 classes of 20: row 0 is first for every query. MAP of a random order is about 1/100."""
     labels = np.arange(2000) % 100
     table = rows(np.repeat(unit(np.ones((1, 16))), 2000, axis=0), labels)
-    assert recall_at_1(table, table, engine) == pytest.approx(
-        19 / 2000, abs=1e-15
-    )  # the 19 others of row 0's class; row 0 itself finds row 1
+    # the 19 other rows of the class of row 0; the first result of row 0 is row 1
+    assert recall_at_1(table, table, engine) == pytest.approx(19 / 2000, abs=1e-15)
     if engine == "counting":
         values = averages(per_query(table, table, (1,), full_ranking=True))
         assert 0.005 < values["map"] < 0.03
@@ -83,14 +71,13 @@ def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
 
 
 def test_eight_bit_codes_are_chance(engine: Engine) -> None:
-    """2,000 random codes of 8 bits, 100 classes of 20: 0.010. Dropping the first neighbour as "the query"
-    gives 0.1 and more."""
+    """2,000 random codes of 8 bits, 100 classes of 20: 0.010. An evaluator that drops the first neighbour as
+    "the query" reports 0.1 and more."""
     generator = np.random.default_rng(0)
     codes, labels = np.sign(generator.standard_normal((2000, 8))), np.arange(2000) % 100
     products = (codes @ codes.T).astype(np.int64)
-    dropped = np.argsort(-products, axis=1, kind="stable")[
-        :, 1
-    ]  # the first column is thrown away, whoever it is
+    # drops the first column, which may be another row
+    dropped = np.argsort(-products, axis=1, kind="stable")[:, 1]
     assert (labels[dropped] == labels).mean() > 0.1
     np.fill_diagonal(products, -99)
     truth = (labels[products.argmax(axis=1)] == labels).mean()
@@ -104,10 +91,9 @@ def test_eight_bit_codes_are_chance(engine: Engine) -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_a_sampler_repeated_are_refused(engine: Engine) -> None:
-    """2,001 classes of one image padded to a multiple of 4 by copies of the first three: the copies would be
-    6 free hits (0.30%). An id occurs once, so the copies are noticed; without them no query has anything to
-    find."""
+def test_refuses_rows_that_a_sampler_repeated(engine: Engine) -> None:
+    """2,001 classes of one image, padded to a multiple of 4 by copies of the first three. The copies would be
+    6 false hits (0.30%). Repeated ids are refused; without the copies no query has a relevant row."""
     embeddings, ids = unit(np.random.default_rng(0).standard_normal((2001, 8))), np.arange(2001)
     padded = np.concatenate([ids, ids[:3]])
     similarity = (embeddings[padded].astype(np.float64) @ embeddings[padded].T.astype(np.float64)).astype(
@@ -127,8 +113,8 @@ def test_rows_that_a_sampler_repeated_are_refused(engine: Engine) -> None:
 
 
 def test_query_and_gallery_have_one_id_space(engine: Engine) -> None:
-    """In-Shop's queries and gallery, both counted from 0: masking equal positions hides the one right answer
-    of each query (0 instead of 1). Ids of one space keep them apart."""
+    """In-Shop's queries and gallery are both numbered from 0. An evaluator that masks equal positions hides
+    the only relevant row of each query (0 instead of 1). Ids of one space separate them."""
     labels, embeddings = np.arange(30), np.eye(30, dtype=np.float32)
     masked = np.where(np.eye(30, dtype=bool), -np.inf, embeddings @ embeddings.T)
     assert (labels[masked.argmax(axis=1)] == labels).mean() == 0.0
@@ -139,13 +125,13 @@ def test_query_and_gallery_have_one_id_space(engine: Engine) -> None:
     assert averages(result) == {"recall_at_1": 1.0, "r_precision": 1.0, "map_at_r": 1.0}
 
 
-# Queries with nothing to find
+# Queries without relevant rows
 # ----------------------------------------------------------------------------------------------------
 
 
-def test_queries_without_positives_are_left_out_and_counted(engine: Engine) -> None:
-    """Half of the queries have no positive: 1.0 of those that have one, and 20 counted; 0.5 where they count
-    as misses."""
+def test_queries_without_positives_are_excluded_and_counted(engine: Engine) -> None:
+    """Half of the queries have no positive. The mean over the others is 1.0 and 20 queries are counted;
+    counted as misses, the mean would be 0.5."""
     labels = np.concatenate([np.repeat(np.arange(10), 2), np.arange(100, 120)])
     embeddings = unit(
         np.concatenate(
@@ -160,7 +146,7 @@ def test_queries_without_positives_are_left_out_and_counted(engine: Engine) -> N
         quick_metrics(embeddings[20:], labels[20:])
 
 
-# One ranking, many "mAP"s
+# Several definitions of "mAP" on one ranking
 # ----------------------------------------------------------------------------------------------------
 
 HITS = [True, False, True, False, False]  # three relevant rows, two of them in the list
@@ -176,20 +162,21 @@ def test_hits_1_0_1_0_0_with_three_relevant() -> None:
     assert first.tolist() == [1]
 
 
-def test_what_others_call_map_on_the_same_hits() -> None:
-    """0.833 divided by the hits in the list (OML 4.0 map@5; torchmetrics, which is shown no third), 0.528 by
-    trapezoids (revisited Oxford and Paris, R = 3), 0.556 divided by R. Precision at 5 is 0.40, OML's 0.667
-    (divided by min(5, R))."""
-    found = sum(HITS)
-    assert oracle.average_precision(HITS) == pytest.approx((1 + 2 / 3) / found, abs=1e-15)
+def test_other_definitions_of_map_on_the_same_hits() -> None:
+    """0.833 divided by the hits in the list (OML 4.0 map@5; torchmetrics, which receives only the list),
+    0.528 by trapezoids (revisited Oxford and Paris, R = 3), 0.556 divided by R. Precision at 5 is 0.40; OML
+    reports 0.667 (divided by min(5, R))."""
+    hit_count = sum(HITS)
+    assert oracle.average_precision(HITS) == pytest.approx((1 + 2 / 3) / hit_count, abs=1e-15)
     assert oracle.average_precision(HITS) == pytest.approx(0.8333, abs=5e-5)
-    assert oracle.trapezoid_ap(HITS) * found / 3 == pytest.approx(0.5278, abs=5e-5)
+    assert oracle.trapezoid_ap(HITS) * hit_count / 3 == pytest.approx(0.5278, abs=5e-5)
     assert sum(HITS) / 5 == 0.4
     assert sum(HITS) / min(5, 3) == pytest.approx(0.6667, abs=5e-5)
 
 
-def test_the_whole_ranking_knows_the_third() -> None:
-    """The same query with its third relevant row at rank 40: MAP = (1 + 2/3 + 3/40) / 3, MAP@R as before."""
+def test_the_complete_ranking_contains_the_third() -> None:
+    """The same query with its third relevant row at rank 40: MAP = (1 + 2/3 + 3/40) / 3. MAP@R does not
+    change."""
     ranks = np.array([[1, 3, 40]])
     _, _, ap_at_r, ap, _ = score(ranks, np.array([3]), (1,))
     assert ap[0] == pytest.approx((1 + 2 / 3 + 3 / 40) / 3, abs=1e-15)

@@ -1,5 +1,5 @@
-"""The evaluate stage on a landmark set: each benchmark by its own ground truth among its own images, reduced
-embeddings beside whole ones."""
+"""The evaluate stage on a landmark set: each benchmark uses its own ground truth among its own images.
+Reduced embeddings are reported in addition."""
 
 import json
 from pathlib import Path
@@ -20,6 +20,7 @@ from pipeline.evaluation.reduction import Reduction, apply
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from stages.evaluate import run
+from tests.evaluation.conftest import read_results
 from tests.oracles import reduction as reduction_oracle
 from tests.oracles import revisited as oracle
 from tests.resolved import write_resolved
@@ -27,8 +28,8 @@ from tests.resolved import write_resolved
 NAME = Path("landmarks/irt_r/0")
 LEVELS, PRECISION_AT, DIM = ("easy", "medium", "hard"), (1, 5, 10), 10
 SETTINGS: dict[str, Any] = {"recall_at": [1], "bootstrap": 80, "confidence": 0.9, "seed": 3}
-# roxford: rows 100-139, its queries 110, 121, 133; rparis: 140-169, its queries 141, 150. One query has
-# nothing easy, one nothing at all.
+# roxford: rows 100-139, queries 110, 121, 133; rparis: rows 140-169, queries 141, 150. One query has no easy
+# image, one has no relevant image.
 TRUTH: list[dict[str, Any]] = [
     {"benchmark": "roxford5k", "query": 121, "easy": [100, 104, 135], "hard": [101, 139], "junk": [102, 120]},
     {"benchmark": "roxford5k", "query": 110, "easy": [], "hard": [130, 131, 132], "junk": []},
@@ -69,20 +70,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def expected(embeddings: np.ndarray, prefix: str = "") -> dict[str, float]:
-    """By the walk down the ranked list, in float64."""
+    """Computed by the walk down the ranked list, in float64."""
     vectors, asks = embeddings.astype(float), {row["query"] for row in TRUTH}
     flat = {}
     for benchmark, ids in (("roxford5k", range(100, 140)), ("rparis6k", range(140, 170))):
-        found: dict[str, list[Any]] = {level: [] for level in LEVELS}
+        scores: dict[str, list[Any]] = {level: [] for level in LEVELS}
         for row in (row for row in TRUTH if row["benchmark"] == benchmark):
             gallery = [identity for identity in ids if identity not in asks]
             ranking = sorted(
                 gallery, key=lambda identity: -float(vectors[identity - 100] @ vectors[row["query"] - 100])
             )
             for level in LEVELS:
-                found[level].append(oracle.level(ranking, row, level, PRECISION_AT))
+                scores[level].append(oracle.level(ranking, row, level, PRECISION_AT))
         for level in LEVELS:
-            scored = [one for one in found[level] if one is not None]
+            scored = [score for score in scores[level] if score is not None]
             flat[f"{prefix}{benchmark}_{level}_map"] = float(np.mean([ap for ap, _ in scored]))
             for place, k in enumerate(PRECISION_AT):
                 flat[f"{prefix}{benchmark}_{level}_mp_at_{k}"] = float(
@@ -95,34 +96,28 @@ def metrics() -> dict[str, Any]:
     return json.loads(Path("data/metrics", NAME.with_suffix(".json")).read_text())
 
 
-def test_metrics_are_flat_and_those_of_the_definition(project: Path) -> None:
+def test_metrics_are_flat_and_equal_the_definition(project: Path) -> None:
     run("landmarks", "irt_r", 0)
-    found = metrics()
-    wanted = expected(unit(70, 0)) | expected(unit(70, 1), "last_") | expected(unit(70, 2), "untrained_")
-    for name, value in wanted.items():
-        assert found[name] == pytest.approx(value, abs=1e-9), name
-        assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
+    reported = metrics()
+    expected_metrics = (
+        expected(unit(70, 0)) | expected(unit(70, 1), "last_") | expected(unit(70, 2), "untrained_")
+    )
+    for name, value in expected_metrics.items():
+        assert reported[name] == pytest.approx(value, abs=1e-9), name
+        assert reported[f"{name}_low"] <= reported[name] <= reported[f"{name}_high"]
     counts = {f"{name}_{level}_queries": 2 for name in ("roxford5k", "rparis6k") for level in LEVELS} | {
         "roxford5k_easy_queries": 1
     }
     counts |= {"queries": 5, "lone_queries": 1, "gallery": 65}
-    assert {name: found[name] for name in counts} == counts
-    assert found.keys() == counts.keys() | {
-        f"{name}{end}" for name in wanted for end in ("", "_low", "_high")
+    assert {name: reported[name] for name in counts} == counts
+    assert reported.keys() == counts.keys() | {
+        f"{name}{end}" for name in expected_metrics for end in ("", "_low", "_high")
     } | {"protocol"}
 
 
 def test_tables_of_queries_and_neighbours(project: Path) -> None:
     run("landmarks", "irt_r", 0)
-    directory = project / "data/evaluation" / NAME
-    assert sorted(path.name for path in directory.iterdir()) == [
-        "neighbours.parquet",
-        "protocol.json",
-        "queries-last.parquet",
-        "queries-untrained.parquet",
-        "queries.parquet",
-    ]
-    queries, neighbours = (pq.read_table(directory / f"{name}.parquet") for name in ("queries", "neighbours"))
+    queries, neighbours = read_results(project / "data/evaluation" / NAME)
     assert (
         queries["row_id"].to_pylist() == neighbours["row_id"].to_pylist() == [row["query"] for row in TRUTH]
     )
@@ -139,23 +134,23 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
 
 
 @pytest.mark.parametrize("whiten", ["none", "pca", "pairs"])
-def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) -> None:
+def test_reduced_embeddings_are_reported_in_addition(project: Path, whiten: str) -> None:
     run("landmarks", "irt_r", 0)
-    whole = metrics()
+    without_reduction = metrics()
     configure(project, reduce={"dim": 4, "whiten": whiten})
     run("landmarks", "irt_r", 0)
-    found = metrics()
+    reported = metrics()
     reduction = Reduction(**load_file(project / "data/evaluation" / NAME / "reduction.safetensors"))
     reduced = apply(reduction, read(project / "data/embeddings" / NAME / "test.arrow").embedding)
     assert reduced.shape == (70, 4)
     for name, value in expected(reduced, "reduced_").items():
-        assert found[name] == pytest.approx(value, abs=1e-9), name
-    assert {name: found[name] for name in whole if name != "protocol"} == {
-        name: value for name, value in whole.items() if name != "protocol"
+        assert reported[name] == pytest.approx(value, abs=1e-9), name
+    assert {name: reported[name] for name in without_reduction if name != "protocol"} == {
+        name: value for name, value in without_reduction.items() if name != "protocol"
     }
-    assert found["protocol"] != whole["protocol"]
+    assert reported["protocol"] != without_reduction["protocol"]
 
-    # Learned on train embeddings alone: what the definition says of their projections.
+    # The reduction is fitted on train embeddings only; the definition is applied to the projections.
     train = unit(100, 9)
     projected = (train.astype(float) - reduction.mean) @ reduction.projection.T
     mean, covariance = reduction_oracle.covariance(train)
@@ -172,7 +167,7 @@ def test_reduced_embeddings_stand_beside_whole_ones(project: Path, whiten: str) 
         assert reduction_oracle.between_pairs(projected, pairs) == pytest.approx(np.eye(4), abs=1e-9)
 
 
-def test_category_sets_can_be_reduced_too(project: Path) -> None:
+def test_category_sets_can_be_reduced(project: Path) -> None:
     folder = project / "data/embeddings" / NAME
     for name in ("ground_truth", "pairs"):
         (folder / f"{name}.parquet").unlink()
@@ -183,9 +178,9 @@ def test_category_sets_can_be_reduced_too(project: Path) -> None:
     rows = read(folder / "test.arrow")
     reduction = Reduction(**load_file(project / "data/evaluation" / NAME / "reduction.safetensors"))
     smaller = Rows(rows.row_id, rows.label, apply(reduction, rows.embedding))
-    alone, _ = evaluate(Sides(smaller, smaller), {}, Protocol("test", (1,), 80, 0.9, 3))
+    reduced_only, _ = evaluate(Sides(smaller, smaller), {}, Protocol("test", (1,), 80, 0.9, 3))
     for name in ("recall_at_1", "map_at_r", "r_precision", "map", "map_at_r_low"):
-        assert metrics()[f"reduced_{name}"] == alone[name]
+        assert metrics()[f"reduced_{name}"] == reduced_only[name]
     configure(project, reduce={"dim": 4, "whiten": "pairs"})
     with pytest.raises(UserError, match="has no table of matching images"):
         run("landmarks", "irt_r", 0)
@@ -196,28 +191,30 @@ def sides(ids: np.ndarray, labels: np.ndarray, asks: np.ndarray) -> Sides:
     return Sides(*(Rows(*(column[side] for column in rows)) for side in (asks, ~asks)))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_refuses_inconsistent_inputs() -> None:
     ids, protocol = np.arange(100, 170), LandmarkProtocol("test", 10, 0.9, 0)
     asks = np.isin(ids, [row["query"] for row in TRUTH])
-    good = sides(ids, np.repeat([7, 8], [40, 30]), asks)
+    valid = sides(ids, np.repeat([7, 8], [40, 30]), asks)
     table = pa.Table.from_pylist(TRUTH)
     with pytest.raises(UserError, match="network last have other rows"):
-        evaluate_landmarks(good, {"last": sides(ids + 1, np.repeat([7, 8], [40, 30]), asks)}, table, protocol)
+        evaluate_landmarks(
+            valid, {"last": sides(ids + 1, np.repeat([7, 8], [40, 30]), asks)}, table, protocol
+        )
     with pytest.raises(UserError, match="lack query 99 of the ground truth of roxford5k"):
-        evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"query": 99}]), protocol)
+        evaluate_landmarks(valid, {}, pa.Table.from_pylist([TRUTH[0] | {"query": 99}]), protocol)
     with pytest.raises(UserError, match="queries of roxford5k have 2 labels"):
         evaluate_landmarks(
-            good, {}, pa.Table.from_pylist([TRUTH[0], TRUTH[3] | {"benchmark": "roxford5k"}]), protocol
+            valid, {}, pa.Table.from_pylist([TRUTH[0], TRUTH[3] | {"benchmark": "roxford5k"}]), protocol
         )
     with pytest.raises(UserError, match="id 160 is not in the ranked gallery"):
-        evaluate_landmarks(good, {}, pa.Table.from_pylist([TRUTH[0] | {"junk": [160]}]), protocol)
+        evaluate_landmarks(valid, {}, pa.Table.from_pylist([TRUTH[0] | {"junk": [160]}]), protocol)
 
 
-def test_the_protocol_has_a_hash_that_follows_its_words() -> None:
-    one = LandmarkProtocol("test", 10, 0.9, 0)
-    others = [
+def test_the_hash_of_the_protocol_depends_on_every_field() -> None:
+    protocol = LandmarkProtocol("test", 10, 0.9, 0)
+    variants = [
         LandmarkProtocol("test", 11, 0.9, 0),
         LandmarkProtocol("test", 10, 0.9, 0, "reduced"),
         LandmarkProtocol("test", 10, 0.9, 0, easy="all"),
     ]
-    assert len({one.hash(), *(other.hash() for other in others)}) == 4
+    assert len({protocol.hash(), *(variant.hash() for variant in variants)}) == 4

@@ -1,4 +1,4 @@
-"""Counted ranks against the definition: ties, near ties, every way through a tile, any tile and block,
+"""Counted ranks equal the definition: ties, near ties, every path through a tile, all tile and block sizes,
 bounded memory."""
 
 import tracemalloc
@@ -12,14 +12,7 @@ from pipeline.evaluation import rank_count
 from pipeline.evaluation.rank_count import rank_blocks
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-
-
-def gaussian(rows: int, dim: int, seed: int = 0) -> np.ndarray:
-    return unit(np.random.default_rng(seed).standard_normal((rows, dim)))
+from tests.vectors import gaussian, unit
 
 
 def galleries() -> dict[str, np.ndarray]:
@@ -40,29 +33,29 @@ def count(
     queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> dict[int, list[int]]:
     """(embedding, id, label) of each side -> ranks of each query that has a relevant row."""
-    found: dict[int, list[int]] = {}
+    ranks_by_query: dict[int, list[int]] = {}
     for block in rank_blocks(*queries, *gallery):
         assert (block.ranks[:, -1] > 0).any()
         for query, ranks in zip(block.queries.tolist(), block.ranks.tolist(), strict=True):
-            held = [rank for rank in ranks if rank]
-            assert ranks == held + [0] * (len(ranks) - len(held))
-            assert query not in found
-            found[query] = held
-    return found
+            valid_ranks = [rank for rank in ranks if rank]
+            assert ranks == valid_ranks + [0] * (len(ranks) - len(valid_ranks))
+            assert query not in ranks_by_query
+            ranks_by_query[query] = valid_ranks
+    return ranks_by_query
 
 
-def slow(
+def ranks_by_definition(
     queries: tuple[np.ndarray, np.ndarray, np.ndarray], gallery: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> dict[int, list[int]]:
-    found = {}
+    ranks_by_query = {}
     rows, ids, labels = (column.tolist() for column in gallery)
     for query, (vector, identity, label) in enumerate(
         zip(*(column.tolist() for column in queries), strict=True)
     ):
         ranked = oracle.ranking(vector, identity, rows, ids)
         if ranks := [rank for rank, (_, _, place) in enumerate(ranked, 1) if labels[place] == label]:
-            found[query] = ranks
-    return found
+            ranks_by_query[query] = ranks
+    return ranks_by_query
 
 
 def table(embeddings: np.ndarray, classes: int, seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,26 +66,25 @@ def table(embeddings: np.ndarray, classes: int, seed: int = 5) -> tuple[np.ndarr
 
 @pytest.mark.parametrize("classes", [1, 4, 40])
 @pytest.mark.parametrize("name", galleries())
-def test_is_the_definition(name: str, classes: int) -> None:
+def test_equals_the_definition(name: str, classes: int) -> None:
     rows = table(galleries()[name], classes)
-    assert count(rows, rows) == slow(rows, rows)
+    assert count(rows, rows) == ranks_by_definition(rows, rows)
 
 
 @pytest.mark.parametrize("name", galleries())
-def test_every_way_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Picked out, sorted, exact: each forced on every tile, in tiles of about 8 x 12, gives the
-    definition."""
+def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each path (selected, sorted, exact), forced on every tile of about 8 x 12, gives the definition."""
     rows = table(galleries()[name], 9)
-    expected = slow(rows, rows)
+    expected = ranks_by_definition(rows, rows)
     monkeypatch.setattr(rank_count, "BLOCK", 8)
     monkeypatch.setattr(rank_count, "CELLS", 100)
     ways = {"few": rank_count._few, "sorted": rank_count._in_rows}
-    used: list[str] = []
+    used_paths: list[str] = []
     for way, function in ways.items():
 
         def forced(*arguments: object, way: str = way, function: Callable[..., object] = function) -> object:
-            used.append(way)
-            return function(*arguments[:-1], 10**9)  # however many lie close
+            used_paths.append(way)
+            return function(*arguments[:-1], 10**9)  # for any number of close rows
 
         monkeypatch.setattr(rank_count, "_few", forced)
         monkeypatch.setattr(rank_count, "_in_rows", forced)
@@ -100,18 +92,18 @@ def test_every_way_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(rank_count, "_few", lambda *_: (None, *(np.empty(0, np.int64),) * 3))
     monkeypatch.setattr(rank_count, "_in_rows", lambda *_: (None, *(np.empty(0, np.int64),) * 3))
     assert count(rows, rows) == expected
-    assert set(used) == {"few", "sorted"}
+    assert set(used_paths) == {"few", "sorted"}
 
 
-def test_what_makes_a_tile_exact() -> None:
-    """A collapsed gallery is computed exactly, well spread rows never are."""
+def test_only_collapsed_tiles_are_exact() -> None:
+    """A collapsed gallery is computed exactly, well spread rows never."""
     calls = []
     exact = rank_count._Block._exact
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             rank_count._Block,
             "_exact",
-            lambda self, columns, own: (calls.append(columns), exact(self, columns, own)),
+            lambda self, columns, own_rows: (calls.append(columns), exact(self, columns, own_rows)),
         )
         rows = table(gaussian(300, 16), 40)
         count(rows, rows)
@@ -123,23 +115,23 @@ def test_what_makes_a_tile_exact() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_near_ties_are_decided_in_float64(seed: int) -> None:
-    """Rows a few units in the last place apart: products in float32 rank many of them wrongly, counting ranks
-    none of them so."""
+    """Rows differ by a few units in the last place. Float32 products rank many of them wrongly; counted ranks
+    are correct."""
     generator = np.random.default_rng(seed)
     base = gaussian(4, 48, seed)[generator.integers(4, size=80)]
     rows = table((base * (1 + generator.integers(-3, 4, base.shape) * 2.0**-23)).astype(np.float32), 8, seed)
-    expected = slow(rows, rows)
+    expected = ranks_by_definition(rows, rows)
     assert count(rows, rows) == expected
     products = rows[0] @ rows[0].T
-    wrong = 0
+    misranked = 0
     for query, ranks in expected.items():
         ranking = np.lexsort((rows[1], -products[query]))
         ranking = ranking[ranking != query]
-        wrong += (np.flatnonzero(rows[2][ranking] == rows[2][query]) + 1).tolist() != ranks
-    assert wrong > len(expected) / 2
+        misranked += (np.flatnonzero(rows[2][ranking] == rows[2][query]) + 1).tolist() != ranks
+    assert misranked > len(expected) / 2
 
 
-def test_blocks_and_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_do_not_depend_on_blocks_and_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     embeddings = np.concatenate(
         [gaussian(90, 8), unit(np.sign(np.random.default_rng(1).standard_normal((60, 8))))]
     )
@@ -151,24 +143,24 @@ def test_blocks_and_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         assert count(rows, rows) == expected
 
 
-def test_threads_change_nothing_but_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same blocks in the same order, and an error in one of them comes through."""
+def test_ranks_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks keep their order, and an error in one of them is raised."""
     monkeypatch.setattr(rank_count, "BLOCK", 16)
     rows = table(gaussian(200, 12), 30)
-    taken = []
+    blocks = []
     for threads in (1, 4):
         monkeypatch.setattr(faiss, "omp_get_max_threads", lambda threads=threads: threads)
-        taken.append([(block.queries.tolist(), block.ranks.tolist()) for block in rank_blocks(*rows, *rows)])
-    assert taken[0] == taken[1]
-    assert len(taken[0]) > 8
+        blocks.append([(block.queries.tolist(), block.ranks.tolist()) for block in rank_blocks(*rows, *rows)])
+    assert blocks[0] == blocks[1]
+    assert len(blocks[0]) > 8
     monkeypatch.setattr(rank_count._Block, "_members", lambda self, columns: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         count(rows, rows)
 
 
-def test_order_of_rows_and_turns_of_the_space_change_nothing() -> None:
-    """Exchanged and mirrored axes leave every product as it is; a turn in general leaves rankings without
-    near ties."""
+def test_ranks_do_not_depend_on_row_order_and_rotation() -> None:
+    """Permuted and mirrored axes keep every product exactly. A general rotation keeps rankings without near
+    ties."""
     generator = np.random.default_rng(3)
     embeddings, labels = gaussian(250, 10), generator.integers(0, 30, 250)
     rows = (embeddings, np.arange(250), labels)
@@ -183,12 +175,12 @@ def test_order_of_rows_and_turns_of_the_space_change_nothing() -> None:
     turn, _ = np.linalg.qr(generator.standard_normal((10, 10)))
     turned = (embeddings @ turn).astype(np.float32)
     ranks = count((turned, *rows[1:]), (turned, *rows[1:]))
-    same = sum(ranks[query] == expected[query] for query in expected)
-    assert same > 0.97 * len(expected)
+    equal_count = sum(ranks[query] == expected[query] for query in expected)
+    assert equal_count > 0.97 * len(expected)
 
 
 def test_two_sides() -> None:
-    """Queries outside, inside and of classes that the gallery lacks."""
+    """Queries outside and inside the gallery, and of classes that the gallery lacks."""
     generator = np.random.default_rng(4)
     gallery = table(gaussian(120, 6, 1), 15)
     inside = generator.choice(120, 20, replace=False)
@@ -197,12 +189,12 @@ def test_two_sides() -> None:
         np.concatenate([gallery[1][inside], np.arange(2000, 2025)]),
         np.concatenate([gallery[2][inside], generator.integers(0, 20, 25)]),
     )
-    assert count(queries, gallery) == slow(queries, gallery)
+    assert count(queries, gallery) == ranks_by_definition(queries, gallery)
 
 
 @pytest.mark.parametrize(("classes", "mebibytes"), [(2000, 48), (2, 96)])
-def test_memory_is_that_of_a_tile(classes: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """8,000 x 8,000 products alone are 244 MiB; two classes have 32 million ranks, 244 MiB more."""
+def test_memory_is_limited_to_a_tile(classes: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 8,000 x 8,000 products take 244 MiB; two classes have 32 million ranks, 244 MiB more."""
     rows = (gaussian(8000, 32), np.arange(8000), np.random.default_rng(0).integers(0, classes, 8000))
     monkeypatch.setattr(faiss, "omp_get_max_threads", lambda: 1)
     tracemalloc.start()
@@ -216,7 +208,7 @@ def test_memory_is_that_of_a_tile(classes: int, mebibytes: int, monkeypatch: pyt
     assert peak < mebibytes * 2**20
 
 
-def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detects_arithmetic_of_lower_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = np.matmul
 
     def rounded(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -230,7 +222,7 @@ def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatc
         count(rows, rows)
 
 
-def test_rows_that_cannot_be_ranked_are_named() -> None:
+def test_refuses_rows_that_cannot_be_ranked() -> None:
     rows = (gaussian(6, 4), np.arange(6), np.zeros(6, np.int64))
     with pytest.raises(UserError, match="Row id 3 occurs twice"):
         count(rows, (rows[0], np.array([0, 3, 2, 3, 4, 5]), rows[2]))

@@ -14,7 +14,7 @@ from tests.oracles import reduction as oracle
 
 
 def embeddings(rows: int, dim: int, seed: int = 0) -> np.ndarray:
-    """Unit vectors off the origin, of unequal spread, correlated."""
+    """Unit vectors with a mean, of unequal spread, correlated."""
     generator = np.random.default_rng(seed)
     x = (
         generator.standard_normal((rows, dim))
@@ -31,29 +31,28 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("dim", [1, 5, 12])
-def test_is_scikit_learn_then_unit_length(dim: int, whiten: bool) -> None:
+def test_equals_scikit_learn_and_unit_length(dim: int, whiten: bool) -> None:
     train, test = embeddings(300, 12), embeddings(40, 12, 1)
-    theirs = PCA(dim, whiten=whiten, svd_solver="full").fit(train.astype(np.float64))
-    ours = fit_pca(train, dim, whiten)
-    assert np.abs(ours.mean - theirs.mean_).max() < 1e-12
-    reduced = apply(ours, test)
+    sklearn_pca = PCA(dim, whiten=whiten, svd_solver="full").fit(train.astype(np.float64))
+    reduction = fit_pca(train, dim, whiten)
+    assert np.abs(reduction.mean - sklearn_pca.mean_).max() < 1e-12
+    reduced = apply(reduction, test)
     assert reduced.dtype == np.float32
-    assert (
-        np.abs(reduced - unit(theirs.transform(test.astype(np.float64)))).max() < 1e-6
-    )  # signs too: scikit-learn's largest entry is positive
+    # including signs: the largest entry of scikit-learn is positive
+    assert np.abs(reduced - unit(sklearn_pca.transform(test.astype(np.float64)))).max() < 1e-6
 
 
 def test_all_dimensions_of_pca_keep_every_centred_angle() -> None:
     train, test = embeddings(100, 8), embeddings(30, 8, 1)
-    ours = fit_pca(train, 8)
-    centred = unit(test - ours.mean)
-    assert np.abs(apply(ours, test) @ apply(ours, test).T - centred @ centred.T).max() < 1e-6
+    reduction = fit_pca(train, 8)
+    centred = unit(test - reduction.mean)
+    assert np.abs(apply(reduction, test) @ apply(reduction, test).T - centred @ centred.T).max() < 1e-6
 
 
 def test_whitened_training_set_has_covariance_one() -> None:
     train = embeddings(500, 10)
-    ours = fit_pca(train, 6, whiten=True)
-    _, covariance = oracle.covariance((train - ours.mean) @ ours.projection.T)
+    reduction = fit_pca(train, 6, whiten=True)
+    _, covariance = oracle.covariance((train - reduction.mean) @ reduction.projection.T)
     assert np.abs(covariance - np.eye(6)).max() < 1e-9
 
 
@@ -65,24 +64,24 @@ def matching(rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     return unit(x).astype(np.float32), np.arange(rows).reshape(-1, 2)
 
 
-def test_supervised_whitening_is_the_definition() -> None:
-    """Differences of pairs have covariance one, projections are uncorrelated and descend; this fixes P up to
-    signs."""
+def test_supervised_whitening_equals_the_definition() -> None:
+    """Differences of pairs have covariance one, and projections are uncorrelated with descending variance.
+    This determines P up to signs."""
     x, pairs = matching(400, 7)
-    ours = fit_whitening(x, pairs, 7)
-    within = ours.projection @ oracle.between_pairs(x, pairs) @ ours.projection.T
+    reduction = fit_whitening(x, pairs, 7)
+    within = reduction.projection @ oracle.between_pairs(x, pairs) @ reduction.projection.T
     assert np.abs(within - np.eye(7)).max() < 1e-9
-    assert np.abs(ours.mean - x[pairs[:, 0]].mean(axis=0, dtype=np.float64)).max() < 1e-12
-    projected = (x.astype(np.float64) - ours.mean) @ ours.projection.T
+    assert np.abs(reduction.mean - x[pairs[:, 0]].mean(axis=0, dtype=np.float64)).max() < 1e-12
+    projected = (x.astype(np.float64) - reduction.mean) @ reduction.projection.T
     spread = projected.T @ projected
     assert np.abs(spread - np.diag(np.diag(spread))).max() < 1e-9 * spread.max()
     assert (np.diff(np.diag(spread)) < 0).all()
-    assert np.allclose(fit_whitening(x, pairs, 3).projection, ours.projection[:3], atol=1e-12)
+    assert np.allclose(fit_whitening(x, pairs, 3).projection, reduction.projection[:3], atol=1e-12)
 
 
-def test_supervised_whitening_suppresses_what_differs_within_pairs() -> None:
-    """A direction in which matching images differ wildly and objects do not: PCA keeps it, whitening drops
-    it."""
+def test_supervised_whitening_suppresses_differences_within_pairs() -> None:
+    """Matching images differ much in one direction in which objects do not differ. PCA keeps the direction,
+    whitening removes it."""
     generator = np.random.default_rng(0)
     objects = generator.standard_normal((100, 6)) * [0, 1, 1, 1, 1, 1]
     x = (
@@ -99,46 +98,46 @@ def test_supervised_whitening_suppresses_what_differs_within_pairs() -> None:
     assert hits(apply(fit_whitening(x, pairs, 4), x)) > hits(apply(fit_pca(x, 4), x)) + 0.3
 
 
-def test_scale_of_the_rows_and_order_do_not_matter() -> None:
+def test_does_not_depend_on_scale_or_order_of_the_rows() -> None:
     train, test = embeddings(200, 9), embeddings(20, 9, 1)
-    one = apply(fit_pca(train, 4), test)
+    expected = apply(fit_pca(train, 4), test)
     shuffled = np.random.default_rng(0).permutation(200)
-    assert np.abs(apply(fit_pca(train[shuffled], 4), test) - one).max() < 1e-6
-    assert np.abs(apply(fit_pca(4 * train, 4), 4 * test) - one).max() < 1e-6
+    assert np.abs(apply(fit_pca(train[shuffled], 4), test) - expected).max() < 1e-6
+    assert np.abs(apply(fit_pca(4 * train, 4), 4 * test) - expected).max() < 1e-6
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     x, pairs = matching(100, 5)
-    one = [apply(fit, x) for fit in (fit_pca(x, 3), fit_whitening(x, pairs, 3))]
+    expected = [apply(fit, x) for fit in (fit_pca(x, 3), fit_whitening(x, pairs, 3))]
     monkeypatch.setattr(reduction, "BLOCK", 7)
-    other = [apply(fit, x) for fit in (fit_pca(x, 3), fit_whitening(x, pairs, 3))]
-    assert np.abs(np.array(one) - np.array(other)).max() < 1e-6
+    blocked = [apply(fit, x) for fit in (fit_pca(x, 3), fit_whitening(x, pairs, 3))]
+    assert np.abs(np.array(expected) - np.array(blocked)).max() < 1e-6
 
 
-def test_signs_are_fixed() -> None:
-    """The mirrored data have the same directions, not their negatives."""
+def test_signs_are_deterministic() -> None:
+    """Mirrored data give the same directions with the same signs."""
     train = embeddings(100, 6)
-    one, other = fit_pca(train, 6), fit_pca(-train, 6)
-    assert np.allclose(one.projection, other.projection, atol=1e-9)
-    assert (one.projection[np.arange(6), np.abs(one.projection).argmax(axis=1)] > 0).all()
+    reduction, mirrored = fit_pca(train, 6), fit_pca(-train, 6)
+    assert np.allclose(reduction.projection, mirrored.projection, atol=1e-9)
+    assert (reduction.projection[np.arange(6), np.abs(reduction.projection).argmax(axis=1)] > 0).all()
 
 
-def test_more_dimensions_than_there_are_is_refused() -> None:
-    few = embeddings(5, 12)
-    assert apply(fit_pca(few, 4), embeddings(9, 12, 1)).shape == (9, 4)
+def test_refuses_more_dimensions_than_exist() -> None:
+    embeddings_of_five = embeddings(5, 12)
+    assert apply(fit_pca(embeddings_of_five, 4), embeddings(9, 12, 1)).shape == (9, 4)
     for dim in (5, 12, 13):
         with pytest.raises(
             UserError, match=f"vary in 4 of their 12 dimensions, so they cannot be reduced to {dim}"
         ):
-            fit_pca(few, dim)
+            fit_pca(embeddings_of_five, dim)
     with pytest.raises(UserError, match="vary in 0 of their 12"):
-        fit_pca(np.repeat(few[:1], 50, axis=0), 1)
+        fit_pca(np.repeat(embeddings_of_five[:1], 50, axis=0), 1)
     flat = embeddings(100, 6) * np.array([1, 1, 1, 1, 0, 0], np.float32)
     with pytest.raises(UserError, match="vary in 4 of their 6"):
         fit_pca(flat, 5, whiten=True)
 
 
-def test_too_few_pairs_is_refused() -> None:
+def test_refuses_too_few_pairs() -> None:
     x, pairs = matching(40, 7)
     with pytest.raises(UserError, match="6 matching pairs vary in 6 of 7 directions"):
         fit_whitening(x, pairs[:6], 3)
@@ -154,7 +153,7 @@ def test_an_embedding_at_the_mean_has_no_direction() -> None:
         apply(fit, np.ones((1, 4), np.float32))
 
 
-def test_files(tmp_path: Path) -> None:
+def test_saves_mean_and_projection_with_equal_bytes(tmp_path: Path) -> None:
     fit = fit_pca(embeddings(100, 6), 4, whiten=True)
     path = tmp_path / "pca.safetensors"
     save(path, fit)

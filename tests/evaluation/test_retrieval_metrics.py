@@ -1,5 +1,5 @@
-"""Metrics against the definition in pure Python, closed forms, and invariances. Traps and other libraries
-have files of their own."""
+"""Metrics equal the definition in pure Python and closed forms, and have the expected invariances.
+test_evaluator_traps.py and test_metric_libraries.py test the traps and other libraries."""
 
 import numpy as np
 import pytest
@@ -16,17 +16,11 @@ from pipeline.evaluation.metrics import (
     score,
 )
 from pipeline.runtime.errors import UserError
+from tests.evaluation.conftest import rows
 from tests.oracles import retrieval as oracle
+from tests.vectors import unit
 
 RECALL_AT = (1, 2, 4, 8)
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-
-
-def rows(embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = None) -> Rows:
-    return Rows(np.arange(len(labels)) if ids is None else ids, np.asarray(labels, np.int64), embeddings)
 
 
 def evaluate(
@@ -40,13 +34,8 @@ def evaluate(
     return per_query(table, table, recall_at, full_ranking=engine == "counting", engine=engine)
 
 
-@pytest.fixture(params=["counting", "search"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.param
-
-
 @pytest.mark.parametrize("seed", range(30))
-def test_is_the_definition(seed: int, engine: Engine) -> None:
+def test_equals_the_definition(seed: int, engine: Engine) -> None:
     """Up to 40 rows with ties, copies, lone classes and ids in any order."""
     generator = np.random.default_rng(seed)
     count = int(generator.integers(5, 41))
@@ -60,16 +49,16 @@ def test_is_the_definition(seed: int, engine: Engine) -> None:
     if seed % 2:
         vectors = vectors[generator.integers(0, count, count)]
     ids = generator.permutation(10 * count)[:count].astype(np.int64)
-    ours = averages(evaluate(unit(vectors), labels, ids, engine=engine))
-    theirs = oracle.metrics(unit(vectors).tolist(), labels.tolist(), ids.tolist(), RECALL_AT)
+    metrics = averages(evaluate(unit(vectors), labels, ids, engine=engine))
+    expected = oracle.metrics(unit(vectors).tolist(), labels.tolist(), ids.tolist(), RECALL_AT)
     if engine == "search":
-        del theirs["map"]
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert abs(ours[name] - value) < 1e-12, name
+        del expected["map"]
+    assert metrics.keys() == expected.keys()
+    for name, value in expected.items():
+        assert abs(metrics[name] - value) < 1e-12, name
 
 
-def test_every_query_is_the_definition(engine: Engine) -> None:
+def test_every_query_equals_the_definition(engine: Engine) -> None:
     generator = np.random.default_rng(1)
     embeddings, labels = unit(generator.standard_normal((35, 3))), generator.integers(0, 9, 35)
     labels[:3] = [20, 21, 22]
@@ -100,7 +89,8 @@ def test_every_query_is_the_definition(engine: Engine) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_embeddings_that_realise_a_drawn_ranking(seed: int) -> None:
-    """A query at angle 0 and a gallery at chosen angles: the metrics of the drawn table of hits come back."""
+    """A query at angle 0 and a gallery at chosen angles: the metrics equal those of the drawn table of
+    hits."""
     generator = np.random.default_rng(seed)
     hits = generator.random(30) < 0.3
     hits[int(generator.integers(30))] = True
@@ -140,27 +130,29 @@ def test_bounds_between_metrics() -> None:
     assert (result.r_precision <= (result.first > 0)).all()
 
 
-def test_distractors_below_rank_r_change_nothing() -> None:
-    """Appended classes of one image, farther from every query than all the rest."""
+def test_distractors_below_rank_r_keep_the_metrics() -> None:
+    """Classes of one image are added, farther from every query than all other rows."""
     generator = np.random.default_rng(3)
     labels = np.repeat(np.arange(20), 5)
-    near = np.concatenate(
+    original = np.concatenate(
         [np.eye(20)[labels] + 0.1 * generator.standard_normal((100, 20)), np.zeros((100, 1))], axis=1
     )
-    near[:, 20] = 5
-    far = np.concatenate([generator.standard_normal((50, 20)), np.full((50, 1), -5.0)], axis=1)
-    alone = averages(evaluate(unit(near), labels))
-    crowded = evaluate(unit(np.concatenate([near, far])), np.concatenate([labels, np.arange(100, 150)]))
-    assert averages(crowded) == alone
+    original[:, 20] = 5
+    distractors = np.concatenate([generator.standard_normal((50, 20)), np.full((50, 1), -5.0)], axis=1)
+    expected = averages(evaluate(unit(original), labels))
+    crowded = evaluate(
+        unit(np.concatenate([original, distractors])), np.concatenate([labels, np.arange(100, 150)])
+    )
+    assert averages(crowded) == expected
     assert int((crowded.relevant == 0).sum()) == 50
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_class_means_weigh_classes_alike(seed: int) -> None:
-    """Against a loop over classes; and the plain average is theirs weighed by scored queries."""
+def test_class_means_weigh_classes_equally(seed: int) -> None:
+    """Equal to a loop over classes. The mean over queries is their mean weighted by the scored queries."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, 12, 80)
-    labels[0] = 99  # alone
+    labels[0] = 99  # a class of one image
     result = evaluate(unit(np.eye(12)[labels % 12] + 0.7 * generator.standard_normal((80, 12))), labels)
     classes, means = class_means(result)
     assert 99 not in classes
@@ -173,7 +165,7 @@ def test_class_means_weigh_classes_alike(seed: int) -> None:
         assert averages(result)[name] == pytest.approx(np.average(means[name], weights=sizes), abs=1e-12)
 
 
-def test_no_query_and_no_gallery_are_refused() -> None:
+def test_refuses_no_queries_and_no_gallery() -> None:
     some, none = (
         rows(np.eye(3, dtype=np.float32), np.zeros(3)),
         rows(np.zeros((0, 3), np.float32), np.zeros(0)),
@@ -184,15 +176,15 @@ def test_no_query_and_no_gallery_are_refused() -> None:
         averages(per_query(none, some, (1,)))
 
 
-def test_a_row_on_both_sides_is_not_its_own_answer() -> None:
+def test_a_row_on_both_sides_is_not_its_own_neighbour() -> None:
     labels = np.array([0, 0, 1, 1, 1])
-    everything = rows(unit(np.random.default_rng(0).standard_normal((5, 3))), labels)
-    result = per_query(Rows(*(column[[0, 2]] for column in everything)), everything, (1, 2), keep=4)
+    all_rows = rows(unit(np.random.default_rng(0).standard_normal((5, 3))), labels)
+    result = per_query(Rows(*(column[[0, 2]] for column in all_rows)), all_rows, (1, 2), keep=4)
     assert result.relevant.tolist() == [1, 2]
     assert not (result.neighbours == np.array([[0], [2]])).any()
 
 
-def test_more_neighbours_asked_for_than_there_are() -> None:
+def test_accepts_more_neighbours_than_rows() -> None:
     labels = np.array([0, 0, 1, 1])
     result = per_query(
         rows(np.eye(4, dtype=np.float32), labels),
@@ -206,16 +198,15 @@ def test_more_neighbours_asked_for_than_there_are() -> None:
 
 
 def test_a_huge_class_among_small_ones() -> None:
-    """Queries are searched to different depths; the numbers are those of one depth."""
+    """Queries are searched to different depths; the metrics equal those of one depth."""
     generator = np.random.default_rng(4)
     labels = np.concatenate([np.zeros(300, np.int64), np.repeat(np.arange(1, 60), 3)])
     embeddings = unit(generator.standard_normal((len(labels), 3)))
     result = evaluate(embeddings, labels)
     similarities = (embeddings.astype(np.float64) @ embeddings.T.astype(np.float64)).astype(np.float32)
     np.fill_diagonal(similarities, -np.inf)
-    hits = (
-        labels[np.argsort(-similarities, axis=1, kind="stable")[:, :-1]] == labels[:, None]
-    )  # the query itself came last
+    # the query itself was last
+    hits = labels[np.argsort(-similarities, axis=1, kind="stable")[:, :-1]] == labels[:, None]
     _, r_precision, ap_at_r, ap, first = score(ranks_of(hits), result.relevant, RECALL_AT)
     assert np.array_equal(result.r_precision, r_precision)
     assert np.array_equal(result.ap_at_r, ap_at_r)
@@ -223,24 +214,24 @@ def test_a_huge_class_among_small_ones() -> None:
     assert np.array_equal(result.first, first)
 
 
-def test_order_of_rows_changes_nothing() -> None:
+def test_metrics_do_not_depend_on_the_order_of_rows() -> None:
     generator = np.random.default_rng(6)
     labels = generator.integers(0, 40, 400)
     embeddings = unit(np.sign(generator.standard_normal((400, 9))))
     ids, shuffled = np.arange(400), generator.permutation(400)
-    one, other = (
+    metrics, reordered = (
         averages(evaluate(embeddings, labels, ids)),
         averages(evaluate(embeddings[shuffled], labels[shuffled], ids[shuffled])),
     )
-    assert one.keys() == other.keys()
-    assert all(abs(one[name] - other[name]) < 1e-14 for name in one)
+    assert metrics.keys() == reordered.keys()
+    assert all(abs(metrics[name] - reordered[name]) < 1e-14 for name in metrics)
 
 
 @pytest.mark.parametrize(
     "name", ["gaussian", "signs", "copies", "one point", "nearly one point", "a huge class"]
 )
 def test_both_engines_give_the_same_numbers(name: str) -> None:
-    """Counting and neighbour lists, to the last bit, on rows full of ties and on rows without."""
+    """Counting and neighbour lists agree to the last bit, on rows with many ties and on rows without."""
     generator = np.random.default_rng(8)
     labels = generator.integers(0, 90, 500)
     embeddings = {
@@ -257,13 +248,15 @@ def test_both_engines_give_the_same_numbers(name: str) -> None:
     counted, searched = (
         per_query(table, table, (1, 5, 30), engine=engine) for engine in ("counting", "search")
     )
-    for field, one, other in zip(PerQuery._fields, counted, searched, strict=True):
-        assert np.array_equal(one, other, equal_nan=True) if isinstance(one, np.ndarray) else one == other, (
-            field
-        )
-    whole = per_query(table, table, (1, 5, 30), full_ranking=True)
-    assert np.array_equal(whole.ap_at_r, counted.ap_at_r, equal_nan=True)
-    assert ((counted.first == whole.first) | (counted.first == 0)).all()
+    for field, counted_field, searched_field in zip(PerQuery._fields, counted, searched, strict=True):
+        assert (
+            np.array_equal(counted_field, searched_field, equal_nan=True)
+            if isinstance(counted_field, np.ndarray)
+            else counted_field == searched_field
+        ), field
+    full = per_query(table, table, (1, 5, 30), full_ranking=True)
+    assert np.array_equal(full.ap_at_r, counted.ap_at_r, equal_nan=True)
+    assert ((counted.first == full.first) | (counted.first == 0)).all()
 
 
 def test_a_neighbour_list_cannot_give_the_whole_ranking() -> None:
@@ -273,12 +266,14 @@ def test_a_neighbour_list_cannot_give_the_whole_ranking() -> None:
 
 
 def test_score_does_not_depend_on_the_width_of_the_block() -> None:
-    """Sums in ascending rank: padding changes no bit."""
+    """Sums are in ascending rank, so that padding changes no bit."""
     generator = np.random.default_rng(9)
     relevant = generator.integers(0, 40, 60)
     ranks = np.zeros((60, 40), np.int64)
     for row, count in enumerate(relevant):
         ranks[row, :count] = np.sort(generator.choice(500, count, replace=False) + 1)
     padded = np.concatenate([ranks, np.zeros((60, 1000), np.int64)], axis=1)
-    for one, other in zip(score(ranks, relevant, (1, 9)), score(padded, relevant, (1, 9)), strict=True):
-        assert np.array_equal(one, other, equal_nan=True)
+    for scores, padded_scores in zip(
+        score(ranks, relevant, (1, 9)), score(padded, relevant, (1, 9)), strict=True
+    ):
+        assert np.array_equal(scores, padded_scores, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Revisited Oxford and Paris: the trapezoid, junk, levels, queries with nothing to find."""
+"""Revisited Oxford and Paris: the trapezoid, junk, levels, queries without relevant images."""
 
 import numpy as np
 import pytest
@@ -39,14 +39,14 @@ def test_the_trapezoid_of_ranks_0_2_5() -> None:
     assert trapezoidal_ap(np.arange(7)) == 1.0
 
 
-def test_precision_asks_for_no_more_than_the_last_image_sought_needs() -> None:
+def test_precision_divides_by_at_most_the_rank_of_the_last_relevant_image() -> None:
     ranks = np.array([0, 2, 5])
     assert [precision(ranks, k) for k in (1, 2, 3, 5, 6, 10)] == [1, 1 / 2, 2 / 3, 2 / 5, 3 / 6, 3 / 6]
     assert precision(np.array([0, 1]), 10) == 1.0
 
 
-def test_is_the_definition() -> None:
-    """40 queries, some without easy, hard or any image to find, against the walk down the list."""
+def test_equals_the_definition() -> None:
+    """40 queries, some without easy, hard or any relevant image, compared with the walk down the list."""
     gallery = np.random.default_rng(0).permutation(500)[:60]
     ranked = [np.random.default_rng(query).permutation(gallery) for query in range(40)]
     truth = truths(40, gallery, 1)
@@ -70,7 +70,7 @@ def test_is_the_definition() -> None:
         assert flat[f"mp_at_5_{level}"] == pytest.approx(np.nanmean(scores[level].precision[:, 2]))
 
 
-def test_junk_never_changes_the_ap_of_the_gallery_without_it() -> None:
+def test_junk_does_not_change_the_ap() -> None:
     generator = np.random.default_rng(2)
     for _ in range(200):
         clean = generator.permutation(40)
@@ -79,15 +79,15 @@ def test_junk_never_changes_the_ap_of_the_gallery_without_it() -> None:
         places = np.sort(generator.integers(0, 41, size=len(junk)))
         littered = np.insert(clean, places, generator.permutation(junk))
         assert np.array_equal(relevant_ranks(littered, sought, junk), relevant_ranks(clean, sought, NOTHING))
-        one = revisited([littered], [Truth(sought, NOTHING, junk)])["easy"]
-        other = revisited([clean], [Truth(sought, NOTHING, NOTHING)])["easy"]
-        assert one.ap[0] == other.ap[0]
-        assert np.array_equal(one.precision, other.precision)
+        with_junk = revisited([littered], [Truth(sought, NOTHING, junk)])["easy"]
+        without_junk = revisited([clean], [Truth(sought, NOTHING, NOTHING)])["easy"]
+        assert with_junk.ap[0] == without_junk.ap[0]
+        assert np.array_equal(with_junk.precision, without_junk.precision)
 
 
-def test_a_level_removes_what_the_other_seeks() -> None:
-    """Easy first, then hard, then wrong: perfect everywhere. Hard first: still perfect, for easy takes it
-    out."""
+def test_a_level_ignores_images_of_the_other_levels() -> None:
+    """Easy first, then hard, then wrong: perfect at every level. Hard first: still perfect, because level
+    easy ignores hard images."""
     easy, hard = np.array([1, 2]), np.array([3])
     for ranking in ([1, 2, 3, 4, 5], [3, 1, 2, 4, 5], [1, 3, 2, 4, 5]):
         scores = revisited([np.array(ranking)], [Truth(easy, hard, NOTHING)])
@@ -98,9 +98,9 @@ def test_a_level_removes_what_the_other_seeks() -> None:
     assert wrong_first["medium"].ap[0] < 1.0
 
 
-def test_68_of_70_queries_make_the_ceiling_of_published_tables() -> None:
-    """Two queries of Oxford have nothing easy: the mean is over 68, and two wrong first images read 66/68 =
-    97.06."""
+def test_the_mean_of_level_easy_is_over_68_of_70_queries() -> None:
+    """Two queries of Oxford have no easy image, so that the mean is over 68. Two wrong first images give
+    66/68 = 97.06."""
     ranked = [np.array([5, 1]) if query < 2 else np.array([1, 5]) for query in range(70)]
     truth = [
         Truth(NOTHING if query >= 68 else np.array([1]), np.array([1]) if query >= 68 else NOTHING, NOTHING)
@@ -111,7 +111,7 @@ def test_68_of_70_queries_make_the_ceiling_of_published_tables() -> None:
     assert round(100 * flat["mp_at_1_easy"], 2) == 97.06
 
 
-def test_gallery_order_changes_nothing() -> None:
+def test_does_not_depend_on_the_gallery_order() -> None:
     generator = np.random.default_rng(4)
     gallery, ids, shuffled = (
         generator.standard_normal((50, 6), np.float32),
@@ -123,16 +123,16 @@ def test_gallery_order_changes_nothing() -> None:
         np.arange(100, 104),
         truths(4, ids, 5),
     )
-    found = (
+    rankings = (
         exact_search(queries, query_ids, rows, names, 50)[0]
         for rows, names in ((gallery, ids), (gallery[shuffled], ids[shuffled]))
     )
-    one, other = (revisited(list(each), truth) for each in found)
+    expected, reordered = (revisited(list(ranking), truth) for ranking in rankings)
     for level in LEVELS:
-        assert np.array_equal(one[level].ap, other[level].ap, equal_nan=True)
+        assert np.array_equal(expected[level].ap, reordered[level].ap, equal_nan=True)
 
 
-def test_what_is_wrong_with_the_ground_truth_is_named() -> None:
+def test_refuses_invalid_ground_truth() -> None:
     ranking = [np.arange(5)]
     with pytest.raises(UserError, match="query 0: id 7 is not in the ranked gallery"):
         revisited(ranking, [Truth(np.array([1]), np.array([7]), NOTHING)])

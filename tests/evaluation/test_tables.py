@@ -11,8 +11,8 @@ from pipeline.evaluation.tables import query_table, read_runs, write_table
 from pipeline.runtime.errors import UserError
 
 
-def test_runs_are_read_from_per_query_files(tmp_path: Path) -> None:
-    labels = np.array([4, 4, 4, 7, 7, 7, 9])  # the last is alone
+def test_reads_runs_from_per_query_files(tmp_path: Path) -> None:
+    labels = np.array([4, 4, 4, 7, 7, 7, 9])  # the last class has one image
     results, paths = [], []
     for seed in range(3):
         x = np.random.default_rng(seed).standard_normal((7, 3), dtype=np.float32)

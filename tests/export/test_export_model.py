@@ -1,5 +1,4 @@
-"""Export of a small real network: the four files, their values, and that nothing of training leaks into
-them."""
+"""Export of a small real network: the four files, their values, and evaluation mode in float32."""
 
 import contextlib
 import io
@@ -52,7 +51,7 @@ def recipe(method: str = "baseline") -> Recipe:
 
 
 def save_model(model: Path, settings: Recipe) -> None:
-    """Weights of three seeds as the untrained, the selected and the last ones of a training."""
+    """Weights of three seeds as the untrained, the selected and the last weights of a training."""
     model.mkdir(parents=True)
     save_recipe(model / "recipe.json", settings, "tiny", 0, 3, TRAIN)
     for seed, name in ((0, "untrained"), (1, "weights"), (2, "last")):
@@ -61,8 +60,8 @@ def save_model(model: Path, settings: Recipe) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Twelve train images, eleven test images of which every third is no query, and a model whose last
-    weights are others than the chosen ones."""
+    """Twelve train images, eleven test images, every third of them no query, and a model whose last weights
+    differ from the selected ones."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("export: {workers: 1}\n")
     for method in ("baseline", "gsp"):
@@ -87,7 +86,7 @@ def directory(project: Path) -> Path:
     return project / "data/embeddings/tiny/baseline/0"
 
 
-def test_four_files_of_the_right_rows_and_weights(project: Path) -> None:
+def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     run("tiny", "baseline", 0)
     assert sorted(path.name for path in directory(project).iterdir()) == sorted(
         f"{name}.arrow" for name in FILES
@@ -102,8 +101,8 @@ def test_four_files_of_the_right_rows_and_weights(project: Path) -> None:
         method = load_method(model, weights).method
         for images, ids in EvalLoader(shards, rows.row_id, recipe().input, 1):
             with torch.no_grad():
-                one = method.embed(normalize(images, *method.statistics(recipe().input)))[0].numpy()
-            assert np.abs(one - rows.embedding[rows.row_id == int(ids)]).max() < 2e-6
+                expected = method.embed(normalize(images, *method.statistics(recipe().input)))[0].numpy()
+            assert np.abs(expected - rows.embedding[rows.row_id == int(ids)]).max() < 2e-6
     selected, last, untrained = (
         read(directory(project) / f"{name}.arrow").embedding
         for name in ("test", "test-last", "test-untrained")
@@ -112,7 +111,7 @@ def test_four_files_of_the_right_rows_and_weights(project: Path) -> None:
     assert np.abs(selected - untrained).max() > 0.01
 
 
-def test_the_iterate_that_did_best_on_test_has_a_file_of_its_own_where_it_was_kept(project: Path) -> None:
+def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     model = project / "data/models/tiny/baseline/0"
     shutil.copyfile(model / "last.safetensors", model / "best_on_test.safetensors")
     run("tiny", "baseline", 0)
@@ -131,7 +130,7 @@ def test_the_stage_embeds_at_the_scales_of_its_settings(
     assert calls == [ExportSettings(workers=1, batch_size=3, scales=(1.0, 0.5))]
 
 
-def test_attributes_of_test_images_are_those_of_the_method(project: Path) -> None:
+def test_attributes_of_test_images_equal_those_of_the_method(project: Path) -> None:
     model = project / "data/models/tiny/gsp/0"
     save_model(model, recipe("gsp"))
     run("tiny", "gsp", 0)
@@ -152,7 +151,7 @@ def test_attributes_of_test_images_are_those_of_the_method(project: Path) -> Non
         np.testing.assert_allclose(rows.attributes, expected.attributes.numpy(), atol=2e-5)
 
 
-def test_twice_is_the_same_bytes(project: Path) -> None:
+def test_a_second_export_writes_equal_bytes(project: Path) -> None:
     contents = []
     for _ in range(2):
         run("tiny", "baseline", 0)
@@ -166,24 +165,24 @@ def test_twice_is_the_same_bytes(project: Path) -> None:
         ((), ["test", "train", "test-last", "test-untrained"]),
         (("last", "weights"), ["test", "train", "test-untrained"]),
         (("untrained", "last"), ["test", "train", "test-last"]),
-        (("untrained", "last", "weights"), ["test", "train"]),  # a network that was not trained, as irt_o
+        (("untrained", "last", "weights"), ["test", "train"]),  # an untrained network, as irt_o
     ],
 )
 def test_each_split_is_embedded_once_with_equal_weights(
     project: Path, monkeypatch: pytest.MonkeyPatch, equal: tuple[str, ...], embedded: list[str]
 ) -> None:
-    """The files are those of an export that embeds every split with every file of weights."""
+    """The files equal those of an export that embeds every split with every file of weights."""
     source = project / "data/models/tiny/baseline/0"
     for name in equal[:-1]:
         shutil.copyfile(source / f"{equal[-1]}.safetensors", source / f"{name}.safetensors")
     names: list[str] = []
-    real = module.embed_rows
+    embed_rows = module.embed_rows
 
     def counted(
-        method: Method, loader: EvalLoader, on: torch.device, label: str, scales: tuple[float, ...]
+        method: Method, loader: EvalLoader, device: torch.device, label: str, scales: tuple[float, ...]
     ) -> Embedded:
         names.append(label.removeprefix("export: "))
-        return real(method, loader, on, label, scales)
+        return embed_rows(method, loader, device, label, scales)
 
     monkeypatch.setattr(module, "embed_rows", counted)
     export_model(Path("data/shards/tiny"), source, Path("once"), SETTINGS)
@@ -196,7 +195,7 @@ def test_each_split_is_embedded_once_with_equal_weights(
         assert Path(f"once/{name}.arrow").read_bytes() == Path(f"each/{name}.arrow").read_bytes()
 
 
-def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(project: Path) -> None:
+def test_export_uses_float32_and_evaluation_mode_after_any_training(project: Path) -> None:
     shards = Shards(project / "data/shards/tiny")
     method = load_method(project / "data/models/tiny/baseline/0").method.train()
     kinds: set[torch.dtype] = set()
@@ -205,35 +204,36 @@ def test_export_is_float32_and_in_evaluation_mode_whatever_the_training_was(proj
         for module in method.modules()
         if isinstance(module, torch.nn.Conv2d)
     ]
-    before = {name: value.clone() for name, value in method.state_dict().items()}
+    state_before = {name: value.clone() for name, value in method.state_dict().items()}
     rows = shards.rows("test")
-    found = embed_rows(method, EvalLoader(shards, rows, recipe().input, 5), CPU).embedding
+    embeddings = embed_rows(method, EvalLoader(shards, rows, recipe().input, 5), CPU).embedding
     for handle in handles:
         handle.remove()
     assert kinds == {torch.float32}
-    assert found.dtype == np.float32
-    assert all(
-        torch.equal(value, before[name]) for name, value in method.state_dict().items()
-    )  # no batch norm statistics moved
+    assert embeddings.dtype == np.float32
+    # batch norm statistics did not change
+    assert all(torch.equal(value, state_before[name]) for name, value in method.state_dict().items())
     assert (
-        np.abs(found - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding).max()
+        np.abs(
+            embeddings - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding
+        ).max()
         < 2e-6
     )
 
 
-def test_precision_settings_are_left_as_they_were(project: Path) -> None:
+def test_precision_settings_are_restored(project: Path) -> None:
     shards = Shards(project / "data/shards/tiny")
     method = load_method(project / "data/models/tiny/baseline/0").method
-    before = torch.get_float32_matmul_precision()
+    precision_before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
         embed_rows(method, EvalLoader(shards, shards.rows("test"), recipe().input, 64), CPU)
         assert torch.get_float32_matmul_precision() == "high"
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(precision_before)
 
 
-def test_a_diverged_model_is_named_and_leaves_nothing(project: Path) -> None:
+def test_refuses_a_diverged_model_and_writes_no_file(project: Path) -> None:
     model = project / "data/models/tiny/baseline/0"
     method = initial_method(recipe(), 3, TRAIN, 1)
     for parameter in method.parameters():
@@ -248,7 +248,7 @@ def test_a_diverged_model_is_named_and_leaves_nothing(project: Path) -> None:
     assert not list(directory(project).parent.iterdir())
 
 
-def test_a_missing_model_is_named(project: Path) -> None:
+def test_names_a_missing_model(project: Path) -> None:
     (project / "data/models/tiny/baseline/0/last.safetensors").unlink()
     with pytest.raises(UserError, match=r"last\.safetensors is missing"):
         run("tiny", "baseline", 0)
@@ -263,18 +263,18 @@ def test_several_workers_write_the_same_bytes(project: Path) -> None:
     shards, model = Path("data/shards/tiny"), Path("data/models/tiny/gsp/0")
     save_model(model, recipe("gsp"))
     run_export(shards, model, Path("out-1"), SETTINGS)
-    two = ExportSettings(workers=2, batch_size=4)
-    with embedding_workers(two) as embed:
-        export_model(shards, model, Path("out-2"), two, embed)
+    settings = ExportSettings(workers=2, batch_size=4)
+    with embedding_workers(settings) as embed:
+        export_model(shards, model, Path("out-2"), settings, embed)
         (model / "last.safetensors").unlink()
         with pytest.raises(UserError, match=r"last\.safetensors is missing"):
-            export_model(shards, model, Path("out-3"), two, embed)
+            export_model(shards, model, Path("out-3"), settings, embed)
     for name in FILES:
         assert Path(f"out-1/{name}.arrow").read_bytes() == Path(f"out-2/{name}.arrow").read_bytes()
     assert not Path("out-3").exists()
 
 
-def test_the_workers_embed_where_there_are_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     @contextlib.contextmanager

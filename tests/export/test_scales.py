@@ -1,5 +1,5 @@
-"""Descriptors of several scales: value against the definition, what does not change them, and what is
-refused."""
+"""Descriptors of several scales: equal to the definition, independent of order and workers, and refused
+settings."""
 
 import io
 import itertools
@@ -57,51 +57,51 @@ def images(count: int = 2, size: int = 64) -> torch.Tensor:
         ({}, 1.0),
         (GEM, 2.6),
         ({"pooling": {"name": "second_order", "exponent": 4.0}, "dim": None}, 4.0),
-        ({**GEM, "dim": 8}, 1.0),  # a layer follows
+        ({**GEM, "dim": 8}, 1.0),  # followed by a linear layer
         ({**GEM, "projection": {"layer_norm": True}}, 1.0),
         ({"pooling": {"name": "max"}, "dim": None}, 1.0),
     ],
     ids=["average, projected", "gem", "second order", "gem, projected", "gem, normalised", "max"],
 )
-def test_descriptors_are_those_of_the_definition(blocks: dict[str, Any], p: float) -> None:
+def test_descriptors_equal_the_definition(blocks: dict[str, Any], p: float) -> None:
     method = initial_method(recipe(**blocks), 3, 12, 0).eval()
     assert exponent(method) == pytest.approx(p)
     with torch.no_grad():
-        found = describe(method, images(), SCALES).embedding.numpy()
+        descriptors = describe(method, images(), SCALES).embedding.numpy()
         wide = method.double()
 
         def embed(image: np.ndarray) -> np.ndarray:
             return np.asarray(wide.embed(torch.from_numpy(image)[None])[0])
 
-        for image, vector in zip(images().double().numpy(), found, strict=True):
+        for image, vector in zip(images().double().numpy(), descriptors, strict=True):
             assert (
                 np.abs(vector - oracle.descriptor(image, embed, list(SCALES), exponent(method))).max() < 2e-6
             )
-    assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-6
+    assert np.abs(np.linalg.norm(descriptors, axis=1) - 1).max() < 1e-6
 
 
-def test_one_scale_is_what_the_method_says_to_the_bit() -> None:
+def test_one_scale_equals_the_method_to_the_bit() -> None:
     for blocks in ({}, GEM):
         method = initial_method(recipe(**blocks), 3, 12, 0).eval()
         with torch.no_grad():
             assert torch.equal(describe(method, images(), (1.0,)).embedding, method.embed(images()))
 
 
-def test_a_single_other_scale_is_taken_at_its_word() -> None:
+def test_a_single_scale_resizes_the_image() -> None:
     method = initial_method(recipe(), 3, 12, 0).eval()
     with torch.no_grad():
-        half = torch.nn.functional.avg_pool2d(images(), 2)  # what bilinear resizing to a half is
-        assert (describe(method, images(), (0.5,)).embedding - method.embed(half)).abs().max() < 2e-6
+        half_size = torch.nn.functional.avg_pool2d(images(), 2)  # equal to bilinear resizing to half the size
+        assert (describe(method, images(), (0.5,)).embedding - method.embed(half_size)).abs().max() < 2e-6
 
 
-def test_a_large_exponent_neither_overflows_nor_vanishes() -> None:
+def test_a_large_exponent_does_not_overflow_or_underflow() -> None:
     method = initial_method(recipe(pooling={"name": "gem", "exponent": 30.0}, dim=None), 3, 12, 0).eval()
     with torch.no_grad():
         single = torch.stack([describe(method, images(), (scale,)).embedding for scale in SCALES])
-        found = describe(method, images(), SCALES).embedding
-    assert torch.isfinite(found).all()
+        descriptors = describe(method, images(), SCALES).embedding
+    assert torch.isfinite(descriptors).all()
     highest = torch.nn.functional.normalize(single.amax(0), dim=1)
-    assert (found - highest).abs().max() < 0.03, "nearly the maximum over scales"
+    assert (descriptors - highest).abs().max() < 0.03, "nearly the maximum over scales"
 
 
 def test_attributes_are_averaged() -> None:
@@ -113,11 +113,13 @@ def test_attributes_are_averaged() -> None:
     method = initial_method(recipe(**blocks), 3, 12, 0).eval()
     with torch.no_grad():
         single = [describe(method, images(), (scale,)).attributes for scale in SCALES]
-        found = describe(method, images(), SCALES).attributes
-    assert found is not None
-    expected = sum(one.double() for one in single if one is not None) / 3
-    assert (found - expected).abs().max() < 1e-7
-    assert (found.sum(1) - 1).abs().max() < 1e-6
+        attributes = describe(method, images(), SCALES).attributes
+    assert attributes is not None
+    expected = (
+        sum(scale_attributes.double() for scale_attributes in single if scale_attributes is not None) / 3
+    )
+    assert (attributes - expected).abs().max() < 1e-7
+    assert (attributes.sum(1) - 1).abs().max() < 1e-6
 
 
 @pytest.fixture
@@ -146,9 +148,9 @@ def exported(project: tuple[Path, Path], name: str, **settings: Any) -> dict[str
     return {file: (output / f"{file}.arrow").read_bytes() for file in FILES}
 
 
-def test_every_file_is_of_these_scales_in_whatever_order_they_come(project: tuple[Path, Path]) -> None:
-    plain = exported(project, "plain")
-    assert exported(project, "one", scales=(1,)) == plain
+def test_every_file_has_the_scales_in_any_order(project: tuple[Path, Path]) -> None:
+    unscaled = exported(project, "plain")
+    assert exported(project, "one", scales=(1,)) == unscaled
     orders = [
         exported(project, f"{number}", scales=order)
         for number, order in enumerate(itertools.permutations(SCALES))
@@ -162,14 +164,14 @@ def test_every_file_is_of_these_scales_in_whatever_order_they_come(project: tupl
         assert 1e-4 < np.abs(rows.embedding - single.embedding).max() < 1
 
 
-def test_a_worker_finds_the_same_of_several_scales(project: tuple[Path, Path]) -> None:
+def test_a_worker_gives_equal_descriptors_of_several_scales(project: tuple[Path, Path]) -> None:
     exported(project, "one", scales=SCALES)
     rows = read(project[0].parent / "one/test.arrow")
     settings = ExportSettings(batch_size=3, scales=SCALES)
     worker = Worker(settings, torch.get_num_threads(), 1)
     runs = rows.row_id[:3], rows.row_id[3:]
-    found = [worker.embed(project[1], "weights", project[0], run).embedding for run in runs]
-    assert np.array_equal(np.concatenate(found), rows.embedding)
+    descriptors = [worker.embed(project[1], "weights", project[0], run).embedding for run in runs]
+    assert np.array_equal(np.concatenate(descriptors), rows.embedding)
     with pytest.raises(UserError, match=r"export\.scales"):
         settings = ExportSettings(batch_size=3, scales=(0.1,))
         Worker(settings, torch.get_num_threads(), 1).embed(project[1], "weights", project[0], rows.row_id)
@@ -200,7 +202,7 @@ def test_a_worker_finds_the_same_of_several_scales(project: tuple[Path, Path]) -
     ],
     ids=["fixed size", "patches", "stride", "nothing left", "same size", "fixed positions", "tokens"],
 )
-def test_a_model_that_cannot_take_these_scales_is_refused(
+def test_refuses_scales_that_the_model_cannot_process(
     settings: Recipe, scales: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
@@ -209,13 +211,13 @@ def test_a_model_that_cannot_take_these_scales_is_refused(
     check_scales(loaded(settings), (1.0,))
 
 
-def test_a_refused_export_leaves_nothing(project: tuple[Path, Path]) -> None:
+def test_a_refused_export_writes_no_file(project: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match=r"export\.scales"):
         exported(project, "refused", scales=(1.0, 0.1))
     assert not (project[0].parent / "refused").exists()
 
 
-def test_a_transformer_that_interpolates_takes_what_its_patches_divide() -> None:
+def test_an_interpolating_transformer_accepts_multiples_of_its_patches() -> None:
     model = loaded(vit(dynamic_img_size=True))
     check_scales(model, (1.5, 1.0, 0.5))
     assert sides(64, (1.5, 1.0, 0.5)) == [96, 64, 32]
@@ -224,9 +226,9 @@ def test_a_transformer_that_interpolates_takes_what_its_patches_divide() -> None
         assert describe(method, images(), (1.5, 1.0, 0.5)).embedding.shape == (2, method.dim)
 
 
-def test_settings_that_say_nothing_are_refused() -> None:
+def test_refuses_invalid_scales() -> None:
     assert ExportSettings().scales == ExportSettings(scales=(1,)).scales == (1.0,)
     assert ExportSettings(scales=(0.5, 1, 0.7071)).scales == (1.0, 0.7071, 0.5)
-    for wrong in ((), (1.0, 1), (0.5, -0.5), (0.0,), (float("inf"),), (float("nan"),), 1.0):
+    for scales in ((), (1.0, 1), (0.5, -0.5), (0.0,), (float("inf"),), (float("nan"),), 1.0):
         with pytest.raises(ValidationError, match="scales"):
-            ExportSettings(scales=wrong)
+            ExportSettings(scales=scales)

@@ -31,7 +31,7 @@ NETWORK = {
 
 @dataclass(frozen=True)
 class Project:
-    """A git clone of the project under `path`; `home` stands in for the user's home directory."""
+    """A git clone of the project under `path`; `home` replaces the user's home directory."""
 
     path: Path
     home: Path
@@ -46,14 +46,13 @@ class Project:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.home),
         }
-        paths["PYTHONPATH"] = str(self.path)  # the command `unseen` is that of the copy
-        # DVC runs stages in $SHELL: sh, which it takes where there is none, stays in between unless it is
-        # told not to
+        paths["PYTHONPATH"] = str(self.path)  # the command `unseen` runs the code of the copy
+        # DVC runs stages in $SHELL. Its default, sh, stays a parent of the stage without `exec`.
         return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1", "SHELL": "/bin/sh"}
 
     def run(self, command: str, timeout: float = 500) -> str:
-        """What a shell command prints. Fails the test when it fails."""
-        done = subprocess.run(
+        """The output of a shell command, which must succeed."""
+        process = subprocess.run(
             ["bash", "-c", command],
             cwd=self.path,
             env=self.environment(),
@@ -62,12 +61,14 @@ class Project:
             timeout=timeout,
             check=False,
         )
-        assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout + done.stderr
+        assert process.returncode == 0, (
+            f"{command} ended with {process.returncode}\n{process.stdout}\n{process.stderr}"
+        )
+        return process.stdout + process.stderr
 
     def refused(self, command: str) -> str:
-        """What a shell command prints that must fail."""
-        done = subprocess.run(
+        """The output of a shell command, which must fail."""
+        process = subprocess.run(
             ["bash", "-c", command],
             cwd=self.path,
             env=self.environment(),
@@ -76,8 +77,8 @@ class Project:
             timeout=120,
             check=False,
         )
-        assert done.returncode != 0, f"{command} was expected to fail\n{done.stdout}\n{done.stderr}"
-        return done.stdout + done.stderr
+        assert process.returncode != 0, f"{command} was expected to fail\n{process.stdout}\n{process.stderr}"
+        return process.stdout + process.stderr
 
     def commit(self, message: str) -> None:
         self.run(f"git add -A && git commit -q --allow-empty -m '{message}'")
@@ -87,8 +88,8 @@ class Project:
         self.run("git reset -q --hard && git clean -fdq && dvc checkout -q --force")
 
     def processes(self) -> list[str]:
-        """Command lines of the processes that work inside the copy, or were started by one that does."""
-        found = []
+        """Command lines of the processes whose working directory is in the copy, and of their descendants."""
+        command_lines = []
         for process in psutil.process_iter():
             try:
                 line, directory = " ".join(process.cmdline()), process.cwd()
@@ -98,8 +99,8 @@ class Project:
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
             if inside and process.pid != os.getpid():
-                found.append(line)
-        return found
+                command_lines.append(line)
+        return command_lines
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""dvc.yaml against the code: each stage is a script of its name, and depends on its own resolved file."""
+"""dvc.yaml agrees with the code: each stage is a script with its name and depends on its own resolved
+file."""
 
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ STAGES = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))[
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
-def test_a_stage_is_a_script_of_its_own_name_with_its_axes(stage: str) -> None:
+def test_a_stage_is_a_script_with_its_name_and_axes(stage: str) -> None:
     axes = list(STAGES[stage].get("matrix", {}))
     command = f"exec env OMP_WAIT_POLICY=passive UNSEEN_PARENT=$PPID python -m stages.{stage}"
     assert STAGES[stage]["cmd"] == " ".join([command, *(f"${{item.{axis}}}" for axis in axes)])
@@ -29,8 +30,8 @@ def test_a_stage_depends_on_the_resolved_file_that_it_reads(stage: str) -> None:
     expected = path_of(stage, *(f"${{item.{axis}}}" for axis in axes)).as_posix()
     resolved = [dep for dep in STAGES[stage]["deps"] if dep.startswith("data/resolved")]
     assert resolved == [expected]
-    read = rf'read_inputs\({MODELS[stage].__name__}, "{stage}"{"".join(f", {axis}" for axis in axes)}\)'
-    assert re.search(read, (ROOT / "stages" / f"{stage}.py").read_text(encoding="utf-8"))
+    call = rf'read_inputs\({MODELS[stage].__name__}, "{stage}"{"".join(f", {axis}" for axis in axes)}\)'
+    assert re.search(call, (ROOT / "stages" / f"{stage}.py").read_text(encoding="utf-8"))
 
 
 def test_only_resolve_depends_on_code_and_params() -> None:

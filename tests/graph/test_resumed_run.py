@@ -1,4 +1,4 @@
-"""A killed `dvc repro` leaves no process behind and resumes to the same bytes."""
+"""A killed `dvc repro` leaves no process and resumes to the same bytes."""
 
 import contextlib
 import signal
@@ -41,8 +41,7 @@ def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_bytes(built: Pro
 
 @contextlib.contextmanager
 def held_at_its_first_checkpoint(built: Project) -> Iterator[None]:
-    """The training waits behind each checkpoint that it has written: however fast the machine, it cannot end
-    before it is killed."""
+    """The training waits after each checkpoint, so that it cannot end before it is killed."""
     files, marker = built.path / "pipeline/runtime/files.py", built.home / "hold"
     text = files.read_text(encoding="utf-8")
     line = "            partial.replace(path)\n            _sync(path.parent)\n"
@@ -76,10 +75,10 @@ def killed_in_the_middle(built: Project, kill: signal.Signals) -> None:
     process.send_signal(kill)
     process.wait()
     assert within(40, lambda: built.processes() == []), built.processes()
-    assert any(state.rglob("*.pt")), "the checkpoint is gone"
+    assert any(state.rglob("*.pt")), "the checkpoint is missing"
 
 
-def test_a_run_killed_as_a_stage_begins_leaves_nothing_that_goes_on(built: Project) -> None:
+def test_a_run_killed_at_the_start_of_a_stage_leaves_no_process(built: Project) -> None:
     process = started(built)
     assert within(60, lambda: any("stages.train" in line for line in built.processes()))
     process.kill()
@@ -128,4 +127,6 @@ def test_a_mistake_in_params_stops_the_run_before_it_starts(
     assert "Traceback" not in output
     assert "Running stage 'resolve'" in output
     assert output.count("Running stage") == 1
-    assert (built.path / "data/models/parts/gsp/0/weights.safetensors").exists(), "nothing was lost"
+    assert (built.path / "data/models/parts/gsp/0/weights.safetensors").exists(), (
+        "the earlier model still exists"
+    )

@@ -1,4 +1,4 @@
-"""Search against the definition: ties, duplicates, self by id, cuts inside runs of equal similarities,
+"""Exact search equals the definition: ties, duplicates, self by id, cuts inside runs of equal similarities,
 gallery order, block sizes."""
 
 import faiss
@@ -9,14 +9,7 @@ from pipeline.index import exact
 from pipeline.index.exact import exact_search, search_blocks
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-
-
-def gaussian(rows: int, dim: int, seed: int = 0) -> np.ndarray:
-    return unit(np.random.default_rng(seed).standard_normal((rows, dim)))
+from tests.vectors import gaussian, unit
 
 
 def signs(rows: int, bits: int, seed: int = 0) -> np.ndarray:
@@ -31,15 +24,15 @@ def nearly_equal(rows: int, dim: int, spread: float, seed: int = 0) -> np.ndarra
     return unit(gaussian(1, dim, seed) + spread * np.random.default_rng(seed).standard_normal((rows, dim)))
 
 
-def slow(
+def ranking_by_definition(
     queries: np.ndarray, query_ids: np.ndarray, gallery: np.ndarray, gallery_ids: np.ndarray, k: int
 ) -> tuple[list, list]:
     ids, similarities = [], []
     for query, identity in zip(queries.tolist(), query_ids.tolist(), strict=True):
-        found = oracle.ranking(query, identity, gallery.tolist(), gallery_ids.tolist())[:k]
-        pad = k - len(found)
-        ids.append([row[1] for row in found] + [-1] * pad)
-        similarities.append([row[0] for row in found] + [-np.inf] * pad)
+        ranked = oracle.ranking(query, identity, gallery.tolist(), gallery_ids.tolist())[:k]
+        pad = k - len(ranked)
+        ids.append([row[1] for row in ranked] + [-1] * pad)
+        similarities.append([row[0] for row in ranked] + [-np.inf] * pad)
     return ids, similarities
 
 
@@ -57,12 +50,12 @@ GALLERIES = {
 
 @pytest.mark.parametrize("k", [1, 3, 20, 59, 70])
 @pytest.mark.parametrize("name", GALLERIES)
-def test_is_the_definition(name: str, k: int) -> None:
+def test_equals_the_definition(name: str, k: int) -> None:
     gallery = GALLERIES[name]
     ids = np.random.default_rng(5).permutation(1000)[: len(gallery)].astype(np.int64)
-    found, similarities = exact_search(gallery, ids, gallery, ids, k)
-    expected, expected_similarities = slow(gallery, ids, gallery, ids, k)
-    assert found.tolist() == expected
+    neighbours, similarities = exact_search(gallery, ids, gallery, ids, k)
+    expected, expected_similarities = ranking_by_definition(gallery, ids, gallery, ids, k)
+    assert neighbours.tolist() == expected
     assert similarities.tolist() == expected_similarities
 
 
@@ -76,68 +69,69 @@ def brute_force(x: np.ndarray, k: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("rows", "bits", "k"), [(2000, 8, 1), (2000, 8, 40), (1500, 16, 10), (1500, 128, 25)]
 )
-def test_codes_tie_in_long_runs(rows: int, bits: int, k: int) -> None:
-    """Ties straddle the cut in most rows, among equal and among different codes; integers know the truth."""
+def test_ranks_long_runs_of_equal_codes(rows: int, bits: int, k: int) -> None:
+    """Ties cross the cut in most rows, among equal and among different codes. Integer products give the exact
+    ranking."""
     codes = np.sign(np.random.default_rng(bits).standard_normal((rows, bits)))
     ids = np.arange(rows)
-    found, _ = exact_search(unit(codes), ids, unit(codes), ids, k)
-    assert np.array_equal(found, brute_force(codes, k))
+    neighbours, _ = exact_search(unit(codes), ids, unit(codes), ids, k)
+    assert np.array_equal(neighbours, brute_force(codes, k))
 
 
-def test_a_collapsed_gallery_is_ranked_by_id_and_quickly() -> None:
-    """Every query's ranking is all ids ascending but its own."""
+def test_ranks_a_collapsed_gallery_by_id() -> None:
+    """The ranking of every query is all other ids in ascending order."""
     rows, k = 6000, 12
     gallery = np.repeat(gaussian(1, 64), rows, axis=0)
-    found, similarities = exact_search(gallery, np.arange(rows), gallery, np.arange(rows), k)
+    neighbours, similarities = exact_search(gallery, np.arange(rows), gallery, np.arange(rows), k)
     first = np.arange(k + 1)
-    assert all(found[q].tolist() == first[first != q][:k].tolist() for q in range(rows))
+    assert all(neighbours[q].tolist() == first[first != q][:k].tolist() for q in range(rows))
     assert len(np.unique(similarities)) == 1
 
 
 def test_equal_rows_have_equal_similarities() -> None:
     gallery = repeated(3000, 96, 800)
-    found, similarities = exact_search(gallery, np.arange(3000), gallery, np.arange(3000), 30)
+    neighbours, similarities = exact_search(gallery, np.arange(3000), gallery, np.arange(3000), 30)
     for query in range(0, 3000, 7):
-        seen: dict[bytes, float] = {}
-        for identity, value in zip(found[query], similarities[query], strict=True):
-            assert seen.setdefault(gallery[identity].tobytes(), value) == value
+        similarity_of: dict[bytes, float] = {}
+        for identity, value in zip(neighbours[query], similarities[query], strict=True):
+            assert similarity_of.setdefault(gallery[identity].tobytes(), value) == value
     tied = similarities[:, 1:] == similarities[:, :-1]
     assert tied.any()
-    assert (found[:, 1:] > found[:, :-1])[tied].all()
+    assert (neighbours[:, 1:] > neighbours[:, :-1])[tied].all()
     assert (similarities[:, 1:] <= similarities[:, :-1]).all()
 
 
-def test_a_query_is_removed_by_id_wherever_its_copies_stand() -> None:
+def test_a_query_is_removed_by_id_among_its_copies() -> None:
     gallery = repeated(200, 8, 5)
     ids = np.random.default_rng(0).permutation(200).astype(np.int64)
-    found, _ = exact_search(gallery, ids, gallery, ids, 60)
-    assert not (found == ids[:, None]).any()
-    assert all(len(set(row)) == 60 for row in found.tolist())
+    neighbours, _ = exact_search(gallery, ids, gallery, ids, 60)
+    assert not (neighbours == ids[:, None]).any()
+    assert all(len(set(row)) == 60 for row in neighbours.tolist())
 
 
-def test_queries_of_another_id_space_keep_everything() -> None:
+def test_queries_of_another_id_space_keep_all_rows() -> None:
     queries, gallery = gaussian(9, 6, 1), gaussian(30, 6, 2)
-    found, _ = exact_search(queries, np.arange(100, 109), gallery, np.arange(30), 30)
-    assert np.array_equal(np.sort(found, axis=1), np.tile(np.arange(30), (9, 1)))
+    neighbours, _ = exact_search(queries, np.arange(100, 109), gallery, np.arange(30), 30)
+    assert np.array_equal(np.sort(neighbours, axis=1), np.tile(np.arange(30), (9, 1)))
     some, _ = exact_search(queries, np.arange(20, 29), gallery, np.arange(30), 30)
     assert all(
         -1 in row and identity not in row for identity, row in zip(range(20, 29), some.tolist(), strict=True)
     )
 
 
-def test_gallery_order_changes_nothing() -> None:
+def test_does_not_depend_on_the_gallery_order() -> None:
     for gallery in (gaussian(900, 20), signs(900, 8), repeated(900, 16, 60)):
         ids = np.arange(900)
         shuffled = np.random.default_rng(3).permutation(900)
-        one = exact_search(gallery[:100], ids[:100], gallery, ids, 15)
-        other = exact_search(gallery[:100], ids[:100], gallery[shuffled], ids[shuffled], 15)
-        assert np.array_equal(one[0], other[0])
-        assert np.array_equal(one[1], other[1])
+        expected = exact_search(gallery[:100], ids[:100], gallery, ids, 15)
+        reordered = exact_search(gallery[:100], ids[:100], gallery[shuffled], ids[shuffled], 15)
+        assert np.array_equal(expected[0], reordered[0])
+        assert np.array_equal(expected[1], reordered[1])
 
 
-def test_block_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_depend_on_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     gallery, ids = signs(700, 10), np.arange(700)
-    one = exact_search(gallery, ids, gallery, ids, 9)
+    expected = exact_search(gallery, ids, gallery, ids, 9)
     for block, cells, spare, wider in (
         (7, 1 << 20, 4, 4),
         (4096, 300, 4, 4),
@@ -146,35 +140,35 @@ def test_block_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         for name, value in (("BLOCK", block), ("CELLS", cells), ("SPARE", spare), ("WIDER", wider)):
             monkeypatch.setattr(exact, name, value)
-        other = exact_search(gallery, ids, gallery, ids, 9)
-        assert np.array_equal(one[0], other[0])
-        assert np.array_equal(one[1], other[1])
+        blocked = exact_search(gallery, ids, gallery, ids, 9)
+        assert np.array_equal(expected[0], blocked[0])
+        assert np.array_equal(expected[1], blocked[1])
 
 
-def test_rotation_changes_no_ranking_without_near_ties() -> None:
+def test_rotation_keeps_rankings_without_near_ties() -> None:
     generator = np.random.default_rng(11)
     gallery, ids = gaussian(500, 24, 4), np.arange(500)
     turn, _ = np.linalg.qr(generator.standard_normal((24, 24)))
-    one, similarities = exact_search(gallery, ids, gallery, ids, 10)
-    other, turned = exact_search(
+    neighbours, similarities = exact_search(gallery, ids, gallery, ids, 10)
+    rotated, turned = exact_search(
         (gallery @ turn).astype(np.float32), ids, (gallery @ turn).astype(np.float32), ids, 10
     )
     assert np.abs(similarities - turned).max() < 5e-7
-    apart = (np.diff(similarities, axis=1) < -2e-6).all(axis=1)
-    assert apart.mean() > 0.9
-    assert np.array_equal(one[apart, :9], other[apart, :9])
+    distinct = (np.diff(similarities, axis=1) < -2e-6).all(axis=1)
+    assert distinct.mean() > 0.9
+    assert np.array_equal(neighbours[distinct, :9], rotated[distinct, :9])
 
 
-def test_candidates_agree_with_plain_faiss_up_to_draws() -> None:
+def test_candidates_agree_with_faiss_up_to_ties() -> None:
     from faiss.contrib.evaluation import check_ref_knn_with_draws
 
     gallery, queries = gaussian(1500, 32, 1), gaussian(200, 32, 2)
-    found, similarities = exact_search(queries, np.arange(5000, 5200), gallery, np.arange(1500), 10)
+    neighbours, similarities = exact_search(queries, np.arange(5000, 5200), gallery, np.arange(1500), 10)
     reference, positions = faiss.knn(queries, gallery, 10, metric=faiss.METRIC_INNER_PRODUCT)
-    check_ref_knn_with_draws(reference, positions, similarities, found)
+    check_ref_knn_with_draws(reference, positions, similarities, neighbours)
 
 
-def test_blocks_come_in_query_order_and_hold_few_rows() -> None:
+def test_blocks_are_in_query_order_and_small() -> None:
     gallery, ids = gaussian(9000, 4), np.arange(9000)
     blocks = list(search_blocks(gallery, ids, gallery, ids, 3))
     assert len(blocks) == 3
@@ -183,7 +177,7 @@ def test_blocks_come_in_query_order_and_hold_few_rows() -> None:
     assert wide.positions.size <= exact.CELLS
 
 
-def test_a_value_that_is_not_finite_is_refused() -> None:
+def test_refuses_values_that_are_not_finite() -> None:
     gallery = gaussian(10, 4)
     gallery[3, 2] = np.nan
     with pytest.raises(UserError, match=r"query row id 103.*1 such rows"):
@@ -192,31 +186,31 @@ def test_a_value_that_is_not_finite_is_refused() -> None:
         exact_search(gaussian(10, 4), np.arange(10), gallery, np.arange(10, 20), 2)
 
 
-def test_an_id_that_occurs_twice_is_refused() -> None:
+def test_refuses_repeated_ids() -> None:
     with pytest.raises(UserError, match="Row id 4 occurs twice"):
         exact_search(gaussian(3, 4), np.arange(3), gaussian(3, 4), np.array([4, 1, 4]), 2)
 
 
-def test_arithmetic_of_lower_precision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU build that multiplied in TF32 would leave neighbours out unseen: its products are checked."""
+def test_detects_arithmetic_of_lower_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU build that multiplies in TF32 would omit neighbours, so its products are checked."""
     honest = exact._faiss
 
-    def careless(gallery: np.ndarray) -> exact.Nearest:
+    def low_precision_search(gallery: np.ndarray) -> exact.Nearest:
         nearest = honest(gallery)
 
         def rounded(queries: np.ndarray, fetch: int) -> tuple[np.ndarray, np.ndarray]:
-            values, found = nearest(queries, fetch)
-            return values + np.float32(1e-3), found
+            values, neighbours = nearest(queries, fetch)
+            return values + np.float32(1e-3), neighbours
 
         return rounded
 
-    monkeypatch.setattr(exact, "_faiss", careless)
+    monkeypatch.setattr(exact, "_faiss", low_precision_search)
     with pytest.raises(UserError, match=r"off by 1\.0e-03"):
         exact_search(gaussian(100, 8), np.arange(100), gaussian(100, 8), np.arange(100), 2)
 
 
-def test_a_gallery_spread_over_several_devices_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FAISS merges the results of its shards in its own order. Three CPU indexes stand for three GPUs."""
+def test_a_gallery_on_several_devices_gives_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAISS merges the results of its shards in its own order. Three CPU indexes replace three GPUs."""
 
     def spread(gallery: np.ndarray) -> exact.Nearest:
         index = faiss.IndexShards(gallery.shape[1], False, True)  # type: ignore[call-arg]  # not in its stubs

@@ -1,4 +1,4 @@
-"""Indexes of every kind: equal to exact search if they search everywhere, recall, equal bytes, files."""
+"""Indexes of every kind: equal to exact search if they search all lists, recall, equal bytes, files."""
 
 import dataclasses
 import functools
@@ -57,50 +57,49 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
-def test_looking_everywhere_is_exact_search(setting: Setting) -> None:
+def test_searching_all_lists_equals_exact_search(setting: Setting) -> None:
     index = build(GALLERY, IDS, setting)
-    ours, theirs = (
+    result, expected = (
         search(index, GALLERY[:200], IDS[:200], 15),
         exact_search(GALLERY[:200], IDS[:200], GALLERY, IDS, 15),
     )
-    assert np.array_equal(ours[0], theirs[0])
-    assert np.array_equal(ours[1], theirs[1])
+    assert np.array_equal(result[0], expected[0])
+    assert np.array_equal(result[1], expected[1])
     measured = recall(index, GALLERY, IDS, GALLERY, IDS, 15, 100, 0)
     assert measured == (1.0, 1.0, 15, 100)
 
 
 @pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
-def test_an_index_that_looks_everywhere_gives_the_exact_metrics(setting: Setting) -> None:
+def test_an_index_that_searches_all_lists_gives_the_exact_metrics(setting: Setting) -> None:
     rows = Rows(IDS[:600], np.arange(600) % 80, GALLERY[:600])
     expected = per_query(rows, rows, (1, 4), keep=5, engine="search")
     index = build(rows.embedding, rows.row_id, setting)
-    found = per_query(rows, rows, (1, 4), keep=5, search=functools.partial(search_blocks, index))
-    assert averages(found) == averages(expected)
-    assert np.array_equal(found.neighbours, expected.neighbours)
+    results = per_query(rows, rows, (1, 4), keep=5, search=functools.partial(search_blocks, index))
+    assert averages(results) == averages(expected)
+    assert np.array_equal(results.neighbours, expected.neighbours)
 
 
-def test_what_an_index_does_not_find_counts_as_ranked_behind_all_others() -> None:
-    rows = Rows(
-        IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000]
-    )  # a class is what is nearest to one of 60 rows
-    poor = build(rows.embedding, rows.row_id, Ivf(lists=200, probes=1))
-    found, exact = (
+def test_rows_missed_by_an_index_lower_the_metrics() -> None:
+    # the class of a row is the nearest of 60 rows
+    rows = Rows(IDS[:2000], (GALLERY[:2000] @ GALLERY[:60].T).argmax(1), GALLERY[:2000])
+    incomplete = build(rows.embedding, rows.row_id, Ivf(lists=200, probes=1))
+    approximate, exact = (
         averages(per_query(rows, rows, (1, 4), search=s))
-        for s in (functools.partial(search_blocks, poor), None)
+        for s in (functools.partial(search_blocks, incomplete), None)
     )
-    assert found["recall_at_4"] <= exact["recall_at_4"]
-    assert found["map_at_r"] < exact["map_at_r"]
+    assert approximate["recall_at_4"] <= exact["recall_at_4"]
+    assert approximate["map_at_r"] < exact["map_at_r"]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=kind_of)
 def test_recall_is_the_share_of_exact_neighbours(setting: Setting) -> None:
     index = build(GALLERY, IDS, setting)
-    found, _ = search(index, GALLERY, IDS, 10)
+    neighbours, _ = search(index, GALLERY, IDS, 10)
     exact, _ = exact_search(GALLERY, IDS, GALLERY, IDS, 10)
-    shares = [len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
+    shares = [len(set(a) & set(b)) / 10 for a, b in zip(neighbours.tolist(), exact.tolist(), strict=True)]
     measured = recall(index, GALLERY, IDS, GALLERY, IDS, 10, 3000, 0)
     assert measured.at_k == pytest.approx(np.mean(shares))
-    assert measured.at_1 == pytest.approx((found[:, 0] == exact[:, 0]).mean())
+    assert measured.at_1 == pytest.approx((neighbours[:, 0] == exact[:, 0]).mean())
     assert 0.5 < measured.at_k < 1
     sampled = recall(index, GALLERY, IDS, GALLERY, IDS, 10, 400, 3)
     assert sampled.queries == 400
@@ -108,21 +107,21 @@ def test_recall_is_the_share_of_exact_neighbours(setting: Setting) -> None:
     assert recall(index, GALLERY, IDS, GALLERY, IDS, 10, 400, 3) == sampled
 
 
-def test_looking_further_finds_more() -> None:
+def test_recall_grows_with_the_searched_lists() -> None:
     for settings in (
         [Ivf(lists=60, probes=p) for p in (1, 4, 60)],
         [Hnsw(neighbours=4, build_width=20, search_width=w) for w in (16, 64, 2000)],
     ):
-        found = [
+        recalls = [
             recall(build(GALLERY, IDS, setting), GALLERY, IDS, GALLERY, IDS, 10, 500, 0).at_k
             for setting in settings
         ]
-        assert found == sorted(found)
-        assert found[0] < found[-1] - 0.02
+        assert recalls == sorted(recalls)
+        assert recalls[0] < recalls[-1] - 0.02
 
 
-def test_equally_near_rows_count_as_found() -> None:
-    """Every row ten times: which of the copies is returned says nothing about an index."""
+def test_recall_counts_equally_near_rows() -> None:
+    """Every row occurs ten times; any of the copies is a correct result."""
     gallery, ids = np.repeat(clustered(100, 8), 10, axis=0), np.arange(1000)
     index = build(gallery, ids, Ivf(lists=1, probes=1))
     assert recall(index, gallery, ids, gallery, ids, 5, 1000, 0)[:2] == (1, 1)
@@ -132,18 +131,18 @@ def test_equally_near_rows_count_as_found() -> None:
 def test_a_query_is_removed_by_id_and_a_ranking_is_in_order(setting: Setting) -> None:
     gallery = np.repeat(clustered(500, 12), 2, axis=0)
     ids = np.random.default_rng(0).permutation(1000)
-    found, similarities = search(build(gallery, ids, setting), gallery, ids, 7)
-    assert not (found == ids[:, None]).any()
-    held = found >= 0
-    assert np.isneginf(similarities[~held]).all()
-    assert (held[:, 1:] <= held[:, :-1]).all()
-    tied = (similarities[:, 1:] == similarities[:, :-1]) & held[:, 1:]
+    neighbours, similarities = search(build(gallery, ids, setting), gallery, ids, 7)
+    assert not (neighbours == ids[:, None]).any()
+    valid = neighbours >= 0
+    assert np.isneginf(similarities[~valid]).all()
+    assert (valid[:, 1:] <= valid[:, :-1]).all()
+    tied = (similarities[:, 1:] == similarities[:, :-1]) & valid[:, 1:]
     assert tied.any()
-    assert (found[:, 1:] > found[:, :-1])[tied].all()
-    assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in found)
-    place = np.argsort(ids)[found[held]]
-    wide = np.repeat(gallery.astype(np.float64), held.sum(axis=1), axis=0)
-    assert np.abs(np.einsum("nd,nd->n", wide, gallery[place]) - similarities[held]).max() < 1e-6
+    assert (neighbours[:, 1:] > neighbours[:, :-1])[tied].all()
+    assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in neighbours)
+    place = np.argsort(ids)[neighbours[valid]]
+    wide = np.repeat(gallery.astype(np.float64), valid.sum(axis=1), axis=0)
+    assert np.abs(np.einsum("nd,nd->n", wide, gallery[place]) - similarities[valid]).max() < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -153,26 +152,26 @@ def test_a_query_is_removed_by_id_and_a_ranking_is_in_order(setting: Setting) ->
 )
 def test_a_short_gallery_is_padded(setting: Setting) -> None:
     gallery, ids = GALLERY[:20], np.arange(20)
-    found, similarities = search(build(gallery, ids, setting), gallery, ids, 25)
-    assert found.shape == similarities.shape == (20, 25)
-    assert (found[:, 19:] == -1).all()
+    neighbours, similarities = search(build(gallery, ids, setting), gallery, ids, 25)
+    assert neighbours.shape == similarities.shape == (20, 25)
+    assert (neighbours[:, 19:] == -1).all()
     assert np.isneginf(similarities[:, 19:]).all()
 
 
-def test_blocks_are_those_of_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_equal_the_search_of_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     index = build(GALLERY, IDS, SETTINGS[0])
-    whole = search(index, GALLERY[:100], IDS[:100], 5)
+    expected = search(index, GALLERY[:100], IDS[:100], 5)
     monkeypatch.setattr(index_module, "CELLS", 100)
     blocks = list(search_blocks(index, GALLERY[:100], IDS[:100], 5))
     assert len(blocks) == 10
     assert np.array_equal(np.concatenate([block.queries for block in blocks]), np.arange(100))
     positions = np.concatenate([block.positions for block in blocks])
-    assert np.array_equal(np.where(positions < 0, -1, IDS[positions]), whole[0])
+    assert np.array_equal(np.where(positions < 0, -1, IDS[positions]), expected[0])
 
 
 @pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
 def test_same_gallery_same_bytes(setting: Setting) -> None:
-    """For any order of the gallery and any number of threads set outside."""
+    """For any order of the gallery and any number of threads."""
     shuffled = np.random.default_rng(5).permutation(3000)
     threads = faiss.omp_get_max_threads()
     first = build(GALLERY, IDS, setting)
@@ -190,19 +189,19 @@ STORED = [setting for setting in (Flat(), *SETTINGS) if stores_vectors(setting)]
 
 @pytest.mark.parametrize("setting", STORED, ids=kind_of)
 def test_a_loaded_index_retrieves_the_same_rows(setting: Setting, tmp_path: Path) -> None:
-    """Its ids are the places of the ids in ascending order."""
+    """Its ids are the positions of the ids in ascending order."""
     built = build(GALLERY, IDS, setting)
     save(tmp_path / "index", built)
     loaded = load(tmp_path / "index", setting)
     ids, similarities = search(built, GALLERY[:50], None, 9)
-    rows, same = search(loaded, GALLERY[:50], None, 9)
+    rows, loaded_similarities = search(loaded, GALLERY[:50], None, 9)
     assert np.array_equal(np.sort(IDS)[rows], ids)
-    assert np.array_equal(same, similarities)
+    assert np.array_equal(loaded_similarities, similarities)
     assert np.array_equal(ids[:, 0], IDS[:50]), "without query ids no row is removed"
 
 
 @pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
-def test_vectors_are_those_of_the_gallery(setting: Setting, tmp_path: Path) -> None:
+def test_vectors_equal_the_gallery(setting: Setting, tmp_path: Path) -> None:
     index = build(GALLERY, IDS, setting)
     rows = np.array([2999, 0, 5, 5])
     expected = GALLERY[np.argsort(IDS)[rows]]
@@ -212,7 +211,7 @@ def test_vectors_are_those_of_the_gallery(setting: Setting, tmp_path: Path) -> N
         assert np.array_equal(vectors_at(load(tmp_path / "index", setting), rows), expected)
 
 
-def test_parameters_of_the_search_may_change(tmp_path: Path) -> None:
+def test_search_parameters_can_be_changed_after_loading(tmp_path: Path) -> None:
     def recall_of(path: Path, setting: Setting) -> float:
         ids = np.arange(3000)
         return recall(load(path, setting), GALLERY, ids, GALLERY, ids, 5, 300, 0).at_k
@@ -220,20 +219,22 @@ def test_parameters_of_the_search_may_change(tmp_path: Path) -> None:
     save(tmp_path / "ivf", build(GALLERY, np.arange(3000), Ivf(lists=60, probes=1)))
     assert recall_of(tmp_path / "ivf", Ivf(probes=1)) < recall_of(tmp_path / "ivf", Ivf(probes=60)) == 1
     save(tmp_path / "pq", build(GALLERY, np.arange(3000), IvfPq(lists=30, code_bytes=3, refine=20)))
-    few, many = (recall_of(tmp_path / "pq", IvfPq(code_bytes=3, refine=refine)) for refine in (20, 1000))
-    assert few < many
+    few_refined, many_refined = (
+        recall_of(tmp_path / "pq", IvfPq(code_bytes=3, refine=refine)) for refine in (20, 1000)
+    )
+    assert few_refined < many_refined
 
 
-def test_files_of_another_kind_and_damaged_files_are_refused(tmp_path: Path) -> None:
+def test_refuses_files_of_another_kind_and_damaged_files(tmp_path: Path) -> None:
     for setting in STORED:
         save(tmp_path / kind_of(setting), build(GALLERY, IDS, setting))
     for setting in STORED:
-        for other in STORED:
-            if other != setting:
+        for other_setting in STORED:
+            if other_setting != setting:
                 with pytest.raises(ValueError, match="expected a Index"):
-                    load(tmp_path / kind_of(setting), other)
-        whole = (tmp_path / kind_of(setting)).read_bytes()
-        (tmp_path / "cut").write_bytes(whole[:1000])
+                    load(tmp_path / kind_of(setting), other_setting)
+        content = (tmp_path / kind_of(setting)).read_bytes()
+        (tmp_path / "cut").write_bytes(content[:1000])
         with pytest.raises(RuntimeError, match="cut"):
             load(tmp_path / "cut", setting)
     with pytest.raises(ValueError, match="stores only codes cannot be saved"):
@@ -241,14 +242,14 @@ def test_files_of_another_kind_and_damaged_files_are_refused(tmp_path: Path) -> 
     assert not (tmp_path / "codes").exists()
 
 
-def test_impossible_settings_are_refused() -> None:
+def test_refuses_impossible_settings() -> None:
     with pytest.raises(UserError, match="500 lists, but the gallery has only 100 rows"):
         build(GALLERY[:100], IDS[:100], Ivf(lists=500))
     with pytest.raises(UserError, match="occurs twice in the gallery"):
         build(GALLERY[:100], IDS[:100] // 5000, Hnsw())
 
 
-def test_codes_that_cannot_be_are_refused() -> None:
+def test_refuses_impossible_codes() -> None:
     with pytest.raises(UserError, match=r"Codes of 7 bytes do not fit embeddings of 24 dimensions") as caught:
         build(GALLERY, IDS, IvfPq(code_bytes=7))
     assert "a divisor of 24: 1, 2, 3, 4, 6, 8, 12, 24." in caught.value.remedy
@@ -259,9 +260,9 @@ def test_codes_that_cannot_be_are_refused() -> None:
         build(GALLERY, IDS, IvfPq(lists=4000, code_bytes=6))
 
 
-def test_codes_propose_what_their_definition_puts_first() -> None:
-    """Every cell looked into, nothing ranked anew: similarity to centre + code, decoded by FAISS, summed in
-    float64."""
+def test_codes_rank_by_their_definition() -> None:
+    """All lists are searched without refinement. The similarity is that to centre + code, decoded by FAISS
+    and summed in float64."""
     index = build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=6, refine=None))
     decoded = np.empty((3000, 24))
     index.engine.make_direct_map()
@@ -273,13 +274,13 @@ def test_codes_propose_what_their_definition_puts_first() -> None:
         assert ranked.tolist() == index.ids[first[np.argsort(-exact)]][:10].tolist()
 
 
-def test_more_ranked_anew_and_longer_codes_find_more() -> None:
+def test_recall_grows_with_refinement_and_code_length() -> None:
     def found(index: Index) -> float:
         return recall(index, GALLERY, IDS, GALLERY, IDS, 10, 200, 0).at_k
 
     full = build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=3))
     assert isinstance(full.setting, IvfPq)
-    bare = [
+    unrefined = [
         found(build(GALLERY, IDS, IvfPq(lists=10, probes=10, code_bytes=size, refine=None)))
         for size in (3, 12)
     ]
@@ -287,10 +288,10 @@ def test_more_ranked_anew_and_longer_codes_find_more() -> None:
         found(full._replace(setting=dataclasses.replace(full.setting, refine=refine)))
         for refine in (1, 60, 3000)
     ]
-    assert anew[0] == bare[0], "as many as are searched for are ranked anew, codes alone or not"
+    assert anew[0] == unrefined[0], "as many as are searched for are ranked anew, codes alone or not"
     assert anew[0] < anew[1] - 0.05 < anew[2] - 0.1
     assert anew[2] == 1
-    assert bare[0] < bare[1] - 0.05
+    assert unrefined[0] < unrefined[1] - 0.05
 
 
 _BESIDE_OTHERS = """
@@ -301,42 +302,44 @@ from tests.index import test_index as here
 for setting in here.SETTINGS:
     here.test_recall_is_the_share_of_exact_neighbours(setting)
 for setting in here.THOROUGH:
-    here.test_looking_everywhere_is_exact_search(setting)
+    here.test_searching_all_lists_equals_exact_search(setting)
 print("same")
 """
 
 
 @pytest.mark.slow
-def test_libraries_that_replace_methods_of_faiss_change_nothing() -> None:
+def test_libraries_that_replace_methods_of_faiss_have_no_effect() -> None:
     code = _BESIDE_OTHERS.format(root=str(Path(__file__).resolve().parents[2]))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "same\n", done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.stdout == "same\n", process.stderr
 
 
-def test_another_seed_is_another_code() -> None:
-    one, other = (
+def test_another_seed_gives_other_codes() -> None:
+    index, other_index = (
         faiss.serialize_index(build(GALLERY, IDS, IvfPq(lists=1, code_bytes=6, seed=seed)).engine)
         for seed in (1, 2)
     )
-    assert not np.array_equal(one, other)
+    assert not np.array_equal(index, other_index)
 
 
 def test_codes_are_small() -> None:
     settings = (IvfPq(lists=30, code_bytes=3, refine=refine) for refine in (20, None))
-    size, bare = (len(faiss.serialize_index(build(GALLERY, IDS, setting).engine)) for setting in settings)
-    assert size - bare == pytest.approx(3000 * 24 * 4, abs=200)
-    assert bare < 3000 * (3 + 8) + 4 * 24 * (256 + 30) + 2000  # codes and ids, centres, headers
+    size, code_size = (
+        len(faiss.serialize_index(build(GALLERY, IDS, setting).engine)) for setting in settings
+    )
+    assert size - code_size == pytest.approx(3000 * 24 * 4, abs=200)
+    assert code_size < 3000 * (3 + 8) + 4 * 24 * (256 + 30) + 2000  # codes and ids, centres, headers
 
 
-def test_settings_of_params_are_those_of_the_index() -> None:
-    """Same names, same defaults: a stage hands one to the other."""
+def test_settings_of_params_equal_those_of_the_index() -> None:
+    """Equal names and defaults: a stage passes one to the other."""
     for member in get_args(get_args(ApproximateIndex)[0]):
         chosen = member()
         assert KINDS[chosen.kind](**chosen.model_dump(exclude={"kind"})) == KINDS[chosen.kind]()
         assert EvaluateSettings.model_validate({"approximate": {"kind": chosen.kind}}).approximate == chosen
-    for wrong in ({"code_bytes": 0}, {"refine": 0}, {"probes": 0}, {"lists": 0}, {"neighbours": 16}):
+    for invalid in ({"code_bytes": 0}, {"refine": 0}, {"probes": 0}, {"lists": 0}, {"neighbours": 16}):
         with pytest.raises(ValidationError):
-            EvaluateSettings.model_validate({"approximate": {"kind": "ivf_pq", **wrong}})
+            EvaluateSettings.model_validate({"approximate": {"kind": "ivf_pq", **invalid}})
 
 
 def test_few_rows_have_few_lists() -> None:

@@ -1,4 +1,4 @@
-"""The order by definition: similarities to the last bit, ties, keys, and margins that hold."""
+"""The exact order: similarities to the last bit, ties, keys, and margins that bound the error."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,7 @@ import pytest
 from pipeline.index import order
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+from tests.vectors import unit
 
 
 def galleries() -> dict[str, np.ndarray]:
@@ -28,7 +25,7 @@ def galleries() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", galleries())
-def test_similarities_are_the_definition(name: str) -> None:
+def test_similarities_equal_the_definition(name: str) -> None:
     rows = galleries()[name]
     expected = np.array(
         [[oracle.similarity(a, b) for b in rows.tolist()] for a in rows[:40].tolist()], np.float32
@@ -39,15 +36,15 @@ def test_similarities_are_the_definition(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", galleries())
-def test_doubtful_roundings_are_multiplied_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A margin so wide that every value is in doubt gives the same similarities."""
+def test_doubtful_products_are_recomputed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A margin that makes every value doubtful gives the same similarities."""
     rows = galleries()[name]
-    one = order.block(rows, rows)
+    expected = order.block(rows, rows)
     monkeypatch.setattr(order, "gamma", lambda terms, roundoff: 1e-4)
-    assert np.array_equal(order.block(rows, rows), one)
+    assert np.array_equal(order.block(rows, rows), expected)
 
 
-def test_equal_rows_are_equal_wherever_they_stand() -> None:
+def test_equal_rows_have_equal_similarities_at_any_position() -> None:
     generator = np.random.default_rng(1)
     for dim in (1, 7, 96, 384):
         row, query = generator.standard_normal((2, dim)).astype(np.float32)
@@ -76,25 +73,25 @@ def test_keys_are_similarity_descending_then_id_ascending() -> None:
     assert len(np.unique(order.keys(values, places))) == len(values)
 
 
-def test_the_last_place_still_counts() -> None:
-    same = np.zeros(3, np.float32)
-    assert (np.diff(order.keys(same, np.array([0, order.LAST - 1, order.LAST]))) < 0).all()
+def test_keys_distinguish_the_largest_ids() -> None:
+    values = np.zeros(3, np.float32)
+    assert (np.diff(order.keys(values, np.array([0, order.LAST - 1, order.LAST]))) < 0).all()
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6, 0.0])
 def test_float32_products_are_within_the_margin(spread: float) -> None:
-    """The margin holds, and shrinks with a collapsed gallery."""
+    """The margin bounds the error, and shrinks with a collapsed gallery."""
     generator = np.random.default_rng(3)
     gallery = unit(generator.standard_normal((1, 64)) + spread * generator.standard_normal((500, 64)))
     queries = unit(generator.standard_normal((200, 64)))
     centred, wide = order.Centred(gallery), queries.astype(np.float64)
     approximate = (queries @ centred.rows.T).astype(np.float64) + centred.offset(wide)[:, None]
-    off = np.abs(approximate - wide @ gallery.T.astype(np.float64)).max(axis=1)
-    assert (off <= centred.error(wide)).all()
+    error = np.abs(approximate - wide @ gallery.T.astype(np.float64)).max(axis=1)
+    assert (error <= centred.error(wide)).all()
     assert centred.error(wide).max() < 2e-5 * max(2 * spread, 1e-7) * 8
 
 
-def test_places_and_itself() -> None:
+def test_positions_and_self() -> None:
     ids = np.array([40, 7, 100, 8])
     assert order.places(ids).tolist() == [2, 0, 3, 1]
     assert order.itself(np.array([100, 9, 7, 101]), ids).tolist() == [2, -1, 1, -1]

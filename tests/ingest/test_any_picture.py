@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.data.decode import decode
+from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.prepare import Prepared, pixels_of, prepare
-from pipeline.ingest.skim import require_whole
 from tests.data.test_any_jpeg import MOST_PIXELS, damaged, decoded, header_of, octets
 
 pytestmark = pytest.mark.timeout(60)  # a hang is a failure
@@ -25,7 +25,7 @@ def test_ingest_prepares_what_decoding_accepts(content: bytes, resize: int | Non
     with suppress(ValueError):
         prepared = prepare(content, resize, 95)
     with suppress(ValueError):
-        require_whole(octets(content))
+        require_complete(octets(content))
         whole = True
     assert (prepared is not None) == whole == (pixels is not None)
     if prepared is not None and pixels is not None:

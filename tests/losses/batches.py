@@ -1,4 +1,4 @@
-"""Batches of unit vectors, and the largest tensor that an operation made."""
+"""Batches of unit vectors, and a record of the largest tensor of an operation."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 def batch(
     count: int, classes: int, dim: int = 8, spread: float = 1.0, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Unit vectors around class centres, wide enough that positives and negatives mix, and labels in no
+    """Unit vectors around class centres, so wide that positives and negatives mix, with labels in random
     order."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, classes, (count,), generator=generator)
@@ -20,8 +20,26 @@ def batch(
     return normalize(points, dim=1), labels
 
 
+def duplicates(count: int, dtype: torch.dtype) -> Tensor:
+    """Copies of one unit vector, with a gradient."""
+    generator = torch.Generator().manual_seed(0)
+    vector = normalize(torch.randn(1, 100, dtype=torch.float64, generator=generator), dim=1).to(dtype)
+    return vector.repeat(count, 1).requires_grad_()
+
+
+def assert_proxy_invariance(loss: torch.nn.Module, embeddings: Tensor, labels: Tensor) -> None:
+    """The value does not depend on the order of the batch, a common rotation, or the length of proxies."""
+    value = loss(embeddings, labels)
+    dim = embeddings.shape[1]
+    rotation = torch.linalg.qr(torch.randn(dim, dim, dtype=torch.float64)).Q
+    torch.testing.assert_close(loss(embeddings.flip(0), labels.flip(0)), value)
+    with torch.no_grad():
+        loss.proxies.copy_(7 * loss.proxies @ rotation)
+    torch.testing.assert_close(loss(embeddings @ rotation, labels), value)
+
+
 class Largest(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made."""
+    """Records the size of the largest tensor that any operation creates."""
 
     numel = 0
 

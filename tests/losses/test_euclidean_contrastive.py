@@ -1,5 +1,5 @@
-"""The Euclidean contrastive loss against pytorch-metric-learning, and on duplicates; its definition is in
-test_pair_losses.py."""
+"""The Euclidean contrastive loss agrees with pytorch-metric-learning, and is correct for duplicates;
+test_pair_losses.py tests its definition."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from torch.nn.functional import normalize
 
 from pipeline.losses.euclidean_contrastive import EuclideanContrastive
-from tests.losses.batches import batch
+from tests.losses.batches import batch, duplicates
 
 MARGINS = [(0.2652, 0.9), (0.0, 1.4), (0.0, 0.2), (0.9, 2.5)]
 
@@ -19,24 +19,24 @@ def test_pytorch_metric_learning_agrees(positive_margin: float, negative_margin:
     peer = ContrastiveLoss(pos_margin=positive_margin, neg_margin=negative_margin)
     loss = EuclideanContrastive(positive_margin, negative_margin)
     for memory in ((), (references, reference_labels)):
-        ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-        value = loss(normalize(ours, dim=1), labels, *memory)
+        points, pml_points = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+        value = loss(normalize(points, dim=1), labels, *memory)
         expected = peer(
-            theirs, labels, ref_emb=memory[0] if memory else None, ref_labels=memory[1] if memory else None
+            pml_points,
+            labels,
+            ref_emb=memory[0] if memory else None,
+            ref_labels=memory[1] if memory else None,
         )
         value.backward()
         expected.backward()
         torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+        torch.testing.assert_close(points.grad, pml_points.grad, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_duplicates_are_at_no_distance_and_have_no_gradient(dtype: torch.dtype) -> None:
-    """As positives they are no term, as negatives they cost the whole margin; never a NaN."""
-    picture = normalize(
-        torch.randn(1, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
-    ).to(dtype)
-    copies = picture.repeat(4, 1).requires_grad_()
+def test_duplicates_have_distance_zero_and_no_gradient(dtype: torch.dtype) -> None:
+    """As positives they add no term, as negatives they add the complete margin. The loss is never NaN."""
+    copies = duplicates(4, dtype)
     value = EuclideanContrastive(0.0, 0.5)(copies, torch.tensor([0, 0, 1, 1]))
     value.backward()
     assert value == 0.5

@@ -1,4 +1,4 @@
-"""The cross-batch memory as a ring: what it holds, where it writes, and that a restored one goes on."""
+"""The cross-batch memory as a ring: its contents, the written positions, and continuation after a restore."""
 
 import pytest
 import torch
@@ -7,29 +7,29 @@ from pipeline.losses.memory import CrossBatchMemory
 
 
 def rows(start: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Samples numbered from `start`: the number stands in the embedding and is the label."""
+    """Samples numbered from `start`: the number is in the embedding and is the label."""
     numbers = torch.arange(start, start + count)
     return torch.stack([numbers.float(), -numbers.float()], 1), numbers
 
 
-def test_an_empty_memory_has_nothing_valid_and_no_class_by_accident() -> None:
+def test_an_empty_memory_has_no_valid_row_and_no_class() -> None:
     memory = CrossBatchMemory(5, 2)
     embeddings, labels = memory.valid()
     assert len(embeddings) == len(labels) == 0
     assert memory.labels.tolist() == [-1] * 5
 
 
-def test_it_holds_the_latest_samples_and_says_where_each_stands() -> None:
-    memory, written = CrossBatchMemory(7, 2), 0
+def test_keeps_the_latest_samples_and_returns_their_positions() -> None:
+    memory, written_count = CrossBatchMemory(7, 2), 0
     for count in [3, 3, 3, 7, 1, 5, 2, 7, 7]:
-        embeddings, labels = rows(written, count)
+        embeddings, labels = rows(written_count, count)
         places = memory.enqueue(embeddings, labels)
-        written += count
-        held, held_labels = memory.valid()
-        assert torch.equal(held[places], embeddings)
-        assert torch.equal(held_labels[places], labels)
-        assert sorted(held_labels.tolist()) == list(range(max(0, written - 7), written))
-        assert torch.equal(held[:, 0], held_labels.float())
+        written_count += count
+        valid_embeddings, valid_labels = memory.valid()
+        assert torch.equal(valid_embeddings[places], embeddings)
+        assert torch.equal(valid_labels[places], labels)
+        assert sorted(valid_labels.tolist()) == list(range(max(0, written_count - 7), written_count))
+        assert torch.equal(valid_embeddings[:, 0], valid_labels.float())
 
 
 def test_class_zero_counts_as_a_class() -> None:
@@ -38,7 +38,7 @@ def test_class_zero_counts_as_a_class() -> None:
     assert len(memory.valid()[1]) == 4
 
 
-def test_a_restored_memory_goes_on_where_it_stopped() -> None:
+def test_a_restored_memory_continues() -> None:
     memory = CrossBatchMemory(7, 2)
     for start in (0, 3, 6):
         memory.enqueue(*rows(start, 3))
@@ -51,20 +51,20 @@ def test_a_restored_memory_goes_on_where_it_stopped() -> None:
         assert torch.equal(value, restored.state_dict()[name])
 
 
-def test_gradients_do_not_enter() -> None:
+def test_stores_no_gradients() -> None:
     memory = CrossBatchMemory(4, 2)
     embeddings = torch.ones(2, 2, requires_grad=True)
     memory.enqueue(embeddings * 2, torch.tensor([0, 1]))
     assert not memory.valid()[0].requires_grad
 
 
-def test_low_precision_is_stored_in_the_memorys_own() -> None:
+def test_low_precision_is_stored_in_the_precision_of_the_memory() -> None:
     memory = CrossBatchMemory(4, 2)
     memory.enqueue(torch.ones(2, 2, dtype=torch.bfloat16), torch.tensor([0, 1]))
     assert memory.valid()[0].dtype == torch.float32
 
 
-def test_a_batch_that_does_not_fit_is_refused() -> None:
+def test_refuses_a_batch_larger_than_the_memory() -> None:
     memory = CrossBatchMemory(3, 2)
     with pytest.raises(ValueError, match="a batch of 4 does not fit a cross-batch memory of 3 places"):
         memory.enqueue(*rows(0, 4))

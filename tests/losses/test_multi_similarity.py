@@ -1,5 +1,5 @@
-"""Multi-similarity against pytorch-metric-learning, on duplicates and at steep slopes; its definition is in
-test_pair_losses.py."""
+"""Multi-similarity agrees with pytorch-metric-learning, and is correct for duplicates and steep slopes;
+test_pair_losses.py tests its definition."""
 
 import pytest
 import torch
@@ -23,17 +23,17 @@ STEEP = {
 @pytest.mark.parametrize("size", [40, 180])
 def test_pytorch_metric_learning_agrees(size: int) -> None:
     embeddings, labels = batch(size, size // 5, dim=32, spread=2.5)
-    ours, theirs = (embeddings.float().requires_grad_() for _ in range(2))
-    value = MultiSimilarity(**PUBLISHED)(normalize(ours, dim=1), labels)
+    points, pml_points = (embeddings.float().requires_grad_() for _ in range(2))
+    value = MultiSimilarity(**PUBLISHED)(normalize(points, dim=1), labels)
     peer = MultiSimilarityLoss(alpha=2, beta=40, base=0.5)
-    expected = peer(theirs, labels, MultiSimilarityMiner(epsilon=0.1)(theirs, labels))
+    expected = peer(pml_points, labels, MultiSimilarityMiner(epsilon=0.1)(pml_points, labels))
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=0)
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(points.grad, pml_points.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_one_positive_and_one_negative_are_two_softplus() -> None:
+def test_one_positive_and_one_negative_give_two_softplus_terms() -> None:
     angle = torch.tensor([0.0, 0.7, 1.3], dtype=torch.float64)
     embeddings = torch.stack([angle.cos(), angle.sin()], 1)
     loss = MultiSimilarity(2.0, 40.0, 0.5, None)(
@@ -45,7 +45,7 @@ def test_one_positive_and_one_negative_are_two_softplus() -> None:
 
 
 @pytest.mark.parametrize("margin", [0.1, None])
-def test_duplicates_are_no_positives(margin: float | None) -> None:
+def test_duplicates_are_not_positives(margin: float | None) -> None:
     embeddings, labels = batch(6, 2, seed=4)
     embeddings = torch.cat([embeddings, embeddings[:1]])
     labels = torch.cat([labels, labels[:1]])
@@ -54,9 +54,8 @@ def test_duplicates_are_no_positives(margin: float | None) -> None:
     torch.testing.assert_close(
         value, oracle.multi_similarity(embeddings, labels.tolist(), **setting), rtol=1e-12, atol=0
     )
-    only = MultiSimilarity(**setting)(
-        embeddings[[0, 6]], labels[[0, 6]]
-    )  # a picture and its copy: no positive, no negative
+    # a picture and its copy: no positive, no negative
+    only = MultiSimilarity(**setting)(embeddings[[0, 6]], labels[[0, 6]])
     assert only == 0
 
 

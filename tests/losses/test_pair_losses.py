@@ -1,8 +1,7 @@
 """Every pair loss against its definition: within a batch, against a memory in blocks, and where a set of
 pairs is empty.
 
-What holds whatever the formula (gradcheck, order, rotation, precision) is in
-tests/methods/test_every_part.py.
+tests/methods/test_every_part.py tests the properties of every loss (gradcheck, order, rotation, precision).
 """
 
 from collections.abc import Callable
@@ -61,11 +60,11 @@ CASES = [
     for module, build, oracle, settings in FAMILIES
     for setting in settings
 ]
-every = pytest.mark.parametrize(("module", "loss", "oracle"), CASES)
+every_loss = pytest.mark.parametrize(("module", "loss", "oracle"), CASES)
 
 
 def in_blocks(monkeypatch: pytest.MonkeyPatch, module: ModuleType, elements: int) -> None:
-    """At most `elements` similarities or distances at a time, or a single row or column of them."""
+    """Limits blocks to `elements` similarities or distances, or to a single row or column."""
     monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)
     if hasattr(module, "_ROWS"):
         monkeypatch.setattr(module, "_ROWS", 1)
@@ -74,33 +73,35 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch, module: ModuleType, elements: int
 def assert_same(
     loss: PairLoss, oracle: Oracle, embeddings: Tensor, labels: Tensor, *memory: Tensor
 ) -> Tensor:
-    """The loss and its gradients to both sides are the oracle's; returns the value."""
-    ours, theirs = ([side.clone().requires_grad_() for side in (embeddings, *memory[:1])] for _ in range(2))
-    value = loss(ours[0], labels, *ours[1:], *memory[1:])
+    """The loss and its gradients to both sides equal the oracle's. Returns the value."""
+    sides, oracle_sides = (
+        [side.clone().requires_grad_() for side in (embeddings, *memory[:1])] for _ in range(2)
+    )
+    value = loss(sides[0], labels, *sides[1:], *memory[1:])
     expected = oracle(
-        theirs[0], labels.tolist(), *theirs[1:], *(integers.tolist() for integers in memory[1:])
+        oracle_sides[0], labels.tolist(), *oracle_sides[1:], *(integers.tolist() for integers in memory[1:])
     )
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-15)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-10, atol=1e-13)
+    for leaf, oracle_leaf in zip(sides, oracle_sides, strict=True):
+        torch.testing.assert_close(leaf.grad, oracle_leaf.grad, rtol=1e-10, atol=1e-13)
     return value.detach()
 
 
-@every
+@every_loss
 @pytest.mark.parametrize("elements", [1 << 18, 40])
-def test_value_and_gradient_are_those_of_the_definition(
+def test_value_and_gradient_equal_the_definition(
     module: ModuleType, loss: PairLoss, oracle: Oracle, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_blocks(monkeypatch, module, elements)
     assert assert_same(loss, oracle, *batch(14, 4)) > 0
 
 
-@every
+@every_loss
 @pytest.mark.parametrize("elements", [1 << 18, 40, 1])
 @pytest.mark.parametrize("with_self", [True, False])
-def test_a_memory_in_blocks_of_any_size(
+def test_blocks_of_any_size_give_the_definition(
     module: ModuleType,
     loss: PairLoss,
     oracle: Oracle,
@@ -110,11 +111,10 @@ def test_a_memory_in_blocks_of_any_size(
 ) -> None:
     in_blocks(monkeypatch, module, elements)
     embeddings, labels = batch(6, 3)
-    others, other_labels = batch(17, 5, seed=1)
-    references = torch.cat(
-        [others[:9], 0.9 * embeddings, others[9:]]
-    )  # no unit vectors: only the index can tell that these are the anchors
-    reference_labels = torch.cat([other_labels[:9], labels, other_labels[9:]])
+    negatives, negative_labels = batch(17, 5, seed=1)
+    # without unit length: only the index identifies the anchors
+    references = torch.cat([negatives[:9], 0.9 * embeddings, negatives[9:]])
+    reference_labels = torch.cat([negative_labels[:9], labels, negative_labels[9:]])
     self_index = [torch.arange(9, 15)] if with_self else []
     assert assert_same(loss, oracle, embeddings, labels, references, reference_labels, *self_index) > 0
 
@@ -130,7 +130,7 @@ DEGENERATE = {
 }
 
 
-@every
+@every_loss
 @pytest.mark.parametrize("kind", list(DEGENERATE))
 def test_degenerate_batches(module: ModuleType, loss: PairLoss, oracle: Oracle, kind: str) -> None:
     value = assert_same(loss, oracle, *DEGENERATE[kind])
@@ -138,13 +138,13 @@ def test_degenerate_batches(module: ModuleType, loss: PairLoss, oracle: Oracle, 
         assert value == 0
 
 
-@every
-def test_an_empty_memory_costs_nothing(module: ModuleType, loss: PairLoss, oracle: Oracle) -> None:
+@every_loss
+def test_an_empty_memory_gives_no_loss(module: ModuleType, loss: PairLoss, oracle: Oracle) -> None:
     embeddings, labels = batch(4, 2)
     assert loss(embeddings, labels, embeddings[:0], labels[:0]) == 0
 
 
-@every
+@every_loss
 def test_references_of_unknown_classes_only(module: ModuleType, loss: PairLoss, oracle: Oracle) -> None:
     embeddings, labels = batch(5, 2)
     assert_same(loss, oracle, embeddings, labels, -embeddings, labels + 10)
@@ -154,9 +154,8 @@ def test_references_of_unknown_classes_only(module: ModuleType, loss: PairLoss, 
     "loss", [contrastive.Contrastive(0.5), euclidean_contrastive.EuclideanContrastive(0.1, 1.0)]
 )
 def test_blocks_of_references_stay_within_their_limit(loss: PairLoss) -> None:
-    assert largest_against_a_memory(loss) <= max(
-        1 << 18, 20_000 * 8
-    )  # the block, or the references themselves
+    # the block, or the references themselves
+    assert largest_against_a_memory(loss) <= max(1 << 18, 20_000 * 8)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +166,7 @@ def test_blocks_of_anchors_stay_within_their_limit(loss: PairLoss) -> None:
 
 
 def largest_against_a_memory(loss: PairLoss) -> int:
-    """Of 180 anchors and 20,000 references, whose similarities are 3,600,000."""
+    """The largest tensor for 180 anchors and 20,000 references, which have 3,600,000 similarities."""
     embeddings, labels = batch(180, 36, dim=8)
     references, reference_labels = batch(20_000, 5000, dim=8, seed=1)
     with Largest() as largest:
@@ -175,7 +174,7 @@ def largest_against_a_memory(loss: PairLoss) -> int:
     return largest.numel
 
 
-def test_references_and_labels_go_together() -> None:
+def test_refuses_references_without_labels() -> None:
     embeddings, labels = batch(4, 2)
     loss = contrastive.Contrastive(0.5)
     with pytest.raises(ValueError, match="must be given together"):

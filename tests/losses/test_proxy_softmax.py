@@ -1,4 +1,4 @@
-"""ProxyNCA++ and the normalised softmax against their definitions and pytorch-metric-learning."""
+"""ProxyNCA++ and the normalised softmax equal their definitions and pytorch-metric-learning."""
 
 import math
 
@@ -11,6 +11,7 @@ from pipeline.losses import proxy_softmax as module
 from pipeline.losses.normalized_softmax import NormalizedSoftmax
 from pipeline.losses.proxy_nca import INITIALIZATIONS, ProxyNca
 from pipeline.losses.proxy_softmax import ProxySoftmax
+from tests.losses.batches import assert_proxy_invariance
 from tests.oracles import softmax_losses as oracle
 
 BATCHES = {
@@ -31,24 +32,24 @@ def setting(labels: list[int], loss: ProxySoftmax) -> tuple[torch.Tensor, torch.
 @pytest.mark.parametrize("elements", [1 << 20, 12, 1])
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("temperature", [0.05, 0.11, 1 / 700])
-def test_value_and_gradients_are_those_of_the_definition(
+def test_value_and_gradients_equal_the_definition(
     batch: str, temperature: float, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 12: two samples at a time
     torch.manual_seed(0)
     embeddings, labels, loss = setting(BATCHES[batch], NormalizedSoftmax(5, 6, temperature))
-    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    points, oracle_points = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
     proxies = loss.proxies.detach().clone().requires_grad_()
-    value = loss(ours, labels)
-    expected = oracle.normalized_softmax(theirs, labels.tolist(), proxies, temperature=temperature)
+    value = loss(points, labels)
+    expected = oracle.normalized_softmax(oracle_points, labels.tolist(), proxies, temperature=temperature)
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-11, atol=1e-14)
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(points.grad, oracle_points.grad, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(loss.proxies.grad, proxies.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_scale_18_is_the_squared_distance_of_vectors_of_length_3() -> None:
+def test_scale_18_equals_squared_distances_of_vectors_of_length_3() -> None:
     torch.manual_seed(0)
     embeddings, labels, loss = setting(BATCHES["several classes"], ProxyNca(5, 6, 18.0, "normal_over_8"))
     torch.testing.assert_close(
@@ -71,39 +72,39 @@ def test_gradcheck() -> None:
 @pytest.mark.parametrize("classes", [20, 3000])
 @pytest.mark.parametrize("peer", ["NormalizedSoftmaxLoss", "ProxyNCALoss"])
 def test_pytorch_metric_learning_agrees(classes: int, peer: str) -> None:
-    """Its ProxyNCALoss has the sample's own proxy in the sum, as ProxyNCA++; softmax_scale 9 on squared
-    distances is 18 on cosines."""
+    """Its ProxyNCALoss includes the positive proxy in the sum, as ProxyNCA++ does. softmax_scale 9 on squared
+    distances equals 18 on cosines."""
     torch.manual_seed(1)
     points, labels = torch.randn(60, 32), torch.randint(0, classes, (12,)).repeat_interleave(5)
-    mine, other = points.clone().requires_grad_(), points.clone().requires_grad_()
+    own_points, pml_points = points.clone().requires_grad_(), points.clone().requires_grad_()
     if peer == "ProxyNCALoss":
-        ours: ProxySoftmax = ProxyNca(classes, 32, 18.0, "normal_over_8")
-        theirs = ProxyNCALoss(classes, 32, softmax_scale=9)
-        theirs.proxies.data = ours.proxies.detach().clone()
+        loss: ProxySoftmax = ProxyNca(classes, 32, 18.0, "normal_over_8")
+        pml_loss = ProxyNCALoss(classes, 32, softmax_scale=9)
+        pml_loss.proxies.data = loss.proxies.detach().clone()
     else:
-        ours, theirs = (
+        loss, pml_loss = (
             NormalizedSoftmax(classes, 32, 0.05),
             NormalizedSoftmaxLoss(classes, 32, temperature=0.05),
         )
-        theirs.W.data = ours.proxies.detach().T.clone()
-    value, expected = ours(normalize(mine, dim=1), labels), theirs(other, labels)
+        pml_loss.W.data = loss.proxies.detach().T.clone()
+    value, expected = loss(normalize(own_points, dim=1), labels), pml_loss(pml_points, labels)
     value.backward()
     expected.backward()
-    gradient = theirs.proxies.grad if peer == "ProxyNCALoss" else theirs.W.grad.T
+    gradient = pml_loss.proxies.grad if peer == "ProxyNCALoss" else pml_loss.W.grad.T
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=0)
-    torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(ours.proxies.grad, gradient, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(own_points.grad, pml_points.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(loss.proxies.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_two_duplicates_cost_what_one_does() -> None:
+def test_duplicates_do_not_change_the_mean() -> None:
     torch.manual_seed(0)
     embeddings, labels, loss = setting([1, 3], ProxyNca(5, 6, 18.0, "he_normal"))
-    twice = loss(embeddings.repeat(2, 1), labels.repeat(2))
-    torch.testing.assert_close(twice, loss(embeddings, labels))
+    duplicated = loss(embeddings.repeat(2, 1), labels.repeat(2))
+    torch.testing.assert_close(duplicated, loss(embeddings, labels))
 
 
-def test_a_perfect_sample_costs_almost_nothing() -> None:
-    """exp(-20) for each of two proxies at right angles: single precision must not round it up."""
+def test_a_perfect_sample_has_a_small_positive_loss() -> None:
+    """exp(-20) for each of two orthogonal proxies: single precision must not lose it."""
     loss = NormalizedSoftmax(3, 3, 0.05)
     with torch.no_grad():
         loss.proxies.copy_(torch.eye(3) * 0.3)
@@ -115,35 +116,30 @@ def test_a_perfect_sample_costs_almost_nothing() -> None:
     assert loss.proxies.grad.abs().max() < 1e-4
 
 
-def test_order_rotation_and_length_of_proxies_change_nothing() -> None:
+def test_does_not_depend_on_order_rotation_and_length_of_proxies() -> None:
     torch.manual_seed(0)
     embeddings, labels, loss = setting(BATCHES["several classes"], ProxyNca(5, 6, 18.0, "he_normal"))
-    value = loss(embeddings, labels)
-    rotation = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64)).Q
-    torch.testing.assert_close(loss(embeddings.flip(0), labels.flip(0)), value)
-    with torch.no_grad():
-        loss.proxies.copy_(7 * loss.proxies @ rotation)
-    torch.testing.assert_close(loss(embeddings @ rotation, labels), value)
+    assert_proxy_invariance(loss, embeddings, labels)
 
 
 @pytest.mark.parametrize("temperature", [0.05, 1 / 700])
 def test_half_precision_and_autocast_compute_in_single(temperature: float) -> None:
     torch.manual_seed(0)
     embeddings, labels, loss = setting(BATCHES["several classes"], NormalizedSoftmax(5, 6, temperature))
-    low = embeddings.bfloat16().requires_grad_()
+    half_precision = embeddings.bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss.float()(low, labels)
+        value = loss.float()(half_precision, labels)
     value.backward()
     assert value.dtype == torch.float32
     torch.testing.assert_close(
-        value.double(), loss.double()(low.detach().double(), labels), rtol=1e-5, atol=0
+        value.double(), loss.double()(half_precision.detach().double(), labels), rtol=1e-5, atol=0
     )
-    assert low.grad is not None
-    assert low.grad.dtype == torch.bfloat16
-    assert low.grad.isfinite().all()
+    assert half_precision.grad is not None
+    assert half_precision.grad.dtype == torch.bfloat16
+    assert half_precision.grad.isfinite().all()
 
 
-def test_proxies_begin_as_released() -> None:
+def test_proxies_start_as_in_the_released_code() -> None:
     torch.manual_seed(0)
     released, gsp, uniform = (
         ProxyNca(500, 64, 18.0, "normal_over_8"),
@@ -156,7 +152,7 @@ def test_proxies_begin_as_released() -> None:
     assert uniform.proxies.abs().max() <= 1 / 8
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
+def test_refuses_invalid_settings() -> None:
     with pytest.raises(ValueError, match=", ".join(INITIALIZATIONS)):
         ProxyNca(5, 6, 18.0, "zeros")
     with pytest.raises(ValueError, match="temperature"):

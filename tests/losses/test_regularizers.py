@@ -1,4 +1,4 @@
-"""KoLeo, diversity of prototypes, consistency of similarities: definitions, gradients, and where there is no
+"""KoLeo, diversity of prototypes, consistency of similarities: definitions, gradients, and batches without a
 pair."""
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ def unit(count: int, dim: int, seed: int = 0) -> torch.Tensor:
     )
 
 
-def test_koleo_is_its_definition() -> None:
-    ours, theirs = unit(9, 5).requires_grad_(), unit(9, 5).requires_grad_()
-    value, expected = koleo(ours), oracle.koleo(theirs, 1e-6)
+def test_koleo_equals_its_definition() -> None:
+    points, oracle_points = unit(9, 5).requires_grad_(), unit(9, 5).requires_grad_()
+    value, expected = koleo(points), oracle.koleo(oracle_points, 1e-6)
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(points.grad, oracle_points.grad)
     assert torch.autograd.gradcheck(koleo, unit(7, 4, 1).requires_grad_())
 
 
@@ -46,12 +46,12 @@ def test_koleo_of_duplicates_is_finite() -> None:
 
 
 def test_koleo_of_one_image_is_zero() -> None:
-    lone = unit(1, 4).requires_grad_()
-    value = koleo(lone)
+    point = unit(1, 4).requires_grad_()
+    value = koleo(point)
     value.backward()
     assert value == 0
-    assert lone.grad is not None
-    assert not lone.grad.any()
+    assert point.grad is not None
+    assert not point.grad.any()
 
 
 def test_koleo_does_not_depend_on_order_or_rotation() -> None:
@@ -60,43 +60,43 @@ def test_koleo_does_not_depend_on_order_or_rotation() -> None:
         torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     ).Q
     torch.testing.assert_close(koleo(points.flip(0)), koleo(points))
-    torch.testing.assert_close(
-        koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0
-    )  # epsilon stands along the axes
+    # epsilon is added along the axes
+    torch.testing.assert_close(koleo(points @ rotation), koleo(points), rtol=1e-5, atol=0)
 
 
-def test_diversity_is_its_definition() -> None:
+def test_diversity_equals_its_definition() -> None:
     prototypes = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    ours, theirs = prototypes.clone().requires_grad_(), prototypes.clone().requires_grad_()
-    value, expected = prototype_diversity(ours), oracle.prototype_diversity(theirs)
+    points, oracle_points = prototypes.clone().requires_grad_(), prototypes.clone().requires_grad_()
+    value, expected = prototype_diversity(points), oracle.prototype_diversity(oracle_points)
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(points.grad, oracle_points.grad)
     assert torch.autograd.gradcheck(prototype_diversity, prototypes.requires_grad_())
 
 
-def test_diversity_at_its_ends() -> None:
-    one = torch.randn(1, 5).requires_grad_()
-    value = prototype_diversity(one)
+def test_diversity_at_its_limits() -> None:
+    prototype = torch.randn(1, 5).requires_grad_()
+    value = prototype_diversity(prototype)
     value.backward()
     assert value == 0
-    assert one.grad is not None
-    assert not one.grad.any()
+    assert prototype.grad is not None
+    assert not prototype.grad.any()
     assert prototype_diversity(torch.eye(4)) == 0
+    # collinear in both directions
     assert float(prototype_diversity(torch.tensor([[1.0, 2], [-2, -4], [3, 6]]))) == pytest.approx(
         1, abs=1e-6
-    )  # one line, either direction
+    )
 
 
-def test_consistency_is_its_definition() -> None:
+def test_consistency_equals_its_definition() -> None:
     pairs = [(unit(7, 4, 4).requires_grad_(), unit(7, 9, 5).requires_grad_()) for _ in range(2)]
     value, expected = similarity_consistency(*pairs[0]), oracle.similarity_consistency(*pairs[1])
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected)
-    for ours, theirs in zip(*pairs, strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-15)
+    for points, oracle_points in zip(*pairs, strict=True):
+        torch.testing.assert_close(points.grad, oracle_points.grad, rtol=1e-7, atol=1e-15)
 
 
 def test_consistency_of_the_same_geometry_is_zero() -> None:
@@ -110,7 +110,7 @@ def test_consistency_of_the_same_geometry_is_zero() -> None:
 
 def test_consistency_gradcheck() -> None:
     first, second = unit(5, 3, 8), unit(5, 4, 9)
-    # self similarities are 1 on both sides up to rounding, a kink of |.|: normalise inside
+    # Self similarities are 1 on both sides up to rounding, where |.| has a kink: normalise in the function.
     off_diagonal = similarity_consistency
     assert torch.autograd.gradcheck(
         lambda a, b: off_diagonal(normalize(a, dim=1), normalize(b, dim=1)),
@@ -122,11 +122,11 @@ def test_consistency_gradcheck() -> None:
     "function", [koleo, prototype_diversity, lambda x: similarity_consistency(x, x.flip(1) * 0.5)]
 )
 def test_half_precision_and_autocast_compute_in_single(function: Callable[..., Tensor]) -> None:
-    low = unit(6, 8, 10).bfloat16().requires_grad_()
+    half_precision = unit(6, 8, 10).bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = function(low)
+        value = function(half_precision)
     value.backward()
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value, function(low.detach().float()))
-    assert low.grad is not None
-    assert low.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(value, function(half_precision.detach().float()))
+    assert half_precision.grad is not None
+    assert half_precision.grad.dtype == torch.bfloat16

@@ -1,5 +1,5 @@
-"""The triplet loss against pytorch-metric-learning, in memory and on duplicates; its definition is in
-test_pair_losses.py."""
+"""The triplet loss agrees with pytorch-metric-learning, needs little memory, and is correct for duplicates;
+test_pair_losses.py tests its definition."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from pytorch_metric_learning.miners import TripletMarginMiner
 from torch.nn.functional import normalize
 
 from pipeline.losses.triplet import MININGS, Triplet
-from tests.losses.batches import Largest, batch
+from tests.losses.batches import Largest, batch, duplicates
 
 
 @pytest.mark.parametrize("mining", MININGS)
@@ -17,27 +17,27 @@ def test_pytorch_metric_learning_agrees(mining: str) -> None:
     references, reference_labels = batch(200, 30, dim=16, seed=5)
     peer, miner = TripletMarginLoss(margin=0.1), TripletMarginMiner(margin=0.1, type_of_triplets=mining)
     for memory in ({}, {"ref_emb": references, "ref_labels": reference_labels}):
-        ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-        value = Triplet(0.1, mining)(normalize(ours, dim=1), labels, *memory.values())
-        expected = peer(theirs, labels, miner(theirs, labels, **memory), **memory)
+        points, pml_points = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+        value = Triplet(0.1, mining)(normalize(points, dim=1), labels, *memory.values())
+        expected = peer(pml_points, labels, miner(pml_points, labels, **memory), **memory)
         value.backward()
         expected.backward()
         torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+        torch.testing.assert_close(points.grad, pml_points.grad, rtol=1e-5, atol=1e-8)
 
 
-def test_semihard_leaves_out_the_hard_triplet() -> None:
-    """Anchor, positive at 1, negatives at 0.9 (hard), 1.1 (semihard) and 1.3 (easy) of a margin of 0.2."""
+def test_semihard_omits_the_hard_triplet() -> None:
+    """Anchor, positive at 1, negatives at 0.9 (hard), 1.1 (semihard) and 1.3 (easy), with a margin of 0.2."""
     anchor, references = (
         torch.zeros(1, 1, dtype=torch.float64),
         torch.tensor([[1.0], [0.9], [1.1], [1.3]], dtype=torch.float64),
     )
     labels, reference_labels = torch.tensor([0]), torch.tensor([0, 1, 1, 1])
-    every, semihard = (
+    all_loss, semihard_loss = (
         Triplet(0.2, mining)(anchor, labels, references, reference_labels).item() for mining in MININGS
     )
-    assert every == pytest.approx((0.3 + 0.1) / 2)
-    assert semihard == pytest.approx(0.1)
+    assert all_loss == pytest.approx((0.3 + 0.1) / 2)
+    assert semihard_loss == pytest.approx(0.1)
 
 
 def test_single_precision_is_close_to_double() -> None:
@@ -50,13 +50,12 @@ def test_single_precision_is_close_to_double() -> None:
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
     assert single.grad is not None
     assert exact.grad is not None
-    assert (
-        single.grad - exact.grad
-    ).norm() < 1e-3 * exact.grad.norm()  # a triplet on the edge may fall on either side
+    # rounding may move a triplet across the margin
+    assert (single.grad - exact.grad).norm() < 1e-3 * exact.grad.norm()
 
 
-def test_triplets_are_never_written_down() -> None:
-    """Half of the batch is of one class: 64 positives an anchor, 524,288 triplets."""
+def test_never_stores_all_triplets() -> None:
+    """Half of the batch is of one class: 64 positives per anchor, 524,288 triplets."""
 
     embeddings, _ = batch(128, 2)
     embeddings.requires_grad_()
@@ -67,11 +66,8 @@ def test_triplets_are_never_written_down() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_duplicates_are_at_no_distance_and_have_no_gradient(dtype: torch.dtype) -> None:
-    picture = normalize(
-        torch.randn(1, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
-    ).to(dtype)
-    copies = picture.repeat(4, 1).requires_grad_()
+def test_duplicates_have_distance_zero_and_no_gradient(dtype: torch.dtype) -> None:
+    copies = duplicates(4, dtype)
     value = Triplet(0.25, "all")(copies, torch.tensor([0, 0, 1, 1]))
     value.backward()
     assert value == 0.25
@@ -80,7 +76,7 @@ def test_duplicates_are_at_no_distance_and_have_no_gradient(dtype: torch.dtype) 
     assert Triplet(0.25, "semihard")(copies, torch.tensor([0, 0, 1, 1])) == 0
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
+def test_refuses_invalid_settings() -> None:
     with pytest.raises(ValueError, match="all, semihard"):
         Triplet(0.1, "hard")
     with pytest.raises(ValueError, match="positive margin"):

@@ -1,4 +1,4 @@
-"""The contrastive loss of a query's tuple against its definition, one tuple, several, and at distance
+"""The contrastive loss of tuples equals its definition for one and for several tuples, also at distance
 zero."""
 
 import math
@@ -22,25 +22,24 @@ def tuples(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return query, positive, negatives
 
 
-def test_value_and_gradient_are_those_of_the_definition() -> None:
-    ours, theirs = ([each.requires_grad_() for each in tuples()] for _ in range(2))
-    value = TupleContrastive(0.85)(*ours)
-    expected = oracle.tuples(*theirs, margin=0.85, epsilon=1e-6)
-    assert expected > oracle.tuples(
-        *theirs[:2], theirs[2][:, :0], margin=0.85, epsilon=1e-6
-    )  # some negative is inside the margin
+def test_value_and_gradient_equal_the_definition() -> None:
+    inputs, oracle_inputs = ([leaf.requires_grad_() for leaf in tuples()] for _ in range(2))
+    value = TupleContrastive(0.85)(*inputs)
+    expected = oracle.tuples(*oracle_inputs, margin=0.85, epsilon=1e-6)
+    # a negative is inside the margin
+    assert expected > oracle.tuples(*oracle_inputs[:2], oracle_inputs[2][:, :0], margin=0.85, epsilon=1e-6)
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-10, atol=1e-13)
+    for tensor, oracle_tensor in zip(inputs, oracle_inputs, strict=True):
+        torch.testing.assert_close(tensor.grad, oracle_tensor.grad, rtol=1e-10, atol=1e-13)
 
 
 def test_gradcheck() -> None:
-    assert torch.autograd.gradcheck(TupleContrastive(1.2), tuple(each.requires_grad_() for each in tuples(1)))
+    assert torch.autograd.gradcheck(TupleContrastive(1.2), tuple(leaf.requires_grad_() for leaf in tuples(1)))
 
 
-def test_a_batch_is_the_sum_of_its_tuples_in_any_order() -> None:
+def test_a_batch_gives_the_sum_of_its_tuples_in_any_order() -> None:
     query, positive, negatives = tuples(2)
     loss = TupleContrastive(0.85)
     total = loss(query, positive, negatives)
@@ -50,7 +49,7 @@ def test_a_batch_is_the_sum_of_its_tuples_in_any_order() -> None:
     torch.testing.assert_close(loss(query.flip(0), positive.flip(0), negatives.flip(0).flip(1)), total)
 
 
-def test_one_query_may_serve_several_positives() -> None:
+def test_one_query_may_have_several_positives() -> None:
     query, positive, negatives = tuples(3)
     loss = TupleContrastive(0.85)
     torch.testing.assert_close(
@@ -58,12 +57,12 @@ def test_one_query_may_serve_several_positives() -> None:
     )
 
 
-def test_rotation_changes_nothing_but_epsilon() -> None:
+def test_rotation_changes_only_the_effect_of_epsilon() -> None:
     rotation = torch.linalg.qr(
         torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     ).Q
     loss = TupleContrastive(0.85, epsilon=0.0)
-    torch.testing.assert_close(loss(*(each @ rotation for each in tuples(4))), loss(*tuples(4)))
+    torch.testing.assert_close(loss(*(vectors @ rotation for vectors in tuples(4))), loss(*tuples(4)))
 
 
 def test_no_negatives() -> None:
@@ -80,9 +79,9 @@ def test_duplicates_and_half_precision(dtype: torch.dtype) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = TupleContrastive(0.85)(query, query.detach(), query.detach()[:, None])
     value.backward()
-    apart = 1e-6 * math.sqrt(DIM)
+    distance = 1e-6 * math.sqrt(DIM)
     assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(TUPLES * ((0.85 - apart) ** 2 + apart**2) / 2)
+    assert value.item() == pytest.approx(TUPLES * ((0.85 - distance) ** 2 + distance**2) / 2)
     assert query.grad is not None
     assert query.grad.dtype == dtype
     assert query.grad.isfinite().all()

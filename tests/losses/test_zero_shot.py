@@ -1,4 +1,4 @@
-"""The zero-shot prediction loss against two explicit ridge regressions."""
+"""The zero-shot prediction loss equals two explicit ridge regressions."""
 
 import pytest
 import torch
@@ -26,16 +26,16 @@ def attributes_of(count: int, attributes: int = 4) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_value_and_gradients_are_those_of_the_definition(layout: str) -> None:
+def test_value_and_gradients_equal_the_definition(layout: str) -> None:
     labels, loss = LAYOUTS[layout], loss_of()
-    ours, theirs = (attributes_of(len(labels)).requires_grad_() for _ in range(2))
+    attributes, oracle_attributes = (attributes_of(len(labels)).requires_grad_() for _ in range(2))
     embeddings = loss.class_embeddings.detach().clone().requires_grad_()
-    value = loss(ours, torch.tensor(labels))
-    expected = oracle.zero_shot(theirs, labels, embeddings, ridge=0.05, scale=9.5)
+    value = loss(attributes, torch.tensor(labels))
+    expected = oracle.zero_shot(oracle_attributes, labels, embeddings, ridge=0.05, scale=9.5)
     value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-13)
+    torch.testing.assert_close(attributes.grad, oracle_attributes.grad, rtol=1e-9, atol=1e-13)
     torch.testing.assert_close(loss.class_embeddings.grad, embeddings.grad, rtol=1e-9, atol=1e-13)
 
 
@@ -50,18 +50,18 @@ def test_gradcheck() -> None:
     )
 
 
-def test_halves_are_disjoint_in_classes_whatever_the_layout() -> None:
+def test_halves_have_disjoint_classes_in_any_layout() -> None:
     for labels in LAYOUTS.values():
         first, enough = halves(torch.tensor(labels))
-        inside = {y for y, half in zip(labels, first.tolist(), strict=True) if half}
-        outside = {y for y, half in zip(labels, first.tolist(), strict=True) if not half}
+        inside = {y for y, in_first in zip(labels, first.tolist(), strict=True) if in_first}
+        outside = {y for y, in_first in zip(labels, first.tolist(), strict=True) if not in_first}
         assert enough
         assert not inside & outside
         assert len(inside) == len(set(labels)) // 2
         assert inside == set(list(dict.fromkeys(labels))[: len(inside)])
 
 
-def test_one_class_costs_nothing() -> None:
+def test_one_class_gives_no_loss() -> None:
     loss, attributes = loss_of(), attributes_of(4).requires_grad_()
     value = loss(attributes, torch.full((4,), 2))
     value.backward()
@@ -72,7 +72,7 @@ def test_one_class_costs_nothing() -> None:
     assert not loss.class_embeddings.grad.any()
 
 
-def test_order_within_classes_and_rotation_of_attributes_change_nothing() -> None:
+def test_does_not_depend_on_order_within_classes_and_rotation_of_attributes() -> None:
     loss, attributes, labels = loss_of(), attributes_of(8), torch.tensor(LAYOUTS["class-major"])
     value = loss(attributes, labels)
     swapped = [1, 0, 3, 2, 5, 4, 7, 6]
@@ -83,7 +83,7 @@ def test_order_within_classes_and_rotation_of_attributes_change_nothing() -> Non
     torch.testing.assert_close(loss(attributes @ rotation, labels), value)
 
 
-def test_equal_attributes_are_solvable() -> None:
+def test_equal_attributes_give_the_definition_and_a_finite_gradient() -> None:
     loss, labels = loss_of().float(), torch.tensor(LAYOUTS["class-major"])
     attributes = torch.full((8, 4), 0.25, requires_grad=True)  # a Gram matrix of rank one
     value = loss(attributes, labels)
@@ -100,14 +100,14 @@ def test_equal_attributes_are_solvable() -> None:
     assert attributes.grad.isfinite().all()
 
 
-def test_class_embeddings_start_as_the_released_code_draws_them() -> None:
+def test_class_embeddings_start_as_in_the_released_code() -> None:
     torch.manual_seed(3)
-    drawn = ZeroShot(200, 64, 0.05, 9.5, 128).class_embeddings.detach()
-    assert float(drawn.std()) == pytest.approx((2 / 200) ** 0.5, rel=0.02)
-    assert float(drawn.abs().max()) <= 2 * (2 / 200) ** 0.5 / 0.8796
+    class_embeddings = ZeroShot(200, 64, 0.05, 9.5, 128).class_embeddings.detach()
+    assert float(class_embeddings.std()) == pytest.approx((2 / 200) ** 0.5, rel=0.02)
+    assert float(class_embeddings.abs().max()) <= 2 * (2 / 200) ** 0.5 / 0.8796
 
 
-def test_nan_reaches_the_loss_for_the_loop_to_name() -> None:
+def test_nan_is_passed_to_the_loss() -> None:
     attributes = attributes_of(8)
     attributes[2, 1] = torch.nan
     assert loss_of()(attributes, torch.tensor(LAYOUTS["class-major"])).isnan()
@@ -115,14 +115,14 @@ def test_nan_reaches_the_loss_for_the_loop_to_name() -> None:
 
 def test_half_precision_and_autocast_compute_in_single() -> None:
     loss, labels = loss_of().float(), torch.tensor(LAYOUTS["class-major"])
-    low = attributes_of(8).bfloat16().requires_grad_()
+    half_precision = attributes_of(8).bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(low, labels)
+        value = loss(half_precision, labels)
     value.backward()
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value, loss(low.detach().float(), labels))
+    torch.testing.assert_close(value, loss(half_precision.detach().float(), labels))
 
 
-def test_another_number_of_attributes_is_refused() -> None:
+def test_refuses_another_number_of_attributes() -> None:
     with pytest.raises(ValueError, match="expected 4 attributes, got 5"):
         loss_of()(attributes_of(4, 5), torch.tensor([0, 0, 1, 1]))

@@ -1,4 +1,4 @@
-"""Recipes and batches small enough to train on in a moment."""
+"""Small recipes and batches that train within a second."""
 
 from typing import Any, get_args
 
@@ -41,29 +41,28 @@ METHODS = tuple(OF_METHODS)
 
 
 def recipe(method: str, **blocks: Any) -> Recipe:
-    """The small recipe of a method; `blocks` are laid over it, one level deep; a block of None replaces
-    it."""
+    """The small recipe of a method. `blocks` override it one level deep; a block of None replaces it."""
     return layered(method, _COMMON, OF_METHODS[method], blocks)
 
 
 def layered(method: str, *layers: dict[str, Any]) -> Recipe:
-    """A recipe of blocks, each layer laid over those before it, one level deep; a block of another name
-    replaces what it lies on."""
+    """A recipe of blocks. Each layer overrides the previous ones one level deep; a block with another name
+    replaces the previous block."""
     value: dict[str, Any] = {"method": method}
     for layer in layers:
         for key, block in layer.items():
-            both = isinstance(value.get(key), dict) and isinstance(block, dict)
+            are_blocks = isinstance(value.get(key), dict) and isinstance(block, dict)
             renamed = (
-                both
+                are_blocks
                 and key != "backbone"
                 and block.get("name", value[key].get("name")) != value[key].get("name")
             )
-            value[key] = {**value[key], **block} if both and not renamed else block
+            value[key] = {**value[key], **block} if are_blocks and not renamed else block
     return parse_recipe(value)
 
 
 def batch(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """12 images of 4 of the 6 classes, an image being the tint of its class under noise."""
+    """12 images of 4 of the 6 classes. An image is the tint of its class with noise."""
     generator = torch.Generator().manual_seed(seed)
     tints = torch.randn(CLASSES, 3, SIDE // 8, SIDE // 8, generator=torch.Generator().manual_seed(99))
     labels = torch.randperm(CLASSES, generator=generator)[:4].repeat_interleave(3)
@@ -74,10 +73,10 @@ def batch(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Te
 
 
 def places(labels: Tensor) -> Tensor:
-    """Places of the images of `batch` among the training images, as many as an objective is told."""
+    """Positions of the images of `batch` among the training images."""
     return 3 * labels + torch.arange(12) % 3
 
 
 def parts_of(union: Any) -> dict[str, type[Strict]]:
-    """The parts that a union of settings lists, by name."""
+    """The parts of a union of settings, by name."""
     return {kind.model_fields["name"].default: kind for kind in get_args(union)}

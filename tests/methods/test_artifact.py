@@ -1,5 +1,5 @@
-"""A model written and read back: the same embeddings to the bit, the same bytes twice, and clear words about
-anything else."""
+"""A saved and loaded model gives the same embeddings to the bit, saves to the same bytes, and errors name
+other contents."""
 
 import json
 from pathlib import Path
@@ -20,8 +20,7 @@ SEED = 5
 
 
 def trained(settings: Recipe) -> Method:
-    """Three steps away from the start: weights, running statistics, memories and prototypes have all
-    moved."""
+    """A method after three steps: weights, running statistics, memories and prototypes have all changed."""
     method = initial_method(settings, CLASSES, SAMPLES, SEED).train()
     optimizer = torch.optim.SGD(method.parameters(), lr=1e-2)
     for step in range(3):
@@ -45,7 +44,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_was_written_embeds_the_same(tmp_path: Path, name: str) -> None:
+def test_a_loaded_model_gives_equal_embeddings(tmp_path: Path, name: str) -> None:
     settings = recipe(name)
     method = trained(settings)
     write(tmp_path, settings, method)
@@ -56,19 +55,19 @@ def test_what_was_written_embeds_the_same(tmp_path: Path, name: str) -> None:
     assert (loaded.recipe, loaded.dataset, loaded.seed) == (settings, "drawn", SEED)
 
 
-@pytest.mark.parametrize("other", ["last", "untrained", "best_on_test"])
-def test_each_kind_of_weights_has_its_file(tmp_path: Path, other: Weights) -> None:
+@pytest.mark.parametrize("weights", ["last", "untrained", "best_on_test"])
+def test_each_kind_of_weights_has_its_file(tmp_path: Path, weights: Weights) -> None:
     settings = recipe("baseline")
     method = trained(settings)
     write(tmp_path, settings, initial_method(settings, CLASSES, SAMPLES, SEED))
-    save_weights(tmp_path / f"{other}.safetensors", method)
+    save_weights(tmp_path / f"{weights}.safetensors", method)
     images, _ = batch()
-    assert torch.equal(load_method(tmp_path, other).method.embed(images), method.embed(images))
+    assert torch.equal(load_method(tmp_path, weights).method.embed(images), method.embed(images))
     assert not torch.equal(load_method(tmp_path, "weights").method.embed(images), method.embed(images))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_same_weights_are_the_same_bytes(tmp_path: Path, name: str) -> None:
+def test_equal_weights_give_equal_bytes(tmp_path: Path, name: str) -> None:
     method = trained(recipe(name))
     save_weights(tmp_path / "one", method)
     save_weights(tmp_path / "other", method)
@@ -79,19 +78,18 @@ def test_the_same_weights_are_the_same_bytes(tmp_path: Path, name: str) -> None:
     ("name", "blocks"),
     [("irt", {}), ("baseline", {"memory": {"size": 5000}}), ("gsp", {"memory": {"size": 5000}})],
 )
-def test_memories_stay_behind(tmp_path: Path, name: str, blocks: dict[str, Any]) -> None:
+def test_memories_are_not_saved(tmp_path: Path, name: str, blocks: dict[str, Any]) -> None:
     settings = recipe(name, **blocks)
     method = trained(settings)
     write(tmp_path, settings, method)
-    written = load_file(tmp_path / "weights.safetensors")
-    assert not [key for key in written if ".memory." in key]
-    assert {key for key, _ in method.named_parameters()} <= set(written)
+    saved = load_file(tmp_path / "weights.safetensors")
+    assert not [key for key in saved if ".memory." in key]
+    assert {key for key, _ in method.named_parameters()} <= set(saved)
     assert int(load_method(tmp_path).method.loss.memory.filled) == 0
 
 
-def test_the_checkpoint_of_the_start_is_not_needed_again(tmp_path: Path) -> None:
-    """A model is loaded where the checkpoint that its training started from does not exist, the untrained one
-    included."""
+def test_loading_does_not_need_the_initial_checkpoint(tmp_path: Path) -> None:
+    """Loading works without the checkpoint from which the training started, also for the untrained model."""
     donor = recipe("baseline")
     state = {
         key.removeprefix("backbone.network."): value.contiguous()
@@ -120,7 +118,7 @@ def test_the_recipe_is_readable_and_sorted(model: Path) -> None:
     assert content["recipe"]["method"] == "baseline"
 
 
-def test_the_recipe_says_which_checkpoint_it_was(tmp_path: Path) -> None:
+def test_the_recipe_has_the_hash_of_the_checkpoint(tmp_path: Path) -> None:
     settings = recipe("baseline", backbone={"checkpoint": "start.safetensors"})
     save_weights(tmp_path / "weights.safetensors", initial_method(recipe("baseline"), CLASSES, SAMPLES, SEED))
     save_recipe(tmp_path / "recipe.json", settings, "drawn", SEED, CLASSES, SAMPLES, "ab" * 32)
@@ -128,7 +126,7 @@ def test_the_recipe_says_which_checkpoint_it_was(tmp_path: Path) -> None:
     assert load_method(tmp_path).recipe == settings
 
 
-def test_missing_files_are_named(model: Path) -> None:
+def test_names_missing_files(model: Path) -> None:
     with pytest.raises(UserError, match=r"last\.safetensors is missing"):
         load_method(model, "last")
     (model / "recipe.json").unlink()
@@ -146,20 +144,20 @@ def test_missing_files_are_named(model: Path) -> None:
         '{"schema_version": 1}',
     ],
 )
-def test_a_damaged_recipe_is_named(model: Path, content: str) -> None:
+def test_names_a_damaged_recipe(model: Path, content: str) -> None:
     (model / "recipe.json").write_text(content)
     with pytest.raises(UserError, match=r"recipe\.json"):
         load_method(model)
 
 
-def test_damaged_weights_are_named(model: Path) -> None:
+def test_names_damaged_weights(model: Path) -> None:
     path = model / "weights.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(UserError, match=r"weights\.safetensors is damaged"):
         load_method(model)
 
 
-def test_weights_of_another_network_are_named(model: Path) -> None:
+def test_names_weights_of_another_network(model: Path) -> None:
     settings = recipe("baseline", dim=16)
     save_weights(model / "weights.safetensors", initial_method(settings, CLASSES, SAMPLES, SEED))
     with pytest.raises(UserError, match=r"2 tensors differ, first head\.projection\.linear\.bias"):

@@ -1,5 +1,5 @@
-"""What every loss and every pooling of the library promises, whichever there are: a part that is added
-(docs/extending.md) is held to it at once."""
+"""Properties of every loss and every pooling of the library. A part that is added (docs/extending.md) is
+tested without further code."""
 
 import inspect
 from typing import Any, get_args
@@ -27,7 +27,7 @@ PAIRS, PROXIES, MAPS = (
 OF_A_KIND = {
     poolings.SecondOrderPooling,
     poolings.GsopPooling,
-}  # built by hand: one takes an attention, one the number of positions
+}  # built without settings: one needs an attention, one the number of positions
 SMALL: dict[str, dict[str, Any]] = {
     "gsop": {"attention_dim": 4},
     "netvlad": {"centers": 4},
@@ -37,7 +37,7 @@ pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAI
 
 
 @pytest.mark.parametrize(
-    ("union", "given"),
+    ("union", "build_arguments"),
     [
         (losses.AnyPairLoss, ()),
         (losses.AnyProxyLoss, ("classes", "dim")),
@@ -45,11 +45,15 @@ pairs, proxies, maps = (pytest.mark.parametrize("name", names) for names in (PAI
         (poolings.AnyAttributePooling, ("channels", "dim")),
     ],
 )
-def test_every_part_names_a_module_whose_arguments_are_its_fields(union: Any, given: tuple[str, ...]) -> None:
+def test_the_fields_of_every_part_are_the_arguments_of_its_module(
+    union: Any, build_arguments: tuple[str, ...]
+) -> None:
     for settings in set(get_args(union)) - OF_A_KIND:
         arguments = inspect.signature(modules.load(settings.module)).parameters
         if not any(argument.kind == argument.VAR_KEYWORD for argument in arguments.values()):
-            assert set(arguments) - set(given) == set(settings.model_fields) - {"name"}, settings.__name__
+            assert set(arguments) - set(build_arguments) == set(settings.model_fields) - {"name"}, (
+                settings.__name__
+            )
             if union is poolings.AnyMapPooling:
                 assert ("dim" in arguments) is getattr(settings, "projects", False), settings.__name__
 
@@ -68,7 +72,7 @@ def vectors(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
-def test_a_loss_is_positive_and_its_gradient_that_of_its_value(name: str) -> None:
+def test_a_loss_is_positive_and_its_gradient_equals_finite_differences(name: str) -> None:
     loss, (embeddings, labels) = loss_of(name), vectors(9, 1)
     assert loss(embeddings, labels) > 0
     assert torch.autograd.gradcheck(
@@ -77,28 +81,28 @@ def test_a_loss_is_positive_and_its_gradient_that_of_its_value(name: str) -> Non
 
 
 @pairs
-def test_a_gradient_against_references_is_that_of_the_value(name: str) -> None:
+def test_gradients_to_references_equal_finite_differences(name: str) -> None:
     loss, (embeddings, labels), (references, reference_labels) = loss_of(name), vectors(6, 2), vectors(11, 3)
-    where = torch.tensor([4, 0, 1, 2, 9, 7])
-    references[where], reference_labels[where] = embeddings, labels
-    both = (embeddings.requires_grad_(), references.clone().requires_grad_())
+    positions = torch.tensor([4, 0, 1, 2, 9, 7])
+    references[positions], reference_labels[positions] = embeddings, labels
+    inputs = (embeddings.requires_grad_(), references.clone().requires_grad_())
     assert torch.autograd.gradcheck(
         lambda rows, beside: loss(
-            normalize(rows, dim=1), labels, normalize(beside, dim=1), reference_labels, where
+            normalize(rows, dim=1), labels, normalize(beside, dim=1), reference_labels, positions
         ),
-        both,
+        inputs,
     )
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
-def test_the_order_of_a_batch_changes_nothing(name: str) -> None:
+def test_a_loss_does_not_depend_on_the_order_of_a_batch(name: str) -> None:
     loss, (embeddings, labels) = loss_of(name), vectors(12, 4)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(loss(embeddings[order], labels[order]), loss(embeddings, labels))
 
 
 @pairs
-def test_the_order_of_references_and_a_rotation_change_nothing(name: str) -> None:
+def test_a_loss_does_not_depend_on_order_of_references_and_rotation(name: str) -> None:
     loss, (embeddings, labels), (references, reference_labels) = loss_of(name), vectors(12, 5), vectors(30, 6)
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
     turn = torch.linalg.qr(
@@ -110,14 +114,14 @@ def test_the_order_of_references_and_a_rotation_change_nothing(name: str) -> Non
 
 
 @pairs
-def test_a_batch_in_its_memory_is_the_batch_against_itself(name: str) -> None:
+def test_a_batch_in_its_memory_equals_the_batch_without_memory(name: str) -> None:
     loss, (embeddings, labels) = loss_of(name), vectors(10, 7)
     memory = CrossBatchMemory(13, DIM).double()
     memory.enqueue(*vectors(8, 8))
     memory.pointer.zero_()
     memory.filled.zero_()
-    where = memory.enqueue(embeddings, labels)
-    torch.testing.assert_close(loss(embeddings, labels, *memory.valid(), where), loss(embeddings, labels))
+    positions = memory.enqueue(embeddings, labels)
+    torch.testing.assert_close(loss(embeddings, labels, *memory.valid(), positions), loss(embeddings, labels))
 
 
 @pairs
@@ -131,7 +135,7 @@ def test_a_batch_in_its_memory_is_the_batch_against_itself(name: str) -> None:
         "all the same picture",
     ],
 )
-def test_a_side_without_pairs_leaves_value_and_gradient_finite(name: str, kind: str) -> None:
+def test_value_and_gradient_are_finite_without_pairs(name: str, kind: str) -> None:
     embeddings, _ = vectors(1 if kind == "one image" else 4, 9)
     if kind == "all the same picture":
         embeddings = embeddings[:1].repeat(4, 1)
@@ -148,28 +152,29 @@ def test_a_side_without_pairs_leaves_value_and_gradient_finite(name: str, kind: 
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
-def test_a_loss_is_taken_in_single_precision_whatever_the_network_computes_in(name: str) -> None:
+def test_a_loss_computes_in_single_precision(name: str) -> None:
     loss, (embeddings, labels) = loss_of(name).float(), vectors(10, 11)
-    low = embeddings.bfloat16().requires_grad_()
+    half_precision = embeddings.bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(low, labels)
+        value = loss(half_precision, labels)
     value.backward()
     assert value.dtype == torch.float32
-    assert value == loss(low.detach().float(), labels)
-    assert low.grad is not None
-    assert low.grad.dtype == torch.bfloat16
+    assert value == loss(half_precision.detach().float(), labels)
+    assert half_precision.grad is not None
+    assert half_precision.grad.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
-def test_a_loss_is_a_function_of_its_arguments_and_its_parameters(name: str) -> None:
-    """Every worker takes the loss of the whole batch: what it drew or kept by itself would part them."""
+def test_a_loss_depends_only_on_arguments_and_parameters(name: str) -> None:
+    """Every worker computes the loss of the complete batch. Random numbers or hidden state would make the
+    workers differ."""
     loss, (embeddings, labels) = loss_of(name), vectors(10, 12)
-    before = {key: value.clone() for key, value in loss.state_dict().items()}
+    state_before = {key: value.clone() for key, value in loss.state_dict().items()}
     torch.manual_seed(1)
     first = loss(embeddings, labels)
     torch.manual_seed(2)
     assert torch.equal(loss(embeddings, labels), first)
-    assert all(torch.equal(before[key], value) for key, value in loss.state_dict().items())
+    assert all(torch.equal(state_before[key], value) for key, value in loss.state_dict().items())
 
 
 def pooling_of(name: str) -> tuple[nn.Module, Tensor]:
@@ -183,19 +188,18 @@ def pooling_of(name: str) -> tuple[nn.Module, Tensor]:
 
 
 @maps
-def test_a_pooling_gives_vectors_of_the_size_that_it_announces(name: str) -> None:
+def test_a_pooling_gives_vectors_of_its_dim(name: str) -> None:
     pooling, features = pooling_of(name)
-    found = pooling.eval()(features)
-    assert found.shape == (6, pooling.out_channels)
+    pooled = pooling.eval()(features)
+    assert pooled.shape == (6, pooling.out_channels)
     assert not pooling.projects or pooling.out_channels == DIM
-    assert found.isfinite().all()
+    assert pooled.isfinite().all()
 
 
 @maps
 @pytest.mark.parametrize("training", [True, False])
-def test_images_do_not_see_each_other_in_a_pooling(name: str, training: bool) -> None:
-    """Each worker pools its own images. Batch norm alone looks across them, in training and over all
-    workers."""
+def test_a_pooling_is_independent_for_each_image(name: str, training: bool) -> None:
+    """Each worker pools its own images. Only batch norm combines images, in training and over all workers."""
     pooling, features = pooling_of(name)
     normalising = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in pooling.modules())
     pooling.train(training and not normalising)
@@ -208,24 +212,24 @@ def test_images_do_not_see_each_other_in_a_pooling(name: str, training: bool) ->
 def test_a_pooling_gives_single_precision_under_autocast(name: str) -> None:
     pooling, features = pooling_of(name)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = pooling.eval()(features.bfloat16())
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, pooling(features), rtol=0.1, atol=0.1)
+        pooled = pooling.eval()(features.bfloat16())
+    assert pooled.dtype == torch.float32
+    torch.testing.assert_close(pooled, pooling(features), rtol=0.1, atol=0.1)
 
 
 @maps
-def test_a_map_without_any_signal_leaves_the_gradient_finite(name: str) -> None:
+def test_a_zero_map_has_a_finite_gradient(name: str) -> None:
     pooling, features = pooling_of(name)
-    silent = torch.zeros_like(features).requires_grad_()
-    pooling(silent).sum().backward()
-    assert silent.grad is not None
-    assert silent.grad.isfinite().all()
+    zeros = torch.zeros_like(features).requires_grad_()
+    pooling(zeros).sum().backward()
+    assert zeros.grad is not None
+    assert zeros.grad.isfinite().all()
 
 
 @pytest.mark.parametrize(
     "part", [*(f"loss {name}" for name in [*PAIRS, *PROXIES]), *(f"pooling {name}" for name in MAPS)]
 )
-def test_two_steps_of_training_move_every_parameter(part: str) -> None:
+def test_two_training_steps_change_every_parameter(part: str) -> None:
     key, name = part.split()
     blocks = {key: {"name": name, **SMALL.get(name, {})}, "backbone": {"arguments": {"output_stride": 8}}}
     settings = recipe(
@@ -235,7 +239,7 @@ def test_two_steps_of_training_move_every_parameter(part: str) -> None:
         **blocks,
     )
     method = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
-    before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
+    parameters_before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
     learner = Learner(
         method,
         build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu")),
@@ -244,16 +248,18 @@ def test_two_steps_of_training_move_every_parameter(part: str) -> None:
     )
     for step in range(2):
         images, labels = batch(step)
-        done = train_step(
+        result = train_step(
             learner,
             TrainBatch(step, (128 + 40 * images).clamp(0, 255).to(torch.uint8), labels, places(labels)),
         )
-        assert done.loss > 0
+        assert result.loss > 0
     assert all(
         isinstance(module, SynchronisedBatchNorm)
         for module in method.modules()
         if isinstance(module, nn.modules.batchnorm._BatchNorm)
     )
     assert [
-        name for name, parameter in method.named_parameters() if torch.equal(parameter, before[name])
+        name
+        for name, parameter in method.named_parameters()
+        if torch.equal(parameter, parameters_before[name])
     ] == []

@@ -1,5 +1,4 @@
-"""docs/extending.md, applied to a copy of the project: everything that it adds passes its tests, and
-trains."""
+"""Applies docs/extending.md to a copy of the project: all additions pass their tests and train."""
 
 import os
 import re
@@ -96,7 +95,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion() -> None:
 
 def blocks() -> list[tuple[str, str, str]]:
     """Language, file and text of each block. The file is the last one that the text names before it; commands
-    have none."""
+    have no file."""
     listed, path = [], ""
     for match in re.finditer(
         r"`([\w/]+\.(?:py|md|yaml|html))`|^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
@@ -114,11 +113,11 @@ def commands() -> list[str]:
 
 def added(language: str) -> list[str]:
     """The files that the blocks of a language write."""
-    return [path for other, path, _ in blocks() if other == language]
+    return [path for block_language, path, _ in blocks() if block_language == language]
 
 
 def apply(root: Path) -> None:
-    """Writes the new files of the page below `root`, and makes its changes to existing files."""
+    """Writes the new files of the page below `root` and applies its changes to existing files."""
     for language, path, text in blocks():
         if language in ("python", "yaml", "html"):
             assert not (ROOT / path).exists(), f"{path} exists already"
@@ -126,17 +125,17 @@ def apply(root: Path) -> None:
             (root / path).write_text(text, encoding="utf-8")
         elif language == "diff":
             lines = text.splitlines(keepends=True)
-            before, after = (
+            old_text, new_text = (
                 "".join(line[1:] or "\n" for line in lines if line[0] not in sign) for sign in ("+", "-")
             )
             content = (root / path).read_text(encoding="utf-8")
-            assert content.count(before) == 1, f"{path} does not contain what the page changes:\n{before}"
-            (root / path).write_text(content.replace(before, after), encoding="utf-8")
+            assert content.count(old_text) == 1, f"{path} does not contain what the page changes:\n{old_text}"
+            (root / path).write_text(content.replace(old_text, new_text), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with what the page adds."""
+    """A copy of the project with the additions of the page."""
     root = tmp_path_factory.mktemp("extended")
     for name in COPIED:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -155,20 +154,20 @@ def test_every_file_that_the_page_names_exists(extended: Path) -> None:
     ] == []
 
 
-def test_what_the_page_adds_passes_its_tests_and_trains(extended: Path) -> None:
+def test_additions_of_the_page_pass_their_tests_and_train(extended: Path) -> None:
     for number, command in enumerate(commands()):
         shutil.copy2(ROOT / "params.yaml", extended / f"params{number}.yaml")
         apply_overrides(extended / f"params{number}.yaml", re.findall(r"-S '([^']*)'", command))
     (extended / "test_training.py").write_text(
         TRAINS.replace("COMMANDS", str(len(commands()))), encoding="utf-8"
     )
-    own = [path for path in added("python") if path.startswith("tests/")]
-    assert len(own) == 8
-    # Shapes are checked where the page adds a module; in all packages the run would take twice as long.
+    own_tests = [path for path in added("python") if path.startswith("tests/")]
+    assert len(own_tests) == 8
+    # Shapes are checked only in packages to which the page adds a module.
     checked = "--jaxtyping-packages=pipeline.losses,pipeline.pooling,pipeline.methods,beartype.beartype"
     selected = (
         f"info_nce or log_mean_exp or test_dependencies or test_training or every_section or "
-        f"{' or '.join(Path(path).stem for path in own)}"
+        f"{' or '.join(Path(path).stem for path in own_tests)}"
     )
     shared = [
         "tests/methods/test_every_part.py",
@@ -176,38 +175,26 @@ def test_what_the_page_adds_passes_its_tests_and_trains(extended: Path) -> None:
         "tests/report/test_page.py",
         "test_training.py",
     ]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n0",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-o",
-            f"addopts={checked}",
-            "-k",
-            selected,
-            *own,
-            *shared,
-        ],
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider"]
+    command += ["-o", f"addopts={checked}", "-k", selected, *own_tests, *shared]
+    process = subprocess.run(
+        command,
         cwd=extended,
         env={**os.environ, "PYTHONPATH": str(extended)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    passed = int(re.search(r"(\d+) passed", done.stdout)[1])
-    assert passed >= 50, done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    passed_count = int(re.search(r"(\d+) passed", process.stdout)[1])
+    assert passed_count >= 50, process.stdout
 
 
-def test_what_the_page_adds_has_the_style_of_the_project(extended: Path) -> None:
+def test_additions_of_the_page_pass_the_linters(extended: Path) -> None:
     files = [
         path for language, path, _ in blocks() if language in ("python", "diff") and path.endswith(".py")
     ]
     for command in (("check",), ("format", "--check")):
         arguments = [sys.executable, "-m", "ruff", *command, "--no-cache", *dict.fromkeys(files)]
-        done = subprocess.run(arguments, cwd=extended, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        process = subprocess.run(arguments, cwd=extended, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stdout + process.stderr

@@ -1,4 +1,4 @@
-"""The documents and the code agree: generated pages are current, tables list what exists, commands resolve to
+"""Documents and code agree: generated pages are current, tables list all parts, commands resolve to
 recipes."""
 
 import re
@@ -30,11 +30,11 @@ Row = list[str]
 
 
 def rows(page: str, heading: str) -> list[Row]:
-    """The cells of the first table below a heading, without its head."""
+    """The cells of the first table below a heading, without its header."""
     lines = PAGES[page][PAGES[page].index(f"# {heading}") :].splitlines()[1:]
-    start = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    first_line = next(number for number, line in enumerate(lines) if line.startswith("|"))
     table: list[Row] = []
-    for line in lines[start:]:
+    for line in lines[first_line:]:
         if not line.startswith("|"):
             break
         table.append([cell.strip() for cell in line.strip("|").split("|")])
@@ -45,7 +45,7 @@ def quoted(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def only(cell: str) -> str:
+def single_name(cell: str) -> str:
     """The one name that a cell quotes."""
     (name,) = quoted(cell)
     return name
@@ -63,7 +63,7 @@ def test_the_library_is_current() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "known"),
+    ("heading", "names"),
     [
         ("Recipes", published("methods")),
         ("Losses", [name_of(part) for part in LOSSES]),
@@ -71,33 +71,33 @@ def test_the_library_is_current() -> None:
         ("Networks", list(PROJECT_NETWORKS)),
     ],
 )
-def test_every_part_has_a_row(heading: str, known: list[str]) -> None:
-    assert len(known) >= 6
-    assert [only(row[0]) for row in rows("docs/library.md", heading)] == known
+def test_every_part_has_a_row(heading: str, names: list[str]) -> None:
+    assert len(names) >= 6
+    assert [single_name(row[0]) for row in rows("docs/library.md", heading)] == names
 
 
 @pytest.mark.parametrize("part", [*LOSSES, *POOLINGS, CrossBatchMemory, ZeroShotLoss])
-def test_a_part_is_described_by_its_own_docstring(part: type[Strict]) -> None:
+def test_the_docstring_describes_a_part(part: type[Strict]) -> None:
     assert vars(part).get("__doc__"), (
         "the description in docs/library.md is the docstring of the settings class"
     )
 
 
-def test_a_part_that_the_deviations_name_exists() -> None:
+def test_parts_in_the_deviations_exist() -> None:
     beside = {
         "koleo",
         "memory",
         "zero_shot",
         "consistency_weight",
         "diversity_weight",
-    }  # terms beside a loss: fields of recipes
-    for heading, known in (
+    }  # additional loss terms are fields of recipes
+    for heading, names in (
         ("Losses", {*map(name_of, LOSSES), *beside}),
         ("Poolings", set(map(name_of, POOLINGS))),
         ("Networks", set(PROJECT_NETWORKS)),
     ):
         for row in rows("docs/deviations.md", heading):
-            assert set(quoted(row[0])) <= known, row[0]
+            assert set(quoted(row[0])) <= names, row[0]
 
 
 def test_the_readme_names_every_published_recipe() -> None:
@@ -107,17 +107,17 @@ def test_the_readme_names_every_published_recipe() -> None:
     assert len(of_gsp) == 5
 
 
-def test_the_data_sets_of_the_documents_are_those_of_the_code() -> None:
-    table = {only(row[0]): row for row in rows("docs/datasets.md", "Data sets")}
+def test_the_documents_list_the_data_sets_of_the_code() -> None:
+    table = {single_name(row[0]): row for row in rows("docs/datasets.md", "Data sets")}
     assert sorted(table) == sorted(published("datasets"))
     for name, row in table.items():
         source, _ = dataset_settings(PARAMS, name)
         if source.kind in PUBLISHED:
             release = PUBLISHED[source.kind]
-            assert row[5] == ("yes" if release.linked else "no"), name
+            assert row[5] == ("yes" if release.linked_layout else "no"), name
             assert set(quoted(row[4])) <= {file.folder + file.name for file in release.files}, name
         else:
-            assert all(PUBLISHED[other].linked for other in quoted(row[5])), name
+            assert all(PUBLISHED[linked_name].linked_layout for linked_name in quoted(row[5])), name
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_the_files_that_a_page_names_exist(page: str) -> None:
     assert [name for name in sorted(linked) if not (folder / name).exists()] == []
 
 
-def typed() -> list[tuple[str, list[str]]]:
+def typed_commands() -> list[tuple[str, list[str]]]:
     """Each `dvc exp run` of the pages: the line and its overrides of params.yaml. Those of extending.md need
-    its parts."""
+    the parts of that page."""
     commands = []
     for text in (text for page, text in PAGES.items() if page != "docs/extending.md"):
         for block in re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
@@ -146,12 +146,12 @@ def typed() -> list[tuple[str, list[str]]]:
     return commands
 
 
-def tabulated() -> list[tuple[str, list[str]]]:
+def tabulated_rows() -> list[tuple[str, list[str]]]:
     """Each row of docs/papers.md: its name and its overrides of params.yaml."""
     commands = []
     for row, methods, options in rows("docs/papers.md", "Rows of the papers' tables"):
         dataset = [] if "run.datasets=" in options else ["run.datasets=[cub]"]
-        commands.append((row, [*dataset, f"run.methods=[{only(methods)}]", *quoted(options)]))
+        commands.append((row, [*dataset, f"run.methods=[{single_name(methods)}]", *quoted(options)]))
     return commands
 
 
@@ -169,17 +169,17 @@ def overridden(overrides: list[str], folder: Path) -> Params:
     return Params(path)
 
 
-def test_there_are_commands() -> None:
-    assert len(typed()) > 15
-    assert len(tabulated()) > 30
+def test_the_pages_contain_commands() -> None:
+    assert len(typed_commands()) > 15
+    assert len(tabulated_rows()) > 30
 
 
-@pytest.mark.parametrize(("line", "overrides"), identified(typed()))
-def test_a_command_makes_a_valid_run(line: str, overrides: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("line", "overrides"), identified(typed_commands()))
+def test_a_command_gives_a_valid_run(line: str, overrides: list[str], tmp_path: Path) -> None:
     plan(overridden(overrides, tmp_path))
 
 
-@pytest.mark.parametrize(("row", "overrides"), identified(tabulated()))
+@pytest.mark.parametrize(("row", "overrides"), identified(tabulated_rows()))
 def test_a_row_changes_the_recipes_of_its_methods(row: str, overrides: list[str], tmp_path: Path) -> None:
     changed = overridden(overrides, tmp_path)
     run = plan(changed)
@@ -195,7 +195,7 @@ def test_crt_tables_6_to_10_use_the_smaller_network_and_shared_branches_except_i
     tmp_path: Path,
 ) -> None:
     studies, table = [], ""
-    for row, overrides in tabulated():
+    for row, overrides in tabulated_rows():
         table = table if row.startswith("-") else row  # a row with a dash belongs to the table above it
         if re.match(r"CRT tables? ([6-9]|10)\b", table):
             studies.append((row, overrides))
@@ -228,7 +228,7 @@ def test_the_lists_of_k_are_settings(tmp_path: Path) -> None:
 
 
 def test_a_row_of_sop_is_resolved_on_sop(tmp_path: Path) -> None:
-    of_sop = [overrides for row, overrides in tabulated() if "(SOP)" in row]
+    of_sop = [overrides for row, overrides in tabulated_rows() if "(SOP)" in row]
     assert len(of_sop) == 2
     for overrides in of_sop:
         assert settings(overridden(overrides, tmp_path), "run", RunSettings).datasets == ("sop",)

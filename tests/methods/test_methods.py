@@ -1,5 +1,5 @@
-"""What every method promises: unit vectors, images that do not see each other in a test, groups that hold
-each parameter once, a loss that falls."""
+"""Properties of every method: unit vectors, independent images in evaluation, parameter groups without
+repetition, a decreasing loss."""
 
 from dataclasses import fields
 from typing import Any
@@ -16,44 +16,24 @@ from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, SIDE, batch, places, recipe
 
 TRANSPORT = {"prototypes": 4, "initialization_memory": 24}
+PLAIN = ("max", "gem", "rmac", "generalized_max", "crow", "smoothing", "gsop", "second_order", "weldon")
 POOLINGS: dict[str, dict[str, Any]] = {
-    **{
-        name: {}
-        for name in (
-            "max",
-            "gem",
-            "rmac",
-            "generalized_max",
-            "crow",
-            "smoothing",
-            "gsop",
-            "second_order",
-            "weldon",
-        )
-    },
+    **{name: {} for name in PLAIN},
     "cbam": {"reduction": 4},
     "delf": {"hidden": 8},
     "netvlad": {"centers": 4},
     "optimal_transport": {"prototypes": 4},
     **dict.fromkeys(("gsp", "max_gsp", "gem_gsp"), TRANSPORT),
 }
-LOSSES = (
-    "contrastive",
-    "euclidean_contrastive",
-    "triplet",
-    "proxy_anchor",
-    "proxy_nca",
-    "normalized_softmax",
-    "snca",
-    "hybrid",
-)
+PAIR_LOSSES = ("contrastive", "euclidean_contrastive", "triplet")
+LOSSES = (*PAIR_LOSSES, "proxy_anchor", "proxy_nca", "normalized_softmax", "snca", "hybrid")
 VIT = {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}
-WIDE = {"name": "test_resnet", "arguments": {"output_stride": 8}}  # maps of 4 x 4: WELDON wants six positions
+WIDE = {"name": "test_resnet", "arguments": {"output_stride": 8}}  # maps of 4 x 4: WELDON needs six positions
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{method: (method, {}) for method in METHODS},
     **{
-        f"baseline, {name}": ("baseline", {"pooling": {"name": name, **rest}, "backbone": WIDE})
-        for name, rest in POOLINGS.items()
+        f"baseline, {name}": ("baseline", {"pooling": {"name": name, **arguments}, "backbone": WIDE})
+        for name, arguments in POOLINGS.items()
     },
     **{
         f"baseline, {name}, transformer": (
@@ -104,26 +84,26 @@ def built(variant: str, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_embeddings_are_unit_vectors_of_the_announced_dimension(variant: str) -> None:
+def test_embeddings_are_unit_vectors_of_the_given_dimension(variant: str) -> None:
     method = built(variant).eval()
     images, _ = batch()
-    found = method.embed(images)
-    assert found.shape == (12, method.dim)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(12))
+    embeddings = method.embed(images)
+    assert embeddings.shape == (12, method.dim)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(12))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_embedding_does_not_depend_on_the_rest_of_the_batch(variant: str) -> None:
     method = built(variant)
     images, labels = batch()
-    for _ in range(2):  # moves running statistics and memories
+    for _ in range(2):  # changes running statistics and memories
         method.objective(method.train()(images), labels, places(labels))
     method.eval()
     with torch.no_grad():
-        whole = method.embed(images)
-        alone = torch.cat([method.embed(images[i : i + 1]) for i in (5, 0)])
-    torch.testing.assert_close(alone, whole[[5, 0]], rtol=1e-4, atol=1e-5)
-    assert torch.equal(method.embed(images).detach(), whole)
+        together = method.embed(images)
+        separate = torch.cat([method.embed(images[i : i + 1]) for i in (5, 0)])
+    torch.testing.assert_close(separate, together[[5, 0]], rtol=1e-4, atol=1e-5)
+    assert torch.equal(method.embed(images).detach(), together)
 
 
 def test_embed_refuses_training_mode() -> None:
@@ -133,7 +113,7 @@ def test_embed_refuses_training_mode() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_groups_hold_every_parameter_once(variant: str) -> None:
+def test_groups_contain_every_parameter_once(variant: str) -> None:
     method = built(variant)
     groups = method.parameter_groups()
     assert set(groups) <= {"backbone", "head", "proxies"}
@@ -145,7 +125,7 @@ def test_groups_hold_every_parameter_once(variant: str) -> None:
     assert [id(p) for p in groups["backbone"]] == [id(p) for p in method.backbone.parameters()]
 
 
-def test_proxies_are_a_group_of_their_own_and_prototypes_are_not() -> None:
+def test_proxies_are_a_separate_group_and_prototypes_are_not() -> None:
     assert [tuple(p.shape) for p in built("multihead").parameter_groups()["proxies"]] == [(CLASSES, 16)]
     for variant in ("baseline", "crt", "gsp", "irt"):
         assert "proxies" not in built(variant).parameter_groups()
@@ -161,12 +141,12 @@ def test_outputs_have_one_row_per_image(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_parameter_receives_a_gradient_that_is_finite(variant: str) -> None:
+def test_every_parameter_has_a_finite_gradient(variant: str) -> None:
     method = built(variant).train()
     images, labels = batch()
     for _ in range(
         3
-    ):  # GSP's prototypes pass gradient once they are chosen, attention's once its output has left zero
+    ):  # GSP passes gradients once its prototypes are chosen, attention once its output differs from zero
         method.zero_grad()
         sum(method.objective(method(images), labels, places(labels)).values()).backward()
         with torch.no_grad():
@@ -190,16 +170,15 @@ def test_ten_steps_on_one_batch_lower_the_loss(variant: str) -> None:
     losses = []
     for _ in range(10):
         terms = method.objective(method(images), labels, places(labels))
-        loss = sum(
-            term for name, term in terms.items() if name != "memory"
-        )  # the memory grows: its loss is another one at each step
+        # the memory grows, so that its loss changes at each step
+        loss = sum(term for name, term in terms.items() if name != "memory")
         optimizer.zero_grad()
         sum(terms.values()).backward()
         torch.nn.utils.clip_grad_norm_(method.parameters(), 10.0)
         optimizer.step()
         method.after_step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.9 * max(losses[:2]), losses  # SNCA's first is 0: its memory is empty
+    assert losses[-1] < 0.9 * max(losses[:2]), losses  # the first loss of SNCA is 0: its memory is empty
 
 
 def test_crt_runs_its_second_branch_in_training_only() -> None:
@@ -226,32 +205,32 @@ def test_attention_of_multihead_starts_as_the_identity() -> None:
     torch.manual_seed(0)
     method = built("multihead").eval()
     images, _ = batch()
-    before = method.embed(images)
+    embeddings_before = method.embed(images)
     for module in list(method.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, SecondOrderAttention):
                 setattr(module, name, torch.nn.Identity())
-    assert torch.equal(method.embed(images), before)
+    assert torch.equal(method.embed(images), embeddings_before)
 
 
-def test_irt_takes_the_class_token() -> None:
+def test_irt_uses_the_class_token() -> None:
     method = built("irt").eval()
     images, _ = batch()
     tokens = method.backbone.network.forward_features(images)
     torch.testing.assert_close(method.embed(images), unit(tokens[:, 0]))
 
 
-def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_alone() -> None:
+def test_equal_seeds_give_equal_weights_and_keep_the_generator() -> None:
     torch.manual_seed(7)
     state = torch.get_rng_state()
     for variant in METHODS:
-        one, other, different = (
+        first, repeated, other_seed = (
             built(variant, 3).state_dict(),
             built(variant, 3).state_dict(),
             built(variant, 4).state_dict(),
         )
-        assert all(torch.equal(one[name], other[name]) for name in one)
-        assert any(not torch.equal(one[name], different[name]) for name in one)
+        assert all(torch.equal(first[name], repeated[name]) for name in first)
+        assert any(not torch.equal(first[name], other_seed[name]) for name in first)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -276,7 +255,7 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_alone() -> 
         ("multihead", {"attention_reduction": [4, 500]}, "500 exceeds the 96 channels"),
     ],
 )
-def test_parts_that_do_not_fit_are_an_error_of_the_recipe(method: str, blocks: dict, message: str) -> None:
+def test_refuses_parts_that_do_not_fit(method: str, blocks: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         build_method(recipe(method, **blocks), CLASSES, SAMPLES)
     assert message in str(caught.value)
@@ -297,7 +276,7 @@ def test_parts_that_do_not_fit_are_an_error_of_the_recipe(method: str, blocks: d
         ("gsp", {"pooling": {"name": "average"}}, "average"),
     ],
 )
-def test_recipes_that_make_no_sense_are_refused(method: str, blocks: dict, message: str) -> None:
+def test_refuses_invalid_recipes(method: str, blocks: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         recipe(method, **blocks)
 
@@ -307,11 +286,11 @@ def test_the_momentum_encoder_follows_the_network() -> None:
     images, labels = batch()
     slow, fast = method.momentum.backbone.network.conv1[0].weight, method.backbone.network.conv1[0].weight
     assert torch.equal(slow, fast)
-    before = slow.clone()
+    slow_before = slow.clone()
     with torch.no_grad():
         fast += 1.0
     method.after_step()
-    torch.testing.assert_close(slow, before + 0.1)
+    torch.testing.assert_close(slow, slow_before + 0.1)
     buffer = next(method.backbone.buffers())
     buffer += 3
     method.after_step()
@@ -322,6 +301,6 @@ def test_the_momentum_encoder_follows_the_network() -> None:
     expected = method.momentum.head(method.momentum.backbone(images)).vector
     torch.testing.assert_close(outputs.key, unit(expected))
     method.objective(outputs, labels, places(labels))
-    assert torch.equal(method.loss.memory.embeddings[:12], outputs.key), "the memory holds the keys"
-    assert not any(name.startswith("momentum") for name in saved_state(method)), "a saved model leaves it out"
+    assert torch.equal(method.loss.memory.embeddings[:12], outputs.key), "the memory contains the keys"
+    assert not any(name.startswith("momentum") for name in saved_state(method)), "a saved model omits it"
     assert method.eval()(images).key is None

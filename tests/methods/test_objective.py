@@ -1,4 +1,4 @@
-"""The terms of each method on a batch against the slow definitions in float64."""
+"""The loss terms of each method on a batch equal the slow definitions in float64."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def compare(terms: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 def test_baseline(loss: dict, memory: dict | None) -> None:
     settings, method = built("baseline", loss=loss, memory=memory)
     remembered = oracle.Memory(30) if memory else None
-    for step in range(4):  # 48 samples: the memory turns over
+    for step in range(4):  # 48 samples: the memory overwrites its oldest rows
         images, labels = batch(step, torch.float64)
         outputs = method(images)
         compare(
@@ -120,49 +120,49 @@ def test_irt(memory: dict | None) -> None:
 
 @pytest.mark.parametrize("method", ["baseline", "gsp", "irt"])
 def test_a_memory_that_starts_later_is_empty_until_then(method: str) -> None:
-    _, late = built(method, memory={"size": 24, "start": 2})
+    _, delayed = built(method, memory={"size": 24, "start": 2})
     _, without = built(method, memory=None)
     for step in range(3):
         images, labels = batch(step, torch.float64)
-        terms, plain = (
-            late.objective(late(images), labels, places(labels)),
+        terms, without_memory = (
+            delayed.objective(delayed(images), labels, places(labels)),
             without.objective(without(images), labels, places(labels)),
         )
-        assert int(late.loss.memory.filled) == (12 if step == 2 else 0)
+        assert int(delayed.loss.memory.filled) == (12 if step == 2 else 0)
         if step < 2:
-            assert {name: terms[name] for name in plain} == plain
+            assert {name: terms[name] for name in without_memory} == without_memory
             assert method == "irt" or float(terms["memory"]) == 0
         elif method != "irt":
             assert float(terms["memory"]) > 0
-    assert list(terms) == list(late.objective(late(images), labels, places(labels))), (
+    assert list(terms) == list(delayed.objective(delayed(images), labels, places(labels))), (
         "a history has the same columns in every row"
     )
 
 
-def test_a_memory_holds_a_batch_at_least() -> None:
+def test_a_memory_contains_at_least_one_batch() -> None:
     _, method = built("irt", memory={"share": 0.01, "size": None})
     assert len(method.loss.memory.labels) == 12
 
 
 @pytest.mark.parametrize("method", ["baseline", "multihead", "gsp", "irt"])
-def test_objective_in_eval_mode_changes_nothing(method: str) -> None:
+def test_the_objective_in_eval_mode_changes_no_state(method: str) -> None:
     _, module = built(method, **({} if method == "multihead" else {"memory": {"size": 24}}))
     images, labels = batch(0, torch.float64)
     module.eval()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
+    state_before = {name: value.clone() for name, value in module.state_dict().items()}
     terms = module.objective(module(images), labels, places(labels))
     assert all(bool(torch.isfinite(term)) for term in terms.values())
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert all(torch.equal(state_before[name], value) for name, value in module.state_dict().items())
 
 
-def test_crt_has_no_loss_without_its_second_branch() -> None:
+def test_crt_refuses_a_loss_without_its_second_branch() -> None:
     _, method = built("crt")
     images, labels = batch(0, torch.float64)
     with pytest.raises(ValueError, match="only in training mode"):
         method.objective(method.eval()(images), labels, places(labels))
 
 
-def test_memories_move_only_with_the_objective() -> None:
+def test_only_the_objective_updates_memories() -> None:
     _, method = built("gsp", memory={"size": 24})
     images, _ = batch(0, torch.float64)
     method(images)

@@ -1,5 +1,5 @@
-"""Every recipe of params.yaml: resolved for every data set, trained for ten steps at tiny size, saved,
-loaded; built over its published network."""
+"""Every recipe of params.yaml resolves for every data set, trains ten steps at tiny size, is saved and
+loaded, and builds its published network."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_i
 
 
 def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Images whose tint is their class; `count` of them, as evenly over four classes as they go."""
+    """Images whose tint depends on their class; `count` images, spread over four classes as evenly as
+    possible."""
     labels = torch.arange(count) * 4 // count
     generator = torch.Generator().manual_seed(step)
     tints = torch.randint(0, 256, (CLASSES, 3, 1, 1), generator=torch.Generator().manual_seed(99))
@@ -47,13 +48,13 @@ def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor,
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Path) -> None:
-    few = TINY | (TRANSPORT if method.startswith("gsp") else {})
+def test_a_trained_recipe_is_saved_and_gives_equal_embeddings(method: str, tmp_path: Path) -> None:
+    overrides = TINY | (TRANSPORT if method.startswith("gsp") else {})
     if getattr(resolve(PARAMS, "parts", method), "memory", None) is not None:
-        few |= {"memory.size": 30, "memory.start": 3}
-    recipe = resolve(PARAMS, "parts", method, few)
+        overrides |= {"memory.size": 30, "memory.start": 3}
+    recipe = resolve(PARAMS, "parts", method, overrides)
     module = initial_method(recipe, CLASSES, SAMPLES, seed=1).train()
-    start = {name: value.clone() for name, value in module.state_dict().items()}
+    state_before = {name: value.clone() for name, value in module.state_dict().items()}
     learner = Learner(
         module, build_optimizer(recipe.optimizer, module.parameter_groups(), torch.device("cpu")), recipe, 1
     )
@@ -65,15 +66,15 @@ def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Pat
         )
     assert all(torch.isfinite(torch.tensor([step.loss, step.gradient_norm])).all() for step in losses)
     if steps:
-        now = module.state_dict()
-        still = [
+        state_after = module.state_dict()
+        unchanged = [
             name
-            for name in start
+            for name in state_before
             if name.startswith("backbone.")
             and name.endswith("weight")
-            and torch.equal(start[name], now[name])
+            and torch.equal(state_before[name], state_after[name])
         ]
-        assert not still, "the whole backbone learns"
+        assert not unchanged, "every weight of the backbone changes"
 
     module.eval()
     save_weights(tmp_path / "weights.safetensors", module)
@@ -82,9 +83,9 @@ def test_a_recipe_trains_is_saved_and_embeds_the_same(method: str, tmp_path: Pat
     assert loaded.recipe == recipe
     images = torch.rand(3, 3, recipe.input.size, recipe.input.size)
     with torch.no_grad():
-        found, expected = loaded.method.embed(images), module.embed(images)
-    assert torch.equal(found, expected)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(3))
+        embeddings, expected = loaded.method.embed(images), module.embed(images)
+    assert torch.equal(embeddings, expected)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
 
 
 @pytest.mark.parametrize("dataset", [name for name in published("datasets") if name != "parts"])

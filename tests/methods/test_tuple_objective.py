@@ -1,5 +1,4 @@
-"""The loss of a batch of tuples within a method: how rows become tuples, the terms against their definitions,
-KoLeo over all of them."""
+"""The loss of a batch of tuples within a method: the order of rows, the terms, and KoLeo over all images."""
 
 import dataclasses
 
@@ -30,7 +29,7 @@ def rows(seed: int = 0) -> torch.Tensor:
 
 
 def by_hand(z: torch.Tensor) -> torch.Tensor:
-    """The k-th tuple is a run of 2 + N rows: query, positive, negatives."""
+    """The k-th tuple consists of 2 + N consecutive rows: query, positive, negatives."""
     total = z.new_zeros(())
     for first in range(0, len(z), 2 + NEGATIVES):
         query, positive, negatives = z[first], z[first + 1], z[first + 2 : first + 2 + NEGATIVES]
@@ -38,27 +37,27 @@ def by_hand(z: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def test_rows_become_tuples_and_labels_say_nothing() -> None:
+def test_rows_form_tuples_and_labels_have_no_effect() -> None:
     loss, z = MetricLoss(LOSS, None, DIM, BATCH.size, classes=9, samples=90), rows().requires_grad_()
     labels, samples = torch.arange(BATCH.size) % 9, torch.arange(BATCH.size)
     terms = loss(z, labels, samples)
     assert list(terms) == ["tuple_contrastive"]
     torch.testing.assert_close(terms["tuple_contrastive"], by_hand(z), rtol=1e-12, atol=0)
     assert torch.equal(loss(z, labels.flip(0), samples)["tuple_contrastive"], terms["tuple_contrastive"])
-    (ours,) = torch.autograd.grad(terms["tuple_contrastive"], z)
-    (theirs,) = torch.autograd.grad(by_hand(z), z)
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
+    (gradient,) = torch.autograd.grad(terms["tuple_contrastive"], z)
+    (expected_gradient,) = torch.autograd.grad(by_hand(z), z)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-13)
     assert list(loss.proxies()) == []
 
 
-def test_other_rows_than_whole_tuples_are_no_batch() -> None:
+def test_refuses_incomplete_tuples() -> None:
     with pytest.raises(RuntimeError):
         MetricLoss(LOSS, None, DIM, BATCH.size, 9, 90)(
             rows()[:-1], torch.zeros(BATCH.size - 1).long(), torch.arange(BATCH.size - 1)
         )
 
 
-def test_koleo_spreads_all_images_of_the_batch() -> None:
+def test_koleo_includes_all_images_of_the_batch() -> None:
     backbone = Backbone(name="test_vit", pretrained=False, arguments={"img_size": 32, "patch_size": 8})
     recipe = IrtRecipe(
         backbone=backbone,

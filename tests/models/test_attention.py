@@ -1,4 +1,4 @@
-"""Second-order attention against its definition, and as the identity it starts as."""
+"""Second-order attention equals its definition and starts as the identity."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from pipeline.models.attention import SecondOrderAttention
 from tests.oracles import models as oracle
 
 
-def test_it_starts_as_the_identity() -> None:
+def test_starts_as_the_identity() -> None:
     block = SecondOrderAttention(8, 2)
     x = torch.randn(3, 8, 4, 5)
     assert torch.equal(block(x), x)
 
 
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3])
-def test_it_reads_every_position_weighted_by_softmax(scale: float | None) -> None:
+def test_sums_all_positions_weighted_by_softmax(scale: float | None) -> None:
     torch.manual_seed(0)
     block = SecondOrderAttention(6, 2, scale).double().eval()
     for parameter in block.parameters():
@@ -24,7 +24,7 @@ def test_it_reads_every_position_weighted_by_softmax(scale: float | None) -> Non
         norm.running_mean.normal_()
         norm.running_var.uniform_(0.5, 2)
     x = torch.randn(2, 6, 3, 2, dtype=torch.float64)
-    found = block(x).detach().flatten(2).transpose(1, 2).numpy()
+    output = block(x).detach().flatten(2).transpose(1, 2).numpy()
     with torch.no_grad():
         query, key, value = (
             branch(x).flatten(2).transpose(1, 2).numpy() for branch in (block.f, block.g, block.h)
@@ -40,10 +40,10 @@ def test_it_reads_every_position_weighted_by_softmax(scale: float | None) -> Non
             block.v.bias.detach().numpy(),
             scale if scale is not None else 3**-0.5,
         )
-        np.testing.assert_allclose(found[image], expected, rtol=1e-10)
+        np.testing.assert_allclose(output[image], expected, rtol=1e-10)
 
 
-def test_every_weight_learns_once_the_output_has_left_zero() -> None:
+def test_every_weight_has_a_gradient_once_the_output_is_not_zero() -> None:
     torch.manual_seed(0)
     block = SecondOrderAttention(8, 4)
     x = torch.randn(4, 8, 3, 3)
@@ -92,6 +92,6 @@ def test_mixed_precision_stays_close(scale: float | None) -> None:
     )
 
 
-def test_a_reduction_that_leaves_no_channel_is_refused() -> None:
+def test_refuses_a_reduction_to_no_channel() -> None:
     with pytest.raises(ValueError, match="the reduction 4 exceeds the 3 channels"):
         SecondOrderAttention(3, 4)

@@ -1,4 +1,4 @@
-"""Backbones of timm: which maps they give, what is loaded into them, what is refused."""
+"""Backbones of timm: their maps, loaded weights, and refused arguments."""
 
 import copy
 from pathlib import Path
@@ -15,7 +15,7 @@ from pipeline.models.backbone import Backbone, timm
 
 
 def trained(name: str, **arguments: object) -> nn.Module:
-    """A timm network with its classifier, no parameter at its initial value."""
+    """A timm network with its classifier. No parameter has its initial value."""
     torch.manual_seed(1)
     network = timm.create_model(name, **arguments)
     for parameter in network.parameters():
@@ -35,12 +35,12 @@ def trained(name: str, **arguments: object) -> nn.Module:
         ("test_vit", {"img_size": 64, "patch_size": 8}, (-1, 1), [(64, 8, 8), (64, 8, 8)]),
     ],
 )
-def test_maps_of_the_stages_asked_for(
+def test_maps_of_the_requested_stages(
     name: str, arguments: dict, stages: tuple[int, ...], shapes: list[tuple[int, ...]]
 ) -> None:
     network = Backbone(name, arguments=arguments, stages=stages)
     features = network(torch.randn(2, 3, 64, 64))
-    assert [tuple(found.shape[1:]) for found in features.maps] == shapes
+    assert [tuple(map.shape[1:]) for map in features.maps] == shapes
     assert network.channels == tuple(shape[0] for shape in shapes)
 
 
@@ -53,14 +53,12 @@ def test_maps_of_the_stages_asked_for(
         ("mobilenetv3_small_050", 288),
     ],
 )
-def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_those_of_the_blocks(
-    name: str, channels: int
-) -> None:
+def test_only_the_last_map_passes_the_closing_convolution(name: str, channels: int) -> None:
     source = trained(name)
     count = len(source.feature_info)
     network = Backbone(name, stages=tuple(range(count))).eval()
-    kept = network.network.load_state_dict(source.state_dict(), strict=False)
-    assert kept.missing_keys == []
+    incompatible = network.network.load_state_dict(source.state_dict(), strict=False)
+    assert incompatible.missing_keys == []
     source.to(memory_format=torch.channels_last)  # the layout of a Backbone, for equal bits
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
@@ -70,7 +68,7 @@ def test_the_last_map_has_passed_the_closing_convolution_and_the_others_are_thos
     assert network.channels == (*(info["num_chs"] for info in source.feature_info[:-1]), channels)
     assert last.shape[1] == channels
     assert torch.equal(last, closing)
-    assert all(torch.equal(found, map) for found, map in zip(blocks, expected[:-1], strict=True))
+    assert all(torch.equal(actual, map) for actual, map in zip(blocks, expected[:-1], strict=True))
 
 
 def test_a_closing_convolution_that_no_map_needs_is_removed() -> None:
@@ -83,10 +81,10 @@ def test_a_closing_convolution_that_no_map_needs_is_removed() -> None:
     "name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit"]
 )
 @pytest.mark.parametrize("stages", [(-1,), (-2, -1), (-2,)])
-def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...]) -> None:
+def test_every_kept_parameter_has_a_gradient(name: str, stages: tuple[int, ...]) -> None:
     network = Backbone(name, stages=stages)
     features = network(torch.randn(2, 3, 64, 64))
-    loss = sum(found.square().sum() for found in features.maps)
+    loss = sum(map.square().sum() for map in features.maps)
     if features.cls is not None:
         loss = loss + features.cls.square().sum()
     loss.backward()
@@ -96,7 +94,7 @@ def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...])
 @pytest.mark.parametrize(
     "name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit", "googlenet"]
 )
-def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(name: str) -> None:
+def test_channels_last_equals_contiguous_weights(name: str) -> None:
     torch.manual_seed(0)
     network = Backbone(name).double()
     reference = copy.deepcopy(network).to(memory_format=torch.contiguous_format)
@@ -108,26 +106,28 @@ def test_channels_last_computes_the_outputs_and_gradients_of_contiguous_weights(
     assert weights
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     images = torch.randn(3, 3, 64, 64, dtype=torch.float64)
-    # One operand with channels last is enough for that layout: the reference reads contiguous images too.
+    # One operand with channels last selects that layout, so the reference has contiguous images too.
     forward = reference.network.forward_intermediates
     reference.network.forward_intermediates = lambda images, **named: forward(images.contiguous(), **named)
-    for each in (network, reference):
-        values = each(images).maps[0]
+    for model in (network, reference):
+        values = model(images).maps[0]
         (
             values * torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)
         ).sum().backward()
-    found, expected = ({key: p.grad for key, p in each.named_parameters()} for each in (network, reference))
+    gradients, expected = (
+        {key: p.grad for key, p in model.named_parameters()} for model in (network, reference)
+    )
     # of gradients that are zero
     rounding = 1e-12 * max(float(gradient.abs().max()) for gradient in expected.values())
     for key, gradient in expected.items():
-        error = float((found[key] - gradient).abs().max())
+        error = float((gradients[key] - gradient).abs().max())
         assert error <= 1e-9 * float(gradient.abs().max()) + rounding, key
     network.eval()
     reference.eval()
     torch.testing.assert_close(network(images).maps[0], reference(images).maps[0], rtol=1e-9, atol=1e-12)
 
 
-def test_tokens_have_passed_the_final_norm() -> None:
+def test_tokens_pass_the_final_norm() -> None:
     torch.manual_seed(0)
     network = Backbone("test_vit", arguments={"img_size": 64, "patch_size": 8}).eval()
     images = torch.randn(2, 3, 64, 64)
@@ -138,7 +138,7 @@ def test_tokens_have_passed_the_final_norm() -> None:
     assert network.cls_channels == 64
 
 
-def test_a_distilled_network_gives_its_class_token_and_keeps_both_out_of_the_map() -> None:
+def test_a_distilled_network_excludes_both_tokens_from_the_map() -> None:
     torch.manual_seed(0)
     network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).eval()
     images = torch.randn(1, 3, 32, 32)
@@ -156,28 +156,28 @@ def test_networks_without_a_class_token_give_none() -> None:
         assert network(torch.randn(2, 3, 64, 64)).cls is None
 
 
-def test_the_size_a_network_insists_on_is_known() -> None:
+def test_input_size_is_that_of_networks_with_a_fixed_size() -> None:
     assert Backbone("test_resnet").input_size is None
     assert Backbone("test_vit").input_size is None  # interpolates its position embedding
     assert Backbone("test_vit3", arguments={"img_size": 64, "patch_size": 8}).input_size == (64, 64)
 
 
-def test_frozen_statistics_survive_train_mode() -> None:
+def test_frozen_statistics_stay_in_train_mode() -> None:
     network = Backbone("test_resnet", batch_norm="frozen").train()
-    before = {key: value.clone() for key, value in network.state_dict().items()}
+    state_before = {key: value.clone() for key, value in network.state_dict().items()}
     network(torch.randn(4, 3, 64, 64))
     assert network.training
-    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    assert all(torch.equal(state_before[key], value) for key, value in network.state_dict().items())
     moving = Backbone("test_resnet", batch_norm="batch").train()
-    before = {key: value.clone() for key, value in moving.state_dict().items() if "running_mean" in key}
+    state_before = {key: value.clone() for key, value in moving.state_dict().items() if "running_mean" in key}
     moving(torch.randn(4, 3, 64, 64))
-    assert not any(torch.equal(before[key], moving.state_dict()[key]) for key in before)
+    assert not any(torch.equal(state_before[key], moving.state_dict()[key]) for key in state_before)
 
 
-def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> None:
+def test_fixed_batch_norm_keeps_statistics_scale_and_shift() -> None:
     torch.manual_seed(0)
     network = Backbone("test_resnet", batch_norm="fixed").train()
-    before = {key: value.clone() for key, value in network.state_dict().items()}
+    state_before = {key: value.clone() for key, value in network.state_dict().items()}
     network(torch.randn(4, 3, 64, 64)).maps[0].square().sum().backward()
     norms = {
         f"{path}.{name}"
@@ -187,7 +187,7 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
     }
     assert len(norms) > 20
     assert {key for key, parameter in network.named_parameters() if parameter.grad is None} == norms
-    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    assert all(torch.equal(state_before[key], value) for key, value in network.state_dict().items())
     assert network.state_dict().keys() == Backbone("test_resnet", batch_norm="frozen").state_dict().keys()
 
 
@@ -201,7 +201,7 @@ def test_fixed_batch_norm_learns_neither_statistics_nor_scale_and_shift() -> Non
         ("test_convnext", None, "stem.0.weight", "stages.3.blocks.1.mlp.fc2.bias"),
     ],
 )
-def test_layers_go_from_the_stem_to_the_last_block(
+def test_layers_are_ordered_from_the_stem_to_the_last_block(
     name: str, count: int | None, first: str, last: str
 ) -> None:
     with torch.device("meta"):
@@ -214,7 +214,7 @@ def test_layers_go_from_the_stem_to_the_last_block(
     assert last in {names[id(p)] for p in layers[-1]}
 
 
-def test_a_network_whose_layers_nobody_names_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_network_without_named_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Backbone("test_resnet")
     monkeypatch.delattr(type(network.network), "group_matcher")
     with pytest.raises(ValueError, match="timm does not define the layers of test_resnet"):
@@ -254,14 +254,14 @@ def test_checkpoints_load_with_and_without_a_classifier(tmp_path: Path, kind: st
     expected = source.forward_intermediates(
         images, indices=[-1 % len(source.feature_info)], norm=True, intermediates_only=True
     )[0]
-    if name == "test_efficientnet":  # behind its closing convolution
+    if name == "test_efficientnet":  # after its closing convolution
         expected = source.forward_features(images)
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if "half" in kind else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(loaded(images).maps[0], expected, **tolerance)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
 
 
-def test_a_checkpoint_of_another_image_size_has_its_positions_resampled(tmp_path: Path) -> None:
+def test_resamples_positions_of_another_image_size(tmp_path: Path) -> None:
     source = trained("test_vit")
     save_file(
         {key: value.contiguous() for key, value in source.state_dict().items()},
@@ -271,7 +271,7 @@ def test_a_checkpoint_of_another_image_size_has_its_positions_resampled(tmp_path
     assert loaded.network.pos_embed.shape[1] == 1 + 16
 
 
-def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tokens_kept(
+def test_resamples_positions_of_a_distilled_network_without_its_tokens(
     tmp_path: Path,
 ) -> None:
     source = trained("deit_tiny_distilled_patch16_224", img_size=64, depth=1)
@@ -281,21 +281,21 @@ def test_positions_of_a_distilled_network_are_resampled_and_those_of_its_two_tok
         checkpoint=tmp_path / "weights.pth",
         arguments={"img_size": 96, "depth": 1},
     )
-    found, given = loaded.network.pos_embed.detach(), source.pos_embed.detach()
-    assert found.shape[1] == 2 + 36
-    assert torch.equal(found[:, :2], given[:, :2])
+    loaded_positions, source_positions = loaded.network.pos_embed.detach(), source.pos_embed.detach()
+    assert loaded_positions.shape[1] == 2 + 36
+    assert torch.equal(loaded_positions[:, :2], source_positions[:, :2])
     grid = functional.interpolate(
-        given[:, 2:].transpose(1, 2).unflatten(2, (4, 4)),
+        source_positions[:, 2:].transpose(1, 2).unflatten(2, (4, 4)),
         (6, 6),
         mode="bicubic",
         antialias=True,
         align_corners=False,
     )
-    torch.testing.assert_close(found[:, 2:], grid.flatten(2).transpose(1, 2))
+    torch.testing.assert_close(loaded_positions[:, 2:], grid.flatten(2).transpose(1, 2))
     assert loaded.input_size == (96, 96)
 
 
-def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
+def test_a_vision_transformer_accepts_any_size_if_configured() -> None:
     torch.manual_seed(0)
     arguments = {"img_size": 64, "depth": 2}
     fixed = Backbone("deit_tiny_patch16_224", arguments=arguments).eval()
@@ -308,11 +308,11 @@ def test_a_vision_transformer_takes_any_size_where_it_is_told_to() -> None:
     torch.testing.assert_close(dynamic(images).maps[1], fixed(images).maps[0])
     torch.testing.assert_close(dynamic(images).cls, fixed(images).cls)
     wide = dynamic(torch.randn(2, 3, 64, 96))
-    assert [tuple(found.shape) for found in wide.maps] == [(2, 192, 4, 6)] * 2
+    assert [tuple(map.shape) for map in wide.maps] == [(2, 192, 4, 6)] * 2
     assert wide.cls.shape == (2, 192)
 
 
-def test_the_class_token_of_a_distilled_network_is_never_averaged_with_its_neighbour() -> None:
+def test_the_class_token_of_a_distilled_network_is_not_averaged() -> None:
     torch.manual_seed(0)
     for training in (False, True):
         network = Backbone("deit_tiny_distilled_patch16_224", arguments={"img_size": 32, "depth": 1}).train(
@@ -324,7 +324,7 @@ def test_the_class_token_of_a_distilled_network_is_never_averaged_with_its_neigh
         torch.testing.assert_close(network(images).cls, first)
 
 
-def test_a_checkpoint_of_another_network_names_what_does_not_fit(tmp_path: Path) -> None:
+def test_the_error_names_weights_of_another_network(tmp_path: Path) -> None:
     state = {key: value.contiguous() for key, value in trained("test_resnet").state_dict().items()}
     state["layer1.0.conv1.weight"] = torch.zeros(1)
     state["mistaken"] = state.pop("conv1.0.weight")
@@ -339,7 +339,7 @@ def test_a_checkpoint_of_another_network_names_what_does_not_fit(tmp_path: Path)
         assert part in str(caught.value)
 
 
-def test_a_missing_checkpoint_and_one_that_is_no_checkpoint(tmp_path: Path) -> None:
+def test_refuses_a_missing_and_an_invalid_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.pth of test_resnet is missing"):
         Backbone("test_resnet", checkpoint=tmp_path / "none.pth")
     for name, content in (
@@ -357,7 +357,7 @@ class _Payload:
         return (print, ("code of a checkpoint must not run",))
 
 
-def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_refuses_a_checkpoint_that_would_run_code(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     torch.save({"conv1.weight": _Payload()}, tmp_path / "weights.pth")
     with pytest.raises(ValueError, match=r"weights-only \.pth"):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
@@ -379,13 +379,13 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, capsys: pyt
         ({"name": "resnet18.none"}, "Invalid pretrained tag"),
     ],
 )
-def test_what_timm_does_not_have_is_refused(arguments: dict, message: str) -> None:
+def test_refuses_unknown_networks_and_arguments(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         Backbone(**arguments)
     assert message in str(caught.value)
 
 
-def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_weights_that_cannot_be_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: object, **__: object) -> nn.Module:
         raise ConnectionError("no route")
 

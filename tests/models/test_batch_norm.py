@@ -1,5 +1,5 @@
-"""Batch norm over workers: torch's own with one worker, the statistics and gradients of the whole batch with
-several, frozen where asked."""
+"""Batch norm over workers: torch's own with one worker, statistics and gradients of the complete batch with
+several, frozen statistics."""
 
 import multiprocessing
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline.models.batch_norm import SynchronisedBatchNorm, freeze, synchronis
 from tests.oracles import models as oracle
 
 multiprocessing.set_forkserver_preload(["pipeline.models.batch_norm"])
-ROWS = (5, 3)  # uneven slices: weights of the workers' means matter
+ROWS = (5, 3)  # uneven slices: the means of the workers need weights
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
@@ -38,29 +38,29 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    """Images whose statistics differ between the slices, and a weight per output that makes every row's
-    gradient another one."""
+    """Images whose statistics differ between the slices, and a weight per output, so that every row has
+    another gradient."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(sum(ROWS), 2, 2, 2, generator=generator, dtype=torch.float64)
     images[ROWS[0] :] = images[ROWS[0] :] * 3 + 5
     return images, torch.randn(sum(ROWS), 2, generator=generator, dtype=torch.float64)
 
 
-def test_one_worker_is_torch_itself_to_the_byte() -> None:
+def test_one_worker_equals_torch_to_the_byte() -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 3, 5, 5)
-    plain = nn.BatchNorm2d(3, momentum=0.3)
-    ours = SynchronisedBatchNorm.of(nn.BatchNorm2d(3, momentum=0.3))
+    torch_norm = nn.BatchNorm2d(3, momentum=0.3)
+    norm = SynchronisedBatchNorm.of(nn.BatchNorm2d(3, momentum=0.3))
     for mode in (True, False):
-        plain.train(mode)
-        ours.train(mode)
+        torch_norm.train(mode)
+        norm.train(mode)
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
-        y, z = plain(a), ours(b)
+        y, z = torch_norm(a), norm(b)
         y.pow(3).sum().backward()
         z.pow(3).sum().backward()
         assert torch.equal(y, z)
         assert torch.equal(a.grad, b.grad)
-    assert all(torch.equal(plain.state_dict()[name], value) for name, value in ours.state_dict().items())
+    assert all(torch.equal(torch_norm.state_dict()[name], value) for name, value in norm.state_dict().items())
 
 
 def test_replacing_keeps_parameters_names_and_the_fused_activation() -> None:
@@ -82,13 +82,13 @@ def test_replacing_keeps_parameters_names_and_the_fused_activation() -> None:
     assert float(replaced[1](torch.randn(2, 4, 3, 3)).min()) == 0  # its ReLU
 
 
-def test_frozen_statistics_do_not_move_and_scale_and_shift_learn() -> None:
+def test_frozen_statistics_stay_and_scale_and_shift_learn() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
     freeze(module.train())
-    before = module[1].running_mean.clone()
+    mean_before = module[1].running_mean.clone()
     module(torch.randn(4, 3, 2, 2) + 3).square().sum().backward()
     assert not module[1].training
-    assert torch.equal(module[1].running_mean, before)
+    assert torch.equal(module[1].running_mean, mean_before)
     assert module[1].weight.grad is not None
 
 
@@ -104,40 +104,39 @@ def _work(rank: int, directory: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
     try:
         images, weights = batch()
-        own = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
-        layers, slice_of_images = network(), images[own].requires_grad_()
+        rows = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
+        layers, slice_of_images = network(), images[rows].requires_grad_()
         y = layers(slice_of_images)
-        # What the gather before a loss hands back to each worker: its own rows of the gradient, times the
-        # number of workers.
-        y.backward(2 * weights[own])
-        found = {
+        # The gather before a loss returns to each worker its rows of the gradient, times the worker count.
+        y.backward(2 * weights[rows])
+        results = {
             "y": y.detach(),
             "images": slice_of_images.grad,
             **{name: p.grad for name, p in layers.named_parameters()},
         }
         single = SynchronisedBatchNorm(2, affine=False).to(torch.bfloat16)
-        found["half"] = single(images[own].bfloat16()).float()
+        results["half"] = single(images[rows].bfloat16()).float()
         layers.eval()
-        found["eval"] = layers(images[:1]).detach()
+        results["eval"] = layers(images[:1]).detach()
         torch.save(
-            found | {f"state {name}": value for name, value in layers.state_dict().items()},
+            results | {f"state {name}": value for name, value in layers.state_dict().items()},
             Path(directory) / f"{rank}.pt",
         )
     finally:
         dist.destroy_process_group()
 
 
-def test_two_workers_compute_what_one_does(two_workers: list[dict[str, Tensor]]) -> None:
+def test_two_workers_equal_one(two_workers: list[dict[str, Tensor]]) -> None:
     images, weights = batch()
     images.requires_grad_()
     layers = network()
     y = layers(images)
     y.backward(weights)
     torch.testing.assert_close(
-        torch.cat([found["y"] for found in two_workers]), y.detach(), rtol=1e-12, atol=1e-12
+        torch.cat([results["y"] for results in two_workers]), y.detach(), rtol=1e-12, atol=1e-12
     )
     torch.testing.assert_close(
-        torch.cat([found["images"] for found in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12
+        torch.cat([results["images"] for results in two_workers]) / 2, images.grad, rtol=1e-10, atol=1e-12
     )
     for name, parameter in layers.named_parameters():
         average = (two_workers[0][name] + two_workers[1][name]) / 2
@@ -148,14 +147,14 @@ def test_two_workers_compute_what_one_does(two_workers: list[dict[str, Tensor]])
         torch.testing.assert_close(two_workers[0][f"state {name}"], value, rtol=1e-12, atol=1e-12)
 
 
-def test_workers_keep_the_same_running_statistics_to_the_bit(two_workers: list[dict[str, Tensor]]) -> None:
+def test_workers_have_equal_running_statistics(two_workers: list[dict[str, Tensor]]) -> None:
     for name in two_workers[0]:
         if name.startswith("state "):
             assert torch.equal(two_workers[0][name], two_workers[1][name]), name
     assert torch.equal(two_workers[0]["eval"], two_workers[1]["eval"])
 
 
-def test_statistics_are_those_of_the_definition(two_workers: list[dict[str, Tensor]]) -> None:
+def test_statistics_equal_the_definition(two_workers: list[dict[str, Tensor]]) -> None:
     images, _ = batch()
     layers = network()
     x = layers[0](images).detach().numpy()
@@ -167,6 +166,6 @@ def test_statistics_are_those_of_the_definition(two_workers: list[dict[str, Tens
 
 
 def test_half_precision_is_normalised_in_single(two_workers: list[dict[str, Tensor]]) -> None:
-    values = torch.cat([found["half"] for found in two_workers])
+    values = torch.cat([results["half"] for results in two_workers])
     torch.testing.assert_close(values.mean((0, 2, 3)), torch.zeros(2), atol=5e-3, rtol=0)
     torch.testing.assert_close(values.std((0, 2, 3), correction=0), torch.ones(2), atol=5e-3, rtol=0)

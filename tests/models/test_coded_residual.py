@@ -1,4 +1,4 @@
-"""The coded residual transform against its definition, and what it must survive."""
+"""The coded residual transform equals its definition, also for large values and half precision."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
 
 
 @pytest.mark.parametrize("prototypes", [1, 5])
-def test_residuals_are_the_weighted_differences(prototypes: int) -> None:
+def test_residuals_equal_the_weighted_differences(prototypes: int) -> None:
     features, centres = draw(3, 4, 6), draw(prototypes, 4, seed=1)
     expected = oracle.coded_residuals(features.transpose(1, 2).numpy(), centres.numpy())
     np.testing.assert_allclose(coded_residuals(features, centres).numpy(), expected, rtol=1e-12)
@@ -30,7 +30,7 @@ def test_gradients_of_the_residuals() -> None:
     assert torch.autograd.gradcheck(lambda c: coded_residuals(features.detach(), c), (centres,))
 
 
-def test_gradient_of_features_that_are_no_contiguous_memory() -> None:
+def test_gradient_of_features_without_contiguous_memory() -> None:
     tokens = draw(2, 5, 3).requires_grad_()
     assert torch.autograd.gradcheck(
         lambda t: coded_residuals(t.transpose(1, 2), draw(4, 3, seed=1)), (tokens,)
@@ -38,10 +38,9 @@ def test_gradient_of_features_that_are_no_contiguous_memory() -> None:
 
 
 def test_far_correlations_keep_value_and_gradient() -> None:
-    """Softplus is straight at +800 and 0 at -800, where its exponential overflows."""
-    features = torch.tensor(
-        [[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True
-    )  # (1, L = 2, P = 2)
+    """Softplus is linear at +800 and 0 at -800, where its exponential overflows."""
+    # (1, L = 2, P = 2)
+    features = torch.tensor([[[40.0, -40.0], [0.0, 0.0]]], dtype=torch.float64, requires_grad=True)
     centres = torch.tensor([[20.0, 0.0]], dtype=torch.float64, requires_grad=True)
     residuals = coded_residuals(features, centres)
     torch.testing.assert_close(residuals, torch.tensor([[[800.0 * 20, 0]]], dtype=torch.float64))
@@ -54,7 +53,7 @@ def test_far_correlations_keep_value_and_gradient() -> None:
 
 
 def parts(head: CodedResidualTransform) -> list[np.ndarray]:
-    """Its weights as the oracle takes them, a shared network once per prototype."""
+    """Its weights in the form of the oracle; a shared network occurs once per prototype."""
     count, networks = len(head.prototypes), len(head.first_weight)
     first, bias, second = head.first_weight, head.first_bias.view(networks, -1), head.second_weight
     tensors = [
@@ -67,7 +66,7 @@ def parts(head: CodedResidualTransform) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("shared_network", [False, True])
 @pytest.mark.parametrize("prototypes", [1, 3])
-def test_transform_is_the_mean_of_the_networks(prototypes: int, shared_network: bool) -> None:
+def test_transform_equals_the_mean_of_the_networks(prototypes: int, shared_network: bool) -> None:
     head = CodedResidualTransform(
         channels=4, prototypes=prototypes, dim=6, hidden=5, shared_network=shared_network
     ).double()
@@ -98,14 +97,14 @@ def call(head: nn.Module) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("shared_network", [False, True])
-def test_branches_apart_are_transforms_of_their_own(shared_network: bool) -> None:
+def test_separate_branches_are_independent_transforms(shared_network: bool) -> None:
     head = CodedResidualBranches(4, (3, 2), (5, 7), (6, 2), shared_network=shared_network).double()
     features = draw(2, 4, 3, 2)
     positions = features.flatten(2).transpose(1, 2).numpy()
-    for found, transform, dim in zip(head(features), head.transforms, (5, 7), strict=True):
-        assert found.shape == (2, dim)
+    for output, transform, dim in zip(head(features), head.transforms, (5, 7), strict=True):
+        assert output.shape == (2, dim)
         np.testing.assert_allclose(
-            found.detach().numpy(), oracle.coded_residual_transform(positions, *parts(transform)), rtol=1e-12
+            output.detach().numpy(), oracle.coded_residual_transform(positions, *parts(transform)), rtol=1e-12
         )
     assert [tuple(prototypes.shape) for prototypes in head.prototypes] == [(3, 4), (2, 4)]
     assert len({id(prototypes) for prototypes in head.prototypes}) == 2
@@ -121,27 +120,27 @@ def test_shared_branches_share_all_but_the_last_layer(prototypes: int, shared_ne
     features = draw(2, 4, 3, 2)
     positions = features.flatten(2).transpose(1, 2).numpy()
     centres, first, first_bias, second, second_bias = parts(head.transforms[0])
-    for found, columns in zip(head(features), (slice(0, 2), slice(2, 7)), strict=True):
+    for output, columns in zip(head(features), (slice(0, 2), slice(2, 7)), strict=True):
         expected = oracle.coded_residual_transform(
             positions, centres, first, first_bias, second[..., columns], second_bias[columns]
         )
-        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(output.detach().numpy(), expected, rtol=1e-12)
     assert len(head.prototypes) == 2
     assert head.prototypes[0] is head.prototypes[1]
     assert torch.autograd.gradcheck(call(head), (features.requires_grad_(), *head.parameters()))
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_first_branch_alone_is_what_it_is_among_both(shared: bool) -> None:
+def test_the_first_branch_does_not_depend_on_the_second(shared: bool) -> None:
     head = CodedResidualBranches(4, (3, 3), (2, 5), (6, 6), shared).double()
     features = draw(2, 4, 3, 2)
-    (alone,) = head(features, 1)
-    torch.testing.assert_close(alone, head(features)[0])
+    (first_only,) = head(features, 1)
+    torch.testing.assert_close(first_only, head(features)[0])
 
 
 def test_parameters_of_the_heads_of_the_paper() -> None:
-    """64 prototypes of 512 channels, hidden width 512: 21 million for D = 128, 50 for D = 1024, as the fact
-    sheet has it; shared, the sum less 17."""
+    """64 prototypes of 512 channels, hidden width 512: 21 million parameters for D = 128 and 50 million for D
+    = 1024. Shared branches have 17 million less than the sum."""
 
     def count(dims: tuple[int, ...], **sharing: bool) -> int:
         with torch.device("meta"):
@@ -168,15 +167,13 @@ def test_parameters_of_the_heads_of_the_paper() -> None:
         ((), (), (), "differ in length"),
     ],
 )
-def test_branches_that_cannot_be_are_refused(
-    prototypes: tuple, dims: tuple, hidden: tuple, message: str
-) -> None:
+def test_refuses_invalid_branches(prototypes: tuple, dims: tuple, hidden: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CodedResidualBranches(8, prototypes, dims, hidden, shared=True)
 
 
 class Largest(TorchDispatchMode):
-    """Elements of the largest tensor that any operation makes."""
+    """Counts the elements of the largest tensor that any operation creates."""
 
     elements = 0
 
@@ -193,19 +190,19 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize(
     "sharing", [{}, {"shared": True}, {"shared_network": True}, {"shared": True, "shared_network": True}]
 )
-def test_the_differences_of_features_and_prototypes_never_exist(sharing: dict[str, bool]) -> None:
+def test_never_stores_the_differences_of_features_and_prototypes(sharing: dict[str, bool]) -> None:
     batch, channels, positions, prototypes = 4, 24, 36, 12
     head = CodedResidualBranches(channels, (prototypes,) * 2, (8, 16), (8, 8), **sharing)
     features = draw(batch, channels, 6, 6).float().requires_grad_()
     with Largest() as largest:
         torch.autograd.backward(head(features), [torch.ones(batch, 8), torch.ones(batch, 16)])
-    kept = [
+    saved_tensors = [
         batch * prototypes * channels,
         batch * prototypes * positions,
         features.numel(),
         *(parameter.numel() for parameter in head.parameters()),
     ]
-    assert 0 < largest.elements <= max(kept) < batch * prototypes * positions * channels / 9
+    assert 0 < largest.elements <= max(saved_tensors) < batch * prototypes * positions * channels / 9
 
 
 def test_each_network_starts_like_a_linear_layer_of_its_own_fan_in() -> None:
@@ -222,7 +219,7 @@ def test_each_network_starts_like_a_linear_layer_of_its_own_fan_in() -> None:
     assert float(head.second_bias.detach().abs().max()) <= 16**-0.5
 
 
-def test_biases_have_one_dimension_so_that_weight_decay_leaves_them_alone() -> None:
+def test_biases_have_one_dimension_to_be_excluded_from_weight_decay() -> None:
     head = CodedResidualTransform(channels=4, prototypes=3, dim=2, hidden=2)
     assert {name for name, parameter in head.named_parameters() if parameter.ndim == 1} == {
         "first_bias",
@@ -238,6 +235,6 @@ def test_mixed_precision_stays_close(dtype: torch.dtype, sharing: dict[str, bool
     features = torch.randn(4, 32, 4, 4)
     with torch.autocast("cpu", dtype=dtype):
         rounded = head(features.to(dtype))
-    for exact, found in zip(head(features), rounded, strict=True):
-        cosine = torch.nn.functional.cosine_similarity(exact, found.float())
+    for exact, output in zip(head(features), rounded, strict=True):
+        cosine = torch.nn.functional.cosine_similarity(exact, output.float())
         assert float(cosine.detach().min()) > 0.999

@@ -1,5 +1,4 @@
-"""The networks that timm does not have: what they compute, the maps they give, where their weights come
-from."""
+"""Networks that timm lacks: their outputs, their maps, and the sources of their weights."""
 
 from pathlib import Path
 from urllib.error import URLError
@@ -17,8 +16,8 @@ from pipeline.models.resnet20 import PreactivationBottleneck
 from tests.oracles import networks, published
 
 
-def drawn(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Tensor]:
-    """Float64 weights that keep activations of a size: fan-in scaled, norms about one."""
+def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Tensor]:
+    """Random float64 weights that keep the scale of activations: fan-in scaled, norms about one."""
     generator = torch.Generator().manual_seed(seed)
     state = {}
     for name, shape in shapes.items():
@@ -46,7 +45,7 @@ def test_maps_of_every_stage(name: str, size: int, shapes: list[tuple[int, int]]
     with torch.device("meta"):
         network = Backbone(name, stages=tuple(range(len(shapes))))
         features = network(torch.zeros(2, 3, size, size))
-        assert [tuple(found.shape) for found in features.maps] == [
+        assert [tuple(map.shape) for map in features.maps] == [
             (2, channels, side, side) for channels, side in shapes
         ]
         assert network.channels == tuple(channels for channels, _ in shapes)
@@ -55,18 +54,18 @@ def test_maps_of_every_stage(name: str, size: int, shapes: list[tuple[int, int]]
             Backbone(name, stages=(len(shapes),))
 
 
-# one map, of tokens: tests/models/test_token_embedding.py
+# one map of tokens; tests/models/test_token_embedding.py tests it
 @pytest.mark.parametrize("name", sorted(PROJECT_NETWORKS.keys() - {"token_embedding"}))
 @pytest.mark.parametrize("stages", [(-1,), (-2, 0), (0,)])
-def test_every_parameter_that_is_kept_learns(name: str, stages: tuple[int, ...]) -> None:
+def test_every_kept_parameter_has_a_gradient(name: str, stages: tuple[int, ...]) -> None:
     arguments = {"drop_path_rate": 0.0} if name.startswith("mit") else {}
     network = Backbone(name, stages=stages, arguments=arguments)
-    sum(found.square().sum() for found in network(torch.randn(2, 3, 64, 64)).maps).backward()
+    sum(map.square().sum() for map in network(torch.randn(2, 3, 64, 64)).maps).backward()
     assert [key for key, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
-def test_bn_inception_is_its_definition(tmp_path: Path) -> None:
-    state = drawn(published.bn_inception())
+def test_bn_inception_equals_its_definition(tmp_path: Path) -> None:
+    state = random_weights(published.bn_inception())
     torch.save(state, tmp_path / "weights.pth")
     network = Backbone(
         "bn_inception", checkpoint=tmp_path / "weights.pth", stages=(0, 1, 2, 3, 4), batch_norm="frozen"
@@ -76,8 +75,8 @@ def test_bn_inception_is_its_definition(tmp_path: Path) -> None:
         strict=False,
     )
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
-    for found, expected in zip(network(images).maps, networks.bn_inception(state, images), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    for map, expected in zip(network(images).maps, networks.bn_inception(state, images), strict=True):
+        torch.testing.assert_close(map, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_bn_inception_refuses_a_map_that_it_cannot_halve() -> None:
@@ -89,20 +88,20 @@ def test_bn_inception_refuses_a_map_that_it_cannot_halve() -> None:
 
 
 @pytest.mark.parametrize("size", [64, 75])
-def test_mix_transformer_is_its_definition(tmp_path: Path, size: int) -> None:
-    state = drawn(published.mit_nvidia(DEPTHS["b1"]))
+def test_mix_transformer_equals_its_definition(tmp_path: Path, size: int) -> None:
+    state = random_weights(published.mit_nvidia(DEPTHS["b1"]))
     torch.save(state, tmp_path / "mit_b1.pth")
     network = Backbone("mit_b1", checkpoint=tmp_path / "mit_b1.pth", stages=(0, 1, 2, 3)).double().eval()
-    # what the checkpoint's float32 network read
+    # the float32 rounding of the checkpoint
     state = {key: value.float().double() for key, value in state.items()}
     images = torch.randn(2, 3, size, size, dtype=torch.float64)
-    for found, expected in zip(
+    for map, expected in zip(
         network(images).maps, networks.mix_transformer(state, images, DEPTHS["b1"]), strict=True
     ):
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(map, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_weights_saved_from_a_network_load_into_it(tmp_path: Path) -> None:
+def test_loads_weights_saved_from_the_network(tmp_path: Path) -> None:
     for name in PROJECT_NETWORKS:
         source = Backbone(name)
         state = {key: value.contiguous() for key, value in source.network.state_dict().items()}
@@ -113,31 +112,33 @@ def test_weights_saved_from_a_network_load_into_it(tmp_path: Path) -> None:
         )
 
 
-def test_googlenet_is_that_of_torchvision() -> None:
-    """Whose own switch makes of ImageNet-normalised pixels what its weights expect: pixels under the
-    statistics that the backbone names."""
+def test_googlenet_equals_that_of_torchvision() -> None:
+    """torchvision converts ImageNet-normalised pixels to the statistics of its weights. The backbone names
+    those statistics instead."""
     torch.manual_seed(0)
-    whole = googlenet.torchvision.models.googlenet(
+    reference = googlenet.torchvision.models.googlenet(
         weights=None, aux_logits=False, init_weights=False, transform_input=True
     ).eval()
     backbone = Backbone("googlenet").eval()
     backbone.network.load_state_dict(
-        {key: value for key, value in whole.state_dict().items() if not key.startswith("fc.")}
+        {key: value for key, value in reference.state_dict().items() if not key.startswith("fc.")}
     )
-    seen: list[Tensor] = []
-    whole.inception5b.register_forward_hook(lambda *call: seen.append(call[2]))
+    maps: list[Tensor] = []
+    reference.inception5b.register_forward_hook(lambda *call: maps.append(call[2]))
     pixels = torch.rand(2, 3, 96, 96)
-    imagenet, own = (
+    imagenet, renormalised = (
         (pixels - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
         for mean, std in (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), (backbone.mean, backbone.std))
     )
     with torch.no_grad():
-        whole(imagenet)
-        torch.testing.assert_close(backbone(own).maps[0], seen[0], rtol=1e-4, atol=1e-5)
+        reference(imagenet)
+        torch.testing.assert_close(backbone(renormalised).maps[0], maps[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("width", "out", "stride", "project"), [(8, 8, 1, False), (8, 12, 2, True)])
-def test_a_preactivation_bottleneck_is_its_formula(width: int, out: int, stride: int, project: bool) -> None:
+def test_a_preactivation_bottleneck_equals_its_formula(
+    width: int, out: int, stride: int, project: bool
+) -> None:
     block = PreactivationBottleneck(width, out // 2, out, stride, project).double()
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter)
@@ -158,7 +159,7 @@ def test_resnet20_has_twenty_layers_and_activates_its_last_map() -> None:
     assert float(network(torch.randn(2, 3, 64, 64)).maps[0].detach().min()) == 0
 
 
-def test_layers_go_from_the_stem_to_the_last_block() -> None:
+def test_layers_are_ordered_from_the_stem_to_the_last_block() -> None:
     expected = {
         "googlenet": 3 + 9,
         "bn_inception": 3 + 10,
@@ -187,7 +188,7 @@ def test_layers_go_from_the_stem_to_the_last_block() -> None:
     with torch.device("meta"):
         network = Backbone("mit_b2")
     names = {id(parameter): key for key, parameter in network.network.named_parameters()}
-    # the closing norm learns with the last block
+    # the closing norm has the rate of the last block
     assert {names[id(p)].rsplit(".", 2)[0] for p in network.layers()[-1]} > {"stages.3"}
 
 
@@ -212,7 +213,7 @@ def test_layers_go_from_the_stem_to_the_last_block() -> None:
         ),
     ],
 )
-def test_weights_that_cannot_be_had_are_named(
+def test_names_weights_that_cannot_be_downloaded(
     monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     def no_page(*_: object, **__: object) -> dict:
@@ -227,8 +228,8 @@ def test_weights_that_cannot_be_had_are_named(
         Backbone(name, pretrained=True)
 
 
-def test_weights_that_a_library_fetches_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    state = {key: value.float() for key, value in drawn(published.mit_nvidia(DEPTHS["b1"])).items()}
+def test_loads_weights_that_a_library_downloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    state = {key: value.float() for key, value in random_weights(published.mit_nvidia(DEPTHS["b1"])).items()}
     torch.save(
         {
             name: state[source][rows]
@@ -236,38 +237,40 @@ def test_weights_that_a_library_fetches_are_loaded(monkeypatch: pytest.MonkeyPat
         },
         tmp_path / "fetched.bin",
     )
-    asked: list[tuple] = []
+    requests: list[tuple] = []
     monkeypatch.setattr(
-        huggingface_hub, "hf_hub_download", lambda *file: asked.append(file) or str(tmp_path / "fetched.bin")
+        huggingface_hub,
+        "hf_hub_download",
+        lambda *file: requests.append(file) or str(tmp_path / "fetched.bin"),
     )
     network = Backbone("mit_b1", pretrained=True)
-    assert asked == [("nvidia/mit-b1", "pytorch_model.bin")]
+    assert requests == [("nvidia/mit-b1", "pytorch_model.bin")]
     assert torch.equal(
         network.network.get_parameter("stages.0.patch_embeddings.proj.weight"),
         state["patch_embed1.proj.weight"],
     )
 
-    whole = googlenet.torchvision.models.googlenet(
+    reference = googlenet.torchvision.models.googlenet(
         weights=None, aux_logits=True, init_weights=False
     ).state_dict()
-    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", lambda url, **_: whole)
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", lambda url, **_: reference)
     network = Backbone("googlenet", pretrained=True)
     assert torch.equal(
         network.network.get_parameter("inception5b.branch1.conv.weight"),
-        whole["inception5b.branch1.conv.weight"],
+        reference["inception5b.branch1.conv.weight"],
     )
 
 
 @pytest.mark.parametrize(
     ("name", "arguments"), [("bn_inception", {"img_size": 224}), ("mit_b1", {"drop_path": 0.1})]
 )
-def test_an_argument_that_a_network_does_not_take_is_refused(name: str, arguments: dict) -> None:
+def test_refuses_an_argument_that_the_network_lacks(name: str, arguments: dict) -> None:
     with pytest.raises(
         ValueError, match=rf"this project cannot build {name} with .*unexpected keyword argument"
     ):
         Backbone(name, arguments=arguments)
 
 
-def test_a_name_close_to_one_of_ours_is_suggested() -> None:
+def test_suggests_a_similar_name() -> None:
     with pytest.raises(ValueError, match="Did you mean bn_inception"):
         Backbone("bninception")

@@ -1,5 +1,4 @@
-"""The table of the token corpus: what it looks up, its bound, and the way of a bag from the shard to the
-map."""
+"""The table of the token corpus: its lookups, its bound, and the path of a bag from the shard to the map."""
 
 from pathlib import Path
 
@@ -21,15 +20,15 @@ PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 
 
 def bags(tokens: torch.Tensor) -> torch.Tensor:
-    """(B, n) numbers -> the image of each bag, as the loader makes it."""
+    """(B, n) numbers -> the image of each bag in the form of the loader."""
     return (tokens / 255).float()[:, None, None].expand(-1, 3, tokens.shape[1], -1)
 
 
-def test_a_map_is_the_rows_of_the_table_in_the_order_of_the_bag() -> None:
+def test_a_map_has_the_rows_of_the_table_in_the_order_of_the_bag() -> None:
     network = Backbone("token_embedding", arguments={"tokens": 256, "dim": 3})
     tokens = torch.stack([torch.arange(256), torch.arange(256).flip(0)])
     features = network(bags(tokens))
-    assert [found.shape for found in features.maps] == [(2, 3, 1, 256)]
+    assert [map.shape for map in features.maps] == [(2, 3, 1, 256)]
     table = network.network.state_dict()["table.weight"]
     for row in range(2):
         for place in range(256):
@@ -42,20 +41,20 @@ def test_a_map_is_the_rows_of_the_table_in_the_order_of_the_bag() -> None:
     )
 
 
-def test_a_weight_at_the_bound_goes_on_learning() -> None:
-    """Behind a clamp in the forward pass its gradient would be zero for good."""
+def test_a_weight_at_the_bound_has_a_gradient() -> None:
+    """A clamp in the forward pass would set its gradient to zero."""
     network = Backbone("token_embedding", arguments={"tokens": 4, "dim": 2})
     weight = network.network.get_parameter("table.weight")
     with torch.no_grad():
         weight.copy_(torch.tensor([[5.0, -5.0], [0.1, -0.2], [BOUND, -BOUND], [0.0, 0.0]]))
-    found = network(bags(torch.tensor([[0, 1, 2]]))).maps[0]
-    torch.testing.assert_close(found[0, :, 0], torch.tensor([[BOUND, 0.1, BOUND], [-BOUND, -0.2, -BOUND]]))
-    found.sum().backward()
+    map = network(bags(torch.tensor([[0, 1, 2]]))).maps[0]
+    torch.testing.assert_close(map[0, :, 0], torch.tensor([[BOUND, 0.1, BOUND], [-BOUND, -0.2, -BOUND]]))
+    map.sum().backward()
     assert weight.grad is not None
     assert torch.equal(weight.grad, torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]))
 
 
-def test_it_starts_within_glorots_interval() -> None:
+def test_starts_within_glorots_interval() -> None:
     torch.manual_seed(0)
     weight = Backbone("token_embedding", arguments={"tokens": 68, "dim": 2}).network.get_parameter(
         "table.weight"
@@ -65,13 +64,13 @@ def test_it_starts_within_glorots_interval() -> None:
     assert float(weight.detach().std()) == pytest.approx(limit / 3**0.5, rel=0.15)
 
 
-def test_a_picture_is_refused() -> None:
+def test_refuses_a_picture() -> None:
     with pytest.raises(ValueError, match=r"a pixel has value 200, but the table has 68 tokens"):
         Backbone("token_embedding")(torch.full((1, 3, 4, 4), 200 / 255))
 
 
-@pytest.mark.parametrize("method", ["gsp", "irt_l"])  # which resize with another filter each
-def test_the_recipe_lets_no_token_be_lost_between_shard_and_map(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("method", ["gsp", "irt_l"])  # they resize with different filters
+def test_the_recipe_keeps_every_token_between_shard_and_map(tmp_path: Path, method: str) -> None:
     ingest(TokensSource(train_per_class=2, test_per_class=2), IngestSettings(), tmp_path / "out", "tokens", 1)
     shards = Shards(tmp_path / "out")
     recipe = resolve(PARAMS, "tokens", method)
@@ -88,9 +87,9 @@ def test_the_recipe_lets_no_token_be_lost_between_shard_and_map(tmp_path: Path, 
 @pytest.mark.parametrize(
     "name", ["gsp", "gsp_contrastive", "gsp_triplet", "gsp_xbm", "gsp_proxy_nca", "gsp_proxy_anchor"]
 )
-def test_nothing_but_prototypes_stands_behind_the_table_and_both_keep_to_its_bound(name: str) -> None:
-    """As in the released code: no transform, no zero-shot head; after steps that are far too long, the table
-    and the prototypes lie within 0.3."""
+def test_only_prototypes_follow_the_table_and_both_are_bounded(name: str) -> None:
+    """As in the released code: no transform and no zero-shot head. After very long steps, table and
+    prototypes are within 0.3."""
     recipe = resolve(PARAMS, "tokens", name)
     method = initial_method(recipe, 16, 64, 0).train()
     weights = dict(method.named_parameters())
@@ -109,5 +108,5 @@ def test_nothing_but_prototypes_stands_behind_the_table_and_both_keep_to_its_bou
         sum(outputs.embedding.square().sum(0) * torch.tensor([1.0, -1.0])).backward()
         optimizer.step()
     assert float(weights["head.pooling.gsp.prototypes"].detach().abs().max()) > BOUND, (
-        "the steps were long enough to leave the bound"
+        "the steps exceed the bound"
     )

@@ -1,5 +1,5 @@
-"""The guard around torchvision: a healthy installation is left alone, a missing operator is declared, any
-other failure stays one."""
+"""The guard around torchvision: it changes no healthy installation, declares a missing operator, and raises
+every other error."""
 
 import sys
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from pipeline.models.backbone import timm
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Replaces the import of torchvision by one that raises the given errors in turn, then succeeds; returns
-    the record of its calls."""
+    """Replaces the import of torchvision by one that raises the given errors in turn and then succeeds.
+    Returns the record of its calls."""
 
     def install(*errors: Exception) -> list[str]:
         calls: list[str] = []
@@ -31,27 +31,27 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         monkeypatch.setattr(guard, "importlib", SimpleNamespace(import_module=import_module))
         monkeypatch.setattr(guard, "_library", None)
         for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            monkeypatch.setitem(sys.modules, name, sys.modules[name])  # put back afterwards
+            monkeypatch.setitem(sys.modules, name, sys.modules[name])  # monkeypatch restores it
         return calls
 
     yield install
     sys.modules.pop("torchvision.half_imported", None)
 
 
-def test_timm_and_torchvision_are_there_in_this_environment() -> None:
+def test_timm_and_torchvision_can_be_imported() -> None:
     assert guard.ensure_torchvision() in ("native", "declared")
     assert "torchvision" in sys.modules
     assert timm.is_model("resnet50")
 
 
-def test_a_healthy_installation_is_left_alone(imports: Callable[..., list[str]]) -> None:
+def test_a_healthy_installation_is_unchanged(imports: Callable[..., list[str]]) -> None:
     calls = imports()
     assert guard.ensure_torchvision() == "native"
     assert calls == ["torchvision"]
     assert guard._library is None
 
 
-def test_missing_operators_are_declared_and_the_import_repeated(imports: Callable[..., list[str]]) -> None:
+def test_declares_missing_operators_and_repeats_the_import(imports: Callable[..., list[str]]) -> None:
     calls = imports(RuntimeError("operator torchvision::nms does not exist"))
     assert guard.ensure_torchvision() == "declared"
     assert len(calls) == 2
@@ -62,14 +62,14 @@ def test_missing_operators_are_declared_and_the_import_repeated(imports: Callabl
 @pytest.mark.parametrize(
     "error", [RuntimeError("out of memory"), ModuleNotFoundError("No module named 'torchvision'")]
 )
-def test_any_other_failure_stays_one(imports: Callable[..., list[str]], error: Exception) -> None:
+def test_raises_every_other_error(imports: Callable[..., list[str]], error: Exception) -> None:
     calls = imports(error)
     with pytest.raises(type(error), match=str(error)):
         guard.ensure_torchvision()
     assert len(calls) == 1
 
 
-def test_an_operator_that_the_guard_does_not_know_is_reported(imports: Callable[..., list[str]]) -> None:
+def test_reports_an_unknown_operator(imports: Callable[..., list[str]]) -> None:
     unknown = RuntimeError("operator torchvision::sharpen does not exist")
     calls = imports(unknown, unknown)
     with pytest.raises(RuntimeError, match="sharpen"):

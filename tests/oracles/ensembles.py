@@ -1,5 +1,5 @@
-"""MLRC's numbers in pure Python from the members' embeddings: nested loops over every ensemble, rankings by
-sorting, no array library."""
+"""MLRC's numbers in pure Python from the embeddings of the members: nested loops over all ensembles, rankings
+by sorting, no array library."""
 
 import itertools
 import math
@@ -7,24 +7,23 @@ import statistics
 
 from tests.oracles import retrieval
 
-Side = tuple[
-    list[list[float]], list[int], list[bool], list[bool]
-]  # embeddings, labels, is_query, is_gallery; row ids are positions
+# embeddings, labels, is_query, is_gallery; row ids are positions
+Side = tuple[list[list[float]], list[int], list[bool], list[bool]]
 
 
 def metrics(member: Side, recall_at: tuple[int, ...]) -> dict[str, float]:
-    """Recall@K, R-precision and MAP@R of one set of embeddings, averaged over the queries that have a
-    relevant image."""
+    """Recall@K, R-precision and MAP@R of one set of embeddings, averaged over the queries with a relevant
+    image."""
     embeddings, labels, is_query, is_gallery = member
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     gallery = [row for row in range(len(labels)) if is_gallery[row]]
     for query in (row for row in range(len(labels)) if is_query[row]):
-        others = [row for row in gallery if row != query]
-        relevant = sum(labels[row] == labels[query] for row in others)
+        candidates = [row for row in gallery if row != query]
+        relevant = sum(labels[row] == labels[query] for row in candidates)
         if not relevant:
             continue
         order = sorted(
-            others,
+            candidates,
             key=lambda row, query=query: (
                 -math.fsum(a * b for a, b in zip(embeddings[query], embeddings[row], strict=True)),
                 row,
@@ -32,22 +31,22 @@ def metrics(member: Side, recall_at: tuple[int, ...]) -> dict[str, float]:
         )
         hits = [labels[row] == labels[query] for row in order]
         for k in recall_at:
-            found.setdefault(f"recall_at_{k}", []).append(float(any(hits[:k])))
-        found.setdefault("r_precision", []).append(sum(hits[:relevant]) / relevant)
-        found.setdefault("map_at_r", []).append(retrieval.ap_at_r(hits, relevant))
-    return {name: statistics.fmean(values) for name, values in found.items()}
+            scores.setdefault(f"recall_at_{k}", []).append(float(any(hits[:k])))
+        scores.setdefault("r_precision", []).append(sum(hits[:relevant]) / relevant)
+        scores.setdefault("map_at_r", []).append(retrieval.ap_at_r(hits, relevant))
+    return {name: statistics.fmean(values) for name, values in scores.items()}
 
 
 def protocol(members: list[list[Side]], recall_at: tuple[int, ...]) -> dict[str, float]:
     """separated_ and concatenated_<metric>, and their population deviations `_std`, of
     members[model][repeat]."""
-    alone = [[metrics(side, recall_at) for side in repeats] for repeats in members]
+    single = [[metrics(side, recall_at) for side in repeats] for repeats in members]
     separated: dict[str, list[float]] = {}
     concatenated: dict[str, list[float]] = {}
     for choice in itertools.product(*(range(len(repeats)) for repeats in members)):
-        for name in alone[0][0]:
+        for name in single[0][0]:
             separated.setdefault(name, []).append(
-                statistics.fmean(alone[model][repeat][name] for model, repeat in enumerate(choice))
+                statistics.fmean(single[model][repeat][name] for model, repeat in enumerate(choice))
             )
         chosen = [members[model][repeat] for model, repeat in enumerate(choice)]
         joined = [

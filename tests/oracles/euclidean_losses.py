@@ -1,11 +1,13 @@
-"""Losses on Euclidean distances, written out pair by pair and triplet by triplet in float64."""
+"""Losses on Euclidean distances, pair by pair and triplet by triplet in float64."""
 
 import torch
 from torch import Tensor
 
+from tests.oracles.losses import memory_or_batch
+
 
 def distance(a: Tensor, b: Tensor) -> Tensor:
-    """|| a - b ||, whose gradient at 0 is chosen to be 0."""
+    """|| a - b ||, with gradient 0 at 0."""
     return (a - b).norm() if bool((a != b).any()) else (a - b).sum() * 0
 
 
@@ -36,16 +38,17 @@ def contrastive(
     positive_margin: float,
     negative_margin: float,
 ) -> Tensor:
-    """Two margins; each side averaged over its own terms above zero."""
-    if references is None or reference_labels is None:
-        references, reference_labels, self_index = embeddings, labels, list(range(len(labels)))
+    """Two margins. The mean of each side is over its positive terms."""
+    references, reference_labels, self_index = memory_or_batch(
+        embeddings, labels, references, reference_labels, self_index
+    )
     zero = embeddings.sum() * 0 + references.sum() * 0
-    near, far = [], []
+    positive_terms, negative_terms = [], []
     for i, anchor in enumerate(embeddings):
         positives, negatives = _sets(labels, references, reference_labels, self_index, i)
-        near += [distance(anchor, p) - positive_margin for p in positives]
-        far += [negative_margin - distance(anchor, n) for n in negatives]
-    return mean_of_non_zero(near, zero) + mean_of_non_zero(far, zero)
+        positive_terms += [distance(anchor, p) - positive_margin for p in positives]
+        negative_terms += [negative_margin - distance(anchor, n) for n in negatives]
+    return mean_of_non_zero(positive_terms, zero) + mean_of_non_zero(negative_terms, zero)
 
 
 def triplet(
@@ -58,18 +61,19 @@ def triplet(
     margin: float,
     mining: str,
 ) -> Tensor:
-    """Every (anchor, positive, negative), or those whose negative is beyond the positive."""
-    if references is None or reference_labels is None:
-        references, reference_labels, self_index = embeddings, labels, list(range(len(labels)))
+    """Every (anchor, positive, negative), or only those whose negative is farther than the positive."""
+    references, reference_labels, self_index = memory_or_batch(
+        embeddings, labels, references, reference_labels, self_index
+    )
     zero = embeddings.sum() * 0 + references.sum() * 0
     terms = []
     for i, anchor in enumerate(embeddings):
         positives, negatives = _sets(labels, references, reference_labels, self_index, i)
         for p in positives:
             for n in negatives:
-                near, far = distance(anchor, p), distance(anchor, n)
-                if mining == "all" or far > near:
-                    terms.append(near - far + margin)
+                to_positive, to_negative = distance(anchor, p), distance(anchor, n)
+                if mining == "all" or to_negative > to_positive:
+                    terms.append(to_positive - to_negative + margin)
     return mean_of_non_zero(terms, zero)
 
 

@@ -10,7 +10,7 @@ def cosine_distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def density(embeddings: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    """(intra, inter, ratio) by loops over pairs. Classes of one image are left out of intra."""
+    """(intra, inter, ratio) by loops over pairs. Intra excludes classes of one image."""
     embeddings = np.asarray(embeddings, dtype=np.float64)
     unit = np.stack([row / math.sqrt(float(np.dot(row, row))) for row in embeddings])
     intra, centres = [], []
@@ -45,7 +45,7 @@ def kl_uniform_second(values: list[float]) -> float:
 
 
 def singular_values(embeddings: np.ndarray) -> np.ndarray:
-    """Of the whole matrix at once, largest first."""
+    """All singular values of the matrix, largest first."""
     unit = np.asarray(embeddings, dtype=np.float64)
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     return np.linalg.svd(unit, compute_uv=False)

@@ -1,5 +1,5 @@
-"""Float64 definitions of gradient noise: the covariance entry by entry, its nuclear norm from its singular
-values, gradients by differences."""
+"""Float64 definitions of gradient noise: the covariance entry by entry, its nuclear norm by singular values,
+gradients by differences."""
 
 import math
 from collections.abc import Callable
@@ -31,8 +31,8 @@ def directions(rows: list[list[float]]) -> list[list[float]]:
 
 
 def over_training(rows: list[dict[str, float]], name: str) -> float:
-    """gamma of IRT fig. 4, step by step: the mean over all iterations of rows that hold the mean since the
-    row before."""
+    """gamma of IRT fig. 4, step by step: the mean over all iterations. Each row contains the mean since the
+    previous row."""
     values: list[float] = []
     for row in rows:
         values += [row[name]] * (int(row["iteration"]) - len(values))
@@ -40,8 +40,8 @@ def over_training(rows: list[dict[str, float]], name: str) -> float:
 
 
 def contrastive(z: np.ndarray, labels: list[int], margin: float) -> float:
-    """IRT eq. 1 on one batch: per anchor, sum of 1 - s over positives and of s - margin over negatives above
-    it; mean over anchors."""
+    """IRT eq. 1 on one batch: per anchor the sum of 1 - s over positives and of s - margin over negatives
+    above the margin; the mean over anchors."""
     total = 0.0
     for i in range(len(z)):
         for j in range(len(z)):

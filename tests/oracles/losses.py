@@ -1,9 +1,22 @@
-"""Losses written out pair by pair in float64, so that autograd can differentiate what a reader can check."""
+"""Losses pair by pair in float64, differentiated by autograd."""
 
 import math
 
 import torch
 from torch import Tensor
+
+
+def memory_or_batch(
+    embeddings: Tensor,
+    labels: list[int],
+    references: Tensor | None,
+    reference_labels: list[int] | None,
+    self_index: list[int] | None,
+) -> tuple[Tensor, list[int], list[int] | None]:
+    """References, their labels, and the position of each embedding among them: the batch without a memory."""
+    if references is None or reference_labels is None:
+        return embeddings, labels, list(range(len(labels)))
+    return references, reference_labels, self_index
 
 
 def multi_similarity(
@@ -19,8 +32,9 @@ def multi_similarity(
     mining_margin: float | None,
 ) -> Tensor:
     """The loop of the released code over anchors."""
-    if references is None or reference_labels is None:
-        references, reference_labels, self_index = embeddings, labels, list(range(len(labels)))
+    references, reference_labels, self_index = memory_or_batch(
+        embeddings, labels, references, reference_labels, self_index
+    )
     zero = embeddings.new_zeros(())
     total = embeddings.sum() * 0 + references.sum() * 0
     for i in range(len(labels)):
@@ -56,8 +70,9 @@ def contrastive(
     margin: float,
 ) -> Tensor:
     """IRT eq. (1)."""
-    if references is None or reference_labels is None:
-        references, reference_labels, self_index = embeddings, labels, list(range(len(labels)))
+    references, reference_labels, self_index = memory_or_batch(
+        embeddings, labels, references, reference_labels, self_index
+    )
     total = embeddings.sum() * 0 + references.sum() * 0
     for i in range(len(labels)):
         for j in range(len(reference_labels)):
@@ -72,21 +87,26 @@ def contrastive(
 def proxy_anchor(
     embeddings: Tensor, labels: list[int], proxies: Tensor, *, alpha: float, margin: float
 ) -> Tensor:
-    """Both sums over proxies; the second divided by all of them."""
+    """Both sums are over proxies; the second is divided by their total number."""
     zero = embeddings.new_zeros(())
     positive, negative, present = zero, zero, 0
     for c in range(len(proxies)):
         proxy = proxies[c] / (proxies[c] @ proxies[c] + 1e-12).sqrt()
-        near = [-alpha * (x @ proxy - margin) for x, y in zip(embeddings, labels, strict=True) if y == c]
-        far = [alpha * (x @ proxy + margin) for x, y in zip(embeddings, labels, strict=True) if y != c]
-        present += bool(near)
-        positive = positive + torch.stack([zero, *near]).logsumexp(0)
-        negative = negative + torch.stack([zero, *far]).logsumexp(0)
+        positive_terms = [
+            -alpha * (x @ proxy - margin) for x, y in zip(embeddings, labels, strict=True) if y == c
+        ]
+        negative_terms = [
+            alpha * (x @ proxy + margin) for x, y in zip(embeddings, labels, strict=True) if y != c
+        ]
+        present += bool(positive_terms)
+        positive = positive + torch.stack([zero, *positive_terms]).logsumexp(0)
+        negative = negative + torch.stack([zero, *negative_terms]).logsumexp(0)
     return positive / present + negative / len(proxies)
 
 
 def koleo(embeddings: Tensor, epsilon: float) -> Tensor:
-    """The neighbour by inner product, the distance with epsilon on every component."""
+    """The nearest neighbour is that of the largest inner product. Epsilon is added to every component of the
+    difference."""
     logs = []
     for i, z in enumerate(embeddings):
         nearest = max((j for j in range(len(embeddings)) if j != i), key=lambda j: (z @ embeddings[j]).item())

@@ -1,4 +1,4 @@
-"""The whole loss of each method in float64, from the outputs of a batch to the named terms, put together from
+"""The complete loss of each method in float64, from the outputs of a batch to the named terms, composed of
 the slow definitions of its parts."""
 
 import torch
@@ -34,11 +34,11 @@ class Memory:
         self.rows: list[tuple[Tensor, int]] = []
 
     def references(self, embeddings: Tensor, labels: list[int]) -> tuple[Tensor, list[int], list[int]]:
-        """What a batch is compared with once it is in: embeddings, labels, and where the batch's own images
-        are."""
+        """The references of a batch after it is stored: embeddings, labels, and the positions of the images
+        of the batch."""
         self.rows = [*self.rows, *zip(embeddings.detach(), labels, strict=True)][-self.size :]
-        own = list(range(len(self.rows) - len(labels), len(self.rows)))
-        return torch.stack([row for row, _ in self.rows]), [label for _, label in self.rows], own
+        batch_positions = list(range(len(self.rows) - len(labels), len(self.rows)))
+        return torch.stack([row for row, _ in self.rows]), [label for _, label in self.rows], batch_positions
 
 
 def baseline(
@@ -63,7 +63,9 @@ def crt(
     }
     if prototypes:
         terms["diversity"] = recipe.diversity_weight * sum(
-            losses.prototype_diversity(each) for each in prototypes if len(each) > 1
+            losses.prototype_diversity(head_prototypes)
+            for head_prototypes in prototypes
+            if len(head_prototypes) > 1
         )
     return terms
 

@@ -1,4 +1,4 @@
-"""Definitions of the layers in pipeline/models, in float64 loops over images, positions and prototypes."""
+"""Definitions of the layers of pipeline/models, in float64 loops over images, positions and prototypes."""
 
 import math
 
@@ -33,15 +33,15 @@ def second_order_attention(
     output_bias: np.ndarray,
     scale: float,
 ) -> np.ndarray:
-    """x (P, L) of one image; query, key, value (P, I) as the block's 1 x 1 convolutions make them; output (L,
-    I) -> (P, L)."""
+    """x (P, L) of one image; query, key, value (P, I) are the results of the block's 1 x 1 convolutions;
+    output (L, I) -> (P, L)."""
     result = x.copy()
     for p in range(len(x)):
         scores = np.array([scale * query[p] @ key[q] for q in range(len(x))])
         share = np.exp(scores - scores.max())
         share /= share.sum()
-        read = sum(share[q] * value[q] for q in range(len(x)))
-        result[p] += output @ read + output_bias
+        weighted_sum = sum(share[q] * value[q] for q in range(len(x)))
+        result[p] += output @ weighted_sum + output_bias
     return result
 
 
@@ -67,8 +67,7 @@ def coded_residual_transform(
     """CRT eq. 2. first (M, L, h), first_bias (M, h), second (M, h, D), second_bias (D) -> (B, D): mean over
     prototypes of linear, GELU, linear.
 
-    One network for all prototypes is M times the same.
-    """
+    A shared network is repeated M times."""
     residuals = coded_residuals(features, prototypes)
     result = np.zeros((len(features), second.shape[2]))
     for b in range(len(features)):
@@ -84,8 +83,8 @@ def gelu(x: float) -> float:
 
 
 def focus(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
-    """fine (L, 2H, 2W), coarse (M, H, W) of one image -> (4L + M, H, W): each 2 x 2 square of the fine map as
-    four channels, then the coarse."""
+    """fine (L, 2H, 2W), coarse (M, H, W) of one image -> (4L + M, H, W): each 2 x 2 square of the fine map
+    gives four channels, followed by the coarse map."""
     channels, height, width = fine.shape[0], *coarse.shape[1:]
     result = np.zeros((4 * channels + len(coarse), height, width))
     for y in range(height):

@@ -1,4 +1,4 @@
-"""Networks written out over the tensors of their published checkpoints, in float64."""
+"""Networks over the tensors of their published checkpoints, in float64."""
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ State = dict[str, Tensor]
 
 
 def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
-    """Maps behind conv1, conv2 and the blocks 3b, 4d and 5b of (B, 3, H, W) images: RGB, minus (128, 117,
-    104), as the recipe gives them."""
+    """Maps after conv1, conv2 and the blocks 3b, 4d and 5b of (B, 3, H, W) images: RGB minus (128, 117, 104),
+    as in the recipe."""
 
     def convolution(name: str, x: Tensor, stride: int = 1) -> Tensor:
         weight = state[f"{name}.weight"]
@@ -23,9 +23,9 @@ def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
     def halved(x: Tensor) -> Tensor:
         return functional.max_pool2d(x, 3, 2, ceil_mode=True)
 
-    def block(which: str, x: Tensor) -> Tensor:
-        name = f"inception_{which}"
-        stride = 2 if which in ("3c", "4e") else 1
+    def block(block_name: str, x: Tensor) -> Tensor:
+        name = f"inception_{block_name}"
+        stride = 2 if block_name in ("3c", "4e") else 1
         parts = [
             convolution(f"{name}_3x3", convolution(f"{name}_3x3_reduce", x), stride),
             convolution(
@@ -36,7 +36,9 @@ def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
         ]
         if stride == 2:
             return torch.cat([*parts, halved(x)], 1)
-        pooled = functional.max_pool2d(x, 3, 1, 1) if which == "5b" else functional.avg_pool2d(x, 3, 1, 1)
+        pooled = (
+            functional.max_pool2d(x, 3, 1, 1) if block_name == "5b" else functional.avg_pool2d(x, 3, 1, 1)
+        )
         return torch.cat([convolution(f"{name}_1x1", x), *parts, convolution(f"{name}_pool_proj", pooled)], 1)
 
     bgr = torch.stack([rgb[:, 2], rgb[:, 1], rgb[:, 0]], 1)
@@ -44,15 +46,15 @@ def bn_inception(state: State, rgb: Tensor) -> list[Tensor]:
     maps.append(convolution("conv2_3x3", convolution("conv2_3x3_reduce", halved(maps[-1]))))
     for stage in (("3a", "3b"), ("3c", "4a", "4b", "4c", "4d"), ("4e", "5a", "5b")):
         x = halved(maps[-1]) if stage[0] == "3a" else maps[-1]
-        for which in stage:
-            x = block(which, x)
+        for block_name in stage:
+            x = block(block_name, x)
         maps.append(x)
     return maps
 
 
 def mix_transformer(state: State, images: Tensor, depths: tuple[int, ...]) -> list[Tensor]:
-    """The four maps under NVIDIA's names: heads 1, 2, 5, 8, keys and values at 1/8, 1/4, 1/2 and 1 of the
-    size, epsilon 1e-6, in embeddings 1e-5."""
+    """The four maps, with NVIDIA's names: heads 1, 2, 5, 8; keys and values at 1/8, 1/4, 1/2 and 1 of the
+    size; epsilon 1e-6, in embeddings 1e-5."""
 
     def linear(name: str, x: Tensor) -> Tensor:
         return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
@@ -76,12 +78,12 @@ def mix_transformer(state: State, images: Tensor, depths: tuple[int, ...]) -> li
         query = linear(f"{name}.q", x)
         key, value = linear(f"{name}.kv", source).chunk(2, -1)
         width = query.shape[-1] // heads
-        read = []
+        head_outputs = []
         for head in range(heads):
-            own = slice(head * width, (head + 1) * width)
-            share = torch.softmax(query[..., own] @ key[..., own].transpose(1, 2) / width**0.5, -1)
-            read.append(share @ value[..., own])
-        return linear(f"{name}.proj", torch.cat(read, -1))
+            columns = slice(head * width, (head + 1) * width)
+            share = torch.softmax(query[..., columns] @ key[..., columns].transpose(1, 2) / width**0.5, -1)
+            head_outputs.append(share @ value[..., columns])
+        return linear(f"{name}.proj", torch.cat(head_outputs, -1))
 
     def mixed(name: str, x: Tensor, height: int) -> Tensor:
         grid = linear(f"{name}.fc1", x).transpose(1, 2).unflatten(2, (height, -1))
@@ -109,8 +111,7 @@ def mix_transformer(state: State, images: Tensor, depths: tuple[int, ...]) -> li
 
 
 def preactivation_bottleneck(state: State, x: Tensor, stride: int) -> Tensor:
-    """shortcut(x) + three convolutions, batch norm (over the batch, epsilon 1e-3) and ReLU in front of
-    each."""
+    """shortcut(x) + three convolutions. Batch norm (over the batch, epsilon 1e-3) and ReLU precede each."""
 
     def activated(index: int, y: Tensor) -> Tensor:
         mean = y.mean((0, 2, 3), keepdim=True)

@@ -1,5 +1,5 @@
-"""Every pooling but transport written out over the positions of one image, f (L, H, W), in float64 numpy.
-Weights are given as arrays."""
+"""Every pooling except transport over the positions of one image, f (L, H, W), in float64 numpy. Weights are
+arrays."""
 
 import math
 from typing import Any
@@ -34,7 +34,7 @@ def generalized_mean(f: Array, p: float) -> Array:
 
 
 def rmac(f: Array, levels: int) -> Array:
-    """Regions by their centres, as the released code places them."""
+    """Regions are placed by their centres, as in the released code."""
     _, height, width = f.shape
     w = min(height, width)
     best, idx = math.inf, 0
@@ -67,7 +67,7 @@ def rmac(f: Array, levels: int) -> Array:
 
 
 def generalized_max(f: Array, regularization: float) -> Array:
-    """The ridge regression by its own normal equations, of size L."""
+    """Ridge regression by its normal equations of size L."""
     moment = sum(np.outer(v, v) for v in cells(f)) + regularization * np.eye(len(f))
     return np.linalg.solve(moment, sum(cells(f)))
 
@@ -87,10 +87,10 @@ def cbam(f: Array, squeeze: Array, expand: Array, spatial: Array) -> Array:
             for dy in (-1, 0, 1):
                 for dx in (-1, 0, 1):
                     if 0 <= y0 + dy < height and 0 <= x0 + dx < width:
-                        there = x[:, y0 + dy, x0 + dx]
+                        pixel = x[:, y0 + dy, x0 + dx]
                         score += (
-                            spatial[0, dy + 1, dx + 1] * there.max()
-                            + spatial[1, dy + 1, dx + 1] * there.mean()
+                            spatial[0, dy + 1, dx + 1] * pixel.max()
+                            + spatial[1, dy + 1, dx + 1] * pixel.mean()
                         )
             total += x[:, y0, x0] * sigmoid(np.array(score))
     return total / (height * width)
@@ -111,7 +111,7 @@ def delf(f: Array, weight: Array, bias: Array, score: Array, offset: float) -> A
 
 
 def weldon(x: Array, top: int, bottom: int) -> Array:
-    """Of transformed features."""
+    """Input: transformed features."""
     return np.array([sum(sorted(c.ravel())[-top:]) + sum(sorted(c.ravel())[:bottom]) for c in x])
 
 
@@ -126,7 +126,7 @@ def smoothing(f: Array, weight: Array, bias: Array) -> Array:
 
 
 def netvlad(x: Array, assignment: Array, bias: Array, centers: Array) -> Array:
-    """Of transformed features."""
+    """Input: transformed features."""
     sums = np.zeros_like(centers)
     for v in cells(x):
         score = np.exp(assignment @ v + bias)
@@ -140,7 +140,7 @@ def balanced_costs(x: Array, prototypes: Array) -> Array:
 
 
 def sinkhorn(cost: Array, epsilon: float, iterations: int) -> Array:
-    """Scalings of exp(-epsilon c), rows and columns in turn, columns last."""
+    """Scalings of exp(-epsilon c): rows and columns alternate, columns are last."""
     kernel = np.exp(-epsilon * cost)
     m, n = cost.shape
     u = np.ones(m)
@@ -152,11 +152,10 @@ def sinkhorn(cost: Array, epsilon: float, iterations: int) -> Array:
 
 
 def gsop(x: Array, channel: dict[str, Array], spatial: dict[str, Array]) -> Array:
-    """Of transformed features, with batch norms that only divide by sqrt(1 + 1e-3): statistics of a fresh
-    network in evaluation.
+    """Input: transformed features. Batch norms only divide by sqrt(1 + 1e-3), the statistics of a new network
+    in evaluation.
 
-    Of either branch: features (A, D), features_bias, forms (N, 4, N), forms_bias (N, 4), out, out_bias.
-    """
+    Each branch: features (A, D), features_bias, forms (N, 4, N), forms_bias (N, 4), out, out_bias."""
     calm = 1 / math.sqrt(1 + 1e-3)
 
     def projected(branch: dict[str, Array]) -> list[Array]:

@@ -1,5 +1,5 @@
-"""Transport pooling written out: the convex problem itself, its limit, its scalar root, and the paper's
-iteration and gradient. All float64."""
+"""Transport pooling in float64: the convex problem, its limit, its scalar root, and the iteration and
+gradient of the paper."""
 
 import math
 
@@ -10,8 +10,7 @@ from torch import Tensor
 
 
 def costs(features: Tensor, prototypes: Tensor) -> Tensor:
-    """c (M, P): distances of clipped prototypes and clipped features (P, L) of one image, one pair at a
-    time."""
+    """c (M, P): distances of clipped prototypes and clipped features (P, L) of one image, pair by pair."""
 
     def clipped(u: Tensor) -> Tensor:
         return u / u.norm() if u.norm() > 1 else u
@@ -22,7 +21,7 @@ def costs(features: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def root(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """(pi, rho) from the one unknown, found by Brent's method."""
+    """(pi, rho) from the only unknown, by Brent's method."""
     positions = cost.shape[1]
     logs = [
         math.log(sum(math.exp(-epsilon * (c - column.min())) for c in column)) - epsilon * column.min()
@@ -38,13 +37,13 @@ def root(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.ndarray, np
     centre = math.log(ratio / (1 - ratio))
     low, high = centre - max(logs) - 1, centre - min(logs) + 1
     tau = brentq(excess, low, high, xtol=1e-14, rtol=1e-15, maxiter=500)
-    taken = np.array([sigmoid(tau + b) for b in logs])
+    selected = np.array([sigmoid(tau + b) for b in logs])
     share = np.exp(-epsilon * (cost - cost.min(0)))
-    return share / share.sum(0) * taken / positions, (1 - taken) / positions
+    return share / share.sum(0) * selected / positions, (1 - selected) / positions
 
 
 def iteration(cost: Tensor, ratio: float, epsilon: float, steps: int) -> tuple[Tensor, Tensor]:
-    """Proposition 4.2 with its lost inverse restored: (pi, rho) after `steps` updates."""
+    """Proposition 4.2 with its missing inverse: (pi, rho) after `steps` updates."""
     positions = cost.shape[1]
     kernel = torch.exp(-epsilon * cost)
     s, t = kernel.sum(0), torch.ones((), dtype=cost.dtype)
@@ -57,7 +56,7 @@ def iteration(cost: Tensor, ratio: float, epsilon: float, steps: int) -> tuple[T
 def iteration_gradient(
     pi: Tensor, rho: Tensor, ratio: float, epsilon: float, by_pi: Tensor, by_rho: Tensor
 ) -> Tensor:
-    """Proposition 4.3 with its bracket set right: dL/dc from dL/dpi and dL/drho at the solution."""
+    """Proposition 4.3 with its bracket corrected: dL/dc from dL/dpi and dL/drho at the solution."""
     positions = len(rho)
     q = rho * by_rho + (pi * by_pi).sum(0)
     eta = (rho * by_rho).sum() - positions * (q * rho).sum()
@@ -66,7 +65,7 @@ def iteration_gradient(
 
 
 def convex_program(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """(pi, rho) from a general solver that knows the objective and the constraints alone."""
+    """(pi, rho) from a general solver of the objective and the constraints."""
     prototypes, positions = cost.shape
 
     def split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +79,7 @@ def convex_program(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.n
 
     rows = np.concatenate([np.tile(np.eye(positions), prototypes), np.eye(positions)], axis=1)
     mass = np.concatenate([np.ones(prototypes * positions), np.zeros(positions)])[None]
-    start = np.concatenate(
+    initial = np.concatenate(
         [
             np.full(prototypes * positions, ratio / (prototypes * positions)),
             np.full(positions, (1 - ratio) / positions),
@@ -91,35 +90,35 @@ def convex_program(cost: np.ndarray, ratio: float, epsilon: float) -> tuple[np.n
         "fun": lambda x: np.concatenate([rows @ x - 1 / positions, mass @ x - ratio]),
         "jac": lambda _: np.concatenate([rows, mass]),
     }
-    found = minimize(
+    solution = minimize(
         objective,
-        start,
+        initial,
         jac=slope,
-        bounds=[(1e-12, 1)] * len(start),
+        bounds=[(1e-12, 1)] * len(initial),
         constraints=[constraint],
         method="SLSQP",
         options={"maxiter": 1000, "ftol": 1e-15},
     )
-    assert found.success, found.message
-    return split(found.x)
+    assert solution.success, solution.message
+    return split(solution.x)
 
 
 def linear_program(cost: np.ndarray, ratio: float) -> tuple[np.ndarray, np.ndarray]:
-    """(pi, rho) without entropy, which large epsilon approaches."""
+    """(pi, rho) without entropy, the limit of large epsilon."""
     prototypes, positions = cost.shape
     rows = np.concatenate([np.tile(np.eye(positions), prototypes), np.eye(positions)], axis=1)
     mass = np.concatenate([np.ones(prototypes * positions), np.zeros(positions)])[None]
-    found = linprog(
+    solution = linprog(
         np.concatenate([cost.ravel(), np.zeros(positions)]),
         A_eq=np.concatenate([rows, mass]),
         b_eq=np.concatenate([np.full(positions, 1 / positions), [ratio]]),
     )
-    assert found.success, found.message
-    return found.x[:-positions].reshape(prototypes, positions), found.x[-positions:]
+    assert solution.success, solution.message
+    return solution.x[:-positions].reshape(prototypes, positions), solution.x[-positions:]
 
 
 def greedy_k_center(points: list[list[float]], initial: list[list[float]], count: int) -> list[int]:
-    """The farthest point from all chosen ones, `count` times."""
+    """`count` times the point that is farthest from all chosen ones."""
     centres, chosen = list(initial), []
     for _ in range(count):
         free = [i for i in range(len(points)) if i not in chosen]

@@ -1,4 +1,4 @@
-"""Published checkpoints by the names and shapes of their tensors, from the code that they belong to."""
+"""Published checkpoints: names and shapes of their tensors, from the code of their authors."""
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -21,8 +21,8 @@ def deit(width: int, distilled: bool, size: int = 224, depth: int = 12, classes:
 
 
 def bn_inception() -> Shapes:
-    """bn_inception-52deb4733.pth (Cadene/pretrained-models.pytorch, bninception.py); its batch norms lie as
-    rows (1, L) without a counter."""
+    """bn_inception-52deb4733.pth (Cadene/pretrained-models.pytorch, bninception.py). Its batch norms are rows
+    (1, L) without a counter."""
     table = """
         conv 3 conv1_7x7_s2:64:7 conv2_3x3_reduce:64 conv2_3x3:192:3
         inception_3a 192 1x1:64 3x3_reduce:64 3x3:64:3 \
@@ -47,30 +47,30 @@ def bn_inception() -> Shapes:
     shapes: Shapes = {}
     for line in table.strip().splitlines():
         block, width, *convolutions = line.split()
-        before = int(width)
+        previous_width = int(width)
         for convolution in convolutions:
             name, out, size = (*convolution.split(":"), "1")[:3]
             enters = name.endswith(("1x1", "reduce", "pool_proj")) and block != "conv"
             path = name if block == "conv" else f"{block}_{name}"
-            shapes |= _linear(path, int(out), int(width) if enters else before, int(size), int(size))
+            shapes |= _linear(path, int(out), int(width) if enters else previous_width, int(size), int(size))
             shapes |= {
                 f"{path}_bn.{part}": (1, int(out))
                 for part in ("weight", "bias", "running_mean", "running_var")
             }
-            before = int(out)
+            previous_width = int(out)
     return shapes | _linear("last_linear", 1000, 1024)
 
 
 def mit_nvidia(depths: tuple[int, ...], classes: int = 1000) -> Shapes:
-    """mit_b1.pth, mit_b2.pth (NVlabs/SegFormer, mix_transformer.py; the classifier of the ImageNet run is in
-    the file)."""
+    """mit_b1.pth, mit_b2.pth (NVlabs/SegFormer, mix_transformer.py), including the classifier of the ImageNet
+    training."""
     shapes: Shapes = {}
-    before = 3
+    previous_width = 3
     for stage, (width, depth, reduction) in enumerate(
         zip((64, 128, 320, 512), depths, (8, 4, 2, 1), strict=True), start=1
     ):
         size = 7 if stage == 1 else 3
-        shapes |= _linear(f"patch_embed{stage}.proj", width, before, size, size) | _norm(
+        shapes |= _linear(f"patch_embed{stage}.proj", width, previous_width, size, size) | _norm(
             f"patch_embed{stage}.norm", width
         )
         for block in (f"block{stage}.{index}" for index in range(depth)):
@@ -86,33 +86,33 @@ def mit_nvidia(depths: tuple[int, ...], classes: int = 1000) -> Shapes:
             )
             shapes |= _linear(f"{block}.mlp.dwconv.dwconv", 4 * width, 1, 3, 3)
         shapes |= _norm(f"norm{stage}", width)
-        before = width
+        previous_width = width
     return shapes | _linear("head", classes, 512)
 
 
 def mit_hugging_face(depths: tuple[int, ...], classes: int = 1000) -> dict[str, tuple[str, slice]]:
-    """pytorch_model.bin of nvidia/mit-b1 and -b2: each name with the NVIDIA tensor that it holds and which of
-    its rows."""
+    """pytorch_model.bin of nvidia/mit-b1 and -b2: each name with its NVIDIA tensor and the rows of that
+    tensor."""
     names: dict[str, tuple[str, slice]] = {}
     for source, shape in mit_nvidia(depths, classes).items():
         path, part = source.rsplit(".", 1)
-        everything = slice(None)
+        all_rows = slice(None)
         if path == "head":
-            names[f"classifier.{part}"] = source, everything
+            names[f"classifier.{part}"] = source, all_rows
             continue
-        stem, *rest = path.split(".")
+        stem, *inner_path = path.split(".")
         stage = int(stem[-1]) - 1
         if stem.startswith("patch_embed"):
-            layer = "proj" if rest == ["proj"] else "layer_norm"
-            names[f"segformer.encoder.patch_embeddings.{stage}.{layer}.{part}"] = source, everything
+            layer = "proj" if inner_path == ["proj"] else "layer_norm"
+            names[f"segformer.encoder.patch_embeddings.{stage}.{layer}.{part}"] = source, all_rows
         elif stem.startswith("norm"):
-            names[f"segformer.encoder.layer_norm.{stage}.{part}"] = source, everything
+            names[f"segformer.encoder.layer_norm.{stage}.{part}"] = source, all_rows
         else:
-            block, inner = f"segformer.encoder.block.{stage}.{rest[0]}", ".".join(rest[1:])
+            block, inner = f"segformer.encoder.block.{stage}.{inner_path[0]}", ".".join(inner_path[1:])
             if inner == "attn.kv":
-                half = shape[0] // 2
-                names[f"{block}.attention.self.key.{part}"] = source, slice(0, half)
-                names[f"{block}.attention.self.value.{part}"] = source, slice(half, None)
+                key_rows = shape[0] // 2
+                names[f"{block}.attention.self.key.{part}"] = source, slice(0, key_rows)
+                names[f"{block}.attention.self.value.{part}"] = source, slice(key_rows, None)
             else:
                 renamed = {
                     "norm1": "layer_norm_1",
@@ -125,7 +125,7 @@ def mit_hugging_face(depths: tuple[int, ...], classes: int = 1000) -> dict[str, 
                     "mlp.fc2": "mlp.dense2",
                     "mlp.dwconv.dwconv": "mlp.dwconv.dwconv",
                 }[inner]
-                names[f"{block}.{renamed}.{part}"] = source, everything
+                names[f"{block}.{renamed}.{part}"] = source, all_rows
     return names
 
 

@@ -1,4 +1,4 @@
-"""Whitening in float64 by matrix square roots and loops over rows, from the definitions."""
+"""Whitening in float64 by matrix square roots and loops over rows."""
 
 import numpy as np
 

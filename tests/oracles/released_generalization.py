@@ -1,9 +1,8 @@
-"""What the released code of Roth et al. (ICML 2020) computes for density and spectral decay, its quirks
-included, restated step by step.
+"""Density and spectral decay as the released code of Roth et al. (ICML 2020) computes them, including its
+errors.
 
 metrics/dists.py and metrics/rho_spectrum.py of Confusezius/Revisiting_Deep_Metric_Learning_PyTorch. Features
-come with unit norm.
-"""
+have unit norm."""
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -14,10 +13,9 @@ from sklearn.decomposition import TruncatedSVD
 def intra(features: np.ndarray, labels: np.ndarray) -> float:
     """Mean over classes of the mean off-diagonal cosine distance.
 
-    A class of one image divides 0 by 0. The value meant to replace it is the largest of the classes that have
-    one, but `1 - isnan` is an array of the integers 0 and 1, so that what is looked at are the classes at
-    positions 0 (once per class without a value) and 1 (once per class with one).
-    """
+    A class of one image divides 0 by 0. The replacement is intended to be the largest value of the other
+    classes. But `1 - isnan` is an array of the integers 0 and 1, so that it selects the classes at positions
+    0 (once per class without a value) and 1 (once per class with one)."""
     values = []
     for label in np.unique(labels):
         rows = features[labels == label]
@@ -40,7 +38,7 @@ def density(features: np.ndarray, labels: np.ndarray) -> float:
 
 
 def full_singular_values(features: np.ndarray) -> np.ndarray:
-    """The path of features on a GPU: the whole decomposition."""
+    """The path of features on a GPU: the complete decomposition."""
     return np.linalg.svd(features, compute_uv=False)
 
 
@@ -55,8 +53,10 @@ def truncated_singular_values(features: np.ndarray) -> np.ndarray:
 
 
 def rho_spectrum(singular_values: np.ndarray, mode: int) -> float:
-    """Mode m leaves out the |m| - 1 largest; KL(uniform || s) for m > 0 and KL(s || uniform) for m < 0. The
-    paper's number is mode 1."""
-    kept = singular_values[abs(mode) - 1 :]
-    uniform = np.ones(len(kept)) / len(kept)
-    return float(entropy(uniform, kept / kept.sum()) if mode > 0 else entropy(kept / kept.sum(), uniform))
+    """Mode m drops the |m| - 1 largest values; KL(uniform || s) for m > 0 and KL(s || uniform) for m < 0. The
+    number of the paper is mode 1."""
+    values = singular_values[abs(mode) - 1 :]
+    uniform = np.ones(len(values)) / len(values)
+    return float(
+        entropy(uniform, values / values.sum()) if mode > 0 else entropy(values / values.sum(), uniform)
+    )

@@ -19,8 +19,8 @@ def similarity(a: Vector, b: Vector) -> float:
 def ranking(
     query: Vector, query_id: int, gallery: list[Vector], gallery_ids: list[int]
 ) -> list[tuple[float, int, int]]:
-    """(similarity, id, position in the gallery) of every row but the query itself: similarity descending,
-    then id ascending."""
+    """(similarity, id, position in the gallery) of every row except the query: similarity descending, then id
+    ascending."""
     rows = [
         (similarity(query, row), identity, place)
         for place, (row, identity) in enumerate(zip(gallery, gallery_ids, strict=True))
@@ -45,8 +45,8 @@ def ap_at_r(hits: list[bool], relevant: int) -> float:
 
 
 def average_precision(hits: list[bool]) -> float:
-    """Of the whole ranking, not interpolated: the mean over the relevant rows of the precision at their
-    rank."""
+    """Over the complete ranking, without interpolation: the mean over the relevant rows of the precision at
+    their rank."""
     total = 0.0
     for j in range(1, len(hits) + 1):
         if hits[j - 1]:
@@ -55,21 +55,21 @@ def average_precision(hits: list[bool]) -> float:
 
 
 def trapezoid_ap(hits: list[bool]) -> float:
-    """The area under precision over recall with straight lines between hits, as the revisited Oxford and
-    Paris benchmarks count it."""
-    total, found = 0.0, 0
+    """The area under precision over recall with straight lines between hits, as in the revisited Oxford and
+    Paris benchmarks."""
+    total, hit_count = 0.0, 0
     for rank, hit in enumerate(hits):  # from 0
         if hit:
-            before = 1.0 if rank == 0 else found / rank
-            found += 1
-            total += (before + found / (rank + 1)) / 2
+            precision_before = 1.0 if rank == 0 else hit_count / rank
+            hit_count += 1
+            total += (precision_before + hit_count / (rank + 1)) / 2
     return total / sum(hits)
 
 
 def metrics(
     embeddings: list[Vector], labels: list[int], ids: list[int], recall_at: tuple[int, ...]
 ) -> dict[str, float]:
-    """Means over the rows that have another of their class; each row is searched among all others."""
+    """Means over the rows with another row of their class. Each row is searched among all other rows."""
     values: dict[str, list[float]] = {}
     for vector, label, identity in zip(embeddings, labels, ids, strict=True):
         hits = [labels[place] == label for _, _, place in ranking(vector, identity, embeddings, ids)]
@@ -111,7 +111,12 @@ def bootstrap(values: list[float], labels: list[int], draws: list[list[int]]) ->
     """The average of `values` over the queries of each draw of classes; a class drawn twice counts twice."""
     averages = []
     for draw in draws:
-        pool = [value for label in draw for value, own in zip(values, labels, strict=True) if own == label]
+        pool = [
+            value
+            for label in draw
+            for value, value_label in zip(values, labels, strict=True)
+            if value_label == label
+        ]
         averages.append(sum(pool) / len(pool))
     return averages
 
@@ -120,7 +125,7 @@ def percentile(values: list[float], share: float) -> float:
     """Linear interpolation between order statistics."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
-    for low, high in pairwise(range(len(ordered))):
-        if low <= place <= high:
-            return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    for lower, upper in pairwise(range(len(ordered))):
+        if lower <= place <= upper:
+            return ordered[lower] + (place - lower) * (ordered[upper] - ordered[lower])
     return ordered[-1]

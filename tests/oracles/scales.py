@@ -1,5 +1,5 @@
-"""One descriptor of several scales of an image, from the formulas in float64: bilinear resizing point by
-point, generalized mean over scales."""
+"""One descriptor of several scales of an image in float64: bilinear resizing point by point, generalized mean
+over scales."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,7 @@ import numpy as np
 
 
 def resized(image: np.ndarray, side: int) -> np.ndarray:
-    """Bilinear: pixel centres at half-integers, the new grid laid over the old one, what lies beyond the edge
-    taken from the edge."""
+    """Bilinear: pixel centres at half-integers, the new grid over the old one, edge pixels extended."""
     height, width = image.shape[-2:]
     result = np.zeros((*image.shape[:-2], side, side))
     for row in range(side):

@@ -1,11 +1,11 @@
-"""Softmax losses over proxies and over a memory, written out sample by sample in float64."""
+"""Softmax losses over proxies and over a memory, sample by sample in float64."""
 
 import torch
 from torch import Tensor
 
 
 def proxy_nca(embeddings: Tensor, labels: list[int], proxies: Tensor) -> Tensor:
-    """As the paper and its code write it: squared distances of unit vectors scaled by 3."""
+    """The form of the paper and its code: squared distances of unit vectors scaled by 3."""
     losses = []
     for x, y in zip(embeddings, labels, strict=True):
         logits = torch.stack([-(3 * x - 3 * p / p.norm()).square().sum() for p in proxies])
@@ -31,13 +31,15 @@ def snca(
     *,
     temperature: float,
 ) -> Tensor:
-    """memory: vector and label of each training image that has been seen."""
+    """memory: vector and label of each training image that has been in a batch."""
     total = embeddings.sum() * 0
     for x, y, sample in zip(embeddings, labels, samples, strict=True):
         logits = {j: x @ vector / temperature for j, (vector, _) in memory.items() if j != sample}
-        same = [logit for j, logit in logits.items() if memory[j][1] == y]
-        if same:
-            total = total + torch.stack(list(logits.values())).logsumexp(0) - torch.stack(same).logsumexp(0)
+        same_class = [logit for j, logit in logits.items() if memory[j][1] == y]
+        if same_class:
+            total = (
+                total + torch.stack(list(logits.values())).logsumexp(0) - torch.stack(same_class).logsumexp(0)
+            )
     return total / len(labels)
 
 
@@ -49,12 +51,16 @@ def snca_update(
     *,
     momentum: float,
 ) -> dict[int, tuple[Tensor, int]]:
-    """The memory after a batch: an image that comes twice counts once, by its mean; an image that was not
-    seen starts with its embedding."""
-    after = dict(memory)
+    """The memory after a batch: an image that occurs twice counts once, with its mean. A new image starts
+    with its embedding."""
+    updated = dict(memory)
     for sample in set(samples):
-        mine = [i for i, s in enumerate(samples) if s == sample]
-        new = torch.stack([embeddings[i] for i in mine]).mean(0)
-        mixed = momentum * memory[sample][0] + (1 - momentum) * new if sample in memory else new
-        after[sample] = (mixed / mixed.norm(), labels[mine[-1]])
-    return after
+        positions = [i for i, s in enumerate(samples) if s == sample]
+        mean_embedding = torch.stack([embeddings[i] for i in positions]).mean(0)
+        mixed = (
+            momentum * memory[sample][0] + (1 - momentum) * mean_embedding
+            if sample in memory
+            else mean_embedding
+        )
+        updated[sample] = (mixed / mixed.norm(), labels[positions[-1]])
+    return updated

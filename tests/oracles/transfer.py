@@ -1,5 +1,5 @@
-"""Zero-shot attribute transfer by definition, in float64 loops: the ridge problem by least squares, every
-prediction, every rank."""
+"""Zero-shot attribute transfer in float64 loops: ridge regression by least squares, every prediction, every
+rank."""
 
 import itertools
 import math
@@ -8,8 +8,8 @@ import numpy as np
 
 
 def predictor(z: list[list[float]], targets: list[list[float]], ridge: float) -> np.ndarray:
-    """A (D x M) of eq. P3 as ordinary least squares: M more equations sqrt(ridge) a_m = 0 stand below those
-    of the images."""
+    """A (D x M) of eq. P3 by ordinary least squares: M more equations sqrt(ridge) a_m = 0 follow those of the
+    images."""
     images, classes = np.array(z), np.array(targets)
     stacked = np.vstack((images, math.sqrt(ridge) * np.eye(images.shape[1])))
     padded = np.vstack((classes, np.zeros((images.shape[1], classes.shape[1]))))
@@ -17,8 +17,8 @@ def predictor(z: list[list[float]], targets: list[list[float]], ridge: float) ->
 
 
 def average_precision(scores: list[float], relevant: list[bool]) -> float:
-    """Mean over relevant items of the precision at their rank, higher scores first; the irrelevant one first
-    where two are alike."""
+    """Mean over relevant items of the precision at their rank, higher scores first. In a tie the irrelevant
+    item is first."""
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], relevant[i]))
     hits, total = 0, 0.0
     for rank, item in enumerate(order, start=1):
@@ -31,8 +31,8 @@ def average_precision(scores: list[float], relevant: list[bool]) -> float:
 def class_mean(embeddings: np.ndarray, labels: list[int], label: int) -> list[float]:
     rows = [
         row / math.sqrt(float(np.dot(row, row)))
-        for row, of in zip(np.asarray(embeddings, dtype=np.float64), labels, strict=True)
-        if of == label
+        for row, row_label in zip(np.asarray(embeddings, dtype=np.float64), labels, strict=True)
+        if row_label == label
     ]
     return (sum(rows) / len(rows)).tolist()
 
@@ -42,7 +42,7 @@ def transfer(
     embeddings: np.ndarray,
     labels: list[int],
     fit: list[int],
-    held: list[int],
+    held_out: list[int],
     ridge: float,
 ) -> tuple[float, float]:
     """MAP of one split by L2 distance and by cosine: each held-out class ranks the predictions of all
@@ -52,10 +52,10 @@ def transfer(
     a = predictor(
         attributes[fitted].tolist(), [class_mean(embeddings, labels, labels[i]) for i in fitted], ridge
     )
-    images = [i for i, label in enumerate(labels) if label in held]
+    images = [i for i, label in enumerate(labels) if label in held_out]
     predictions = [a @ attributes[i] for i in images]
     by_l2, by_cosine = [], []
-    for label in held:
+    for label in held_out:
         v = np.array(class_mean(embeddings, labels, label))
         relevant = [labels[i] == label for i in images]
         by_l2.append(average_precision([-math.dist(p, v) for p in predictions], relevant))
@@ -69,7 +69,7 @@ def transfer(
 
 
 def chance(relevant: int, images: int) -> float:
-    """Mean average precision over every order of the images."""
+    """Mean average precision over all orders of the images."""
     values = []
     for places in itertools.combinations(range(images), relevant):
         values.append(

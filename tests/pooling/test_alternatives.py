@@ -1,5 +1,4 @@
-"""Poolings of one map to one vector: values against the written-out definitions, gradients, and the maps at
-the edge of what they take."""
+"""Poolings of one map to one vector: values equal the definitions, gradients, and extreme maps."""
 
 import math
 from collections.abc import Callable
@@ -29,8 +28,8 @@ from tests.oracles import pooling_alternatives as oracle
 CHANNELS, DIM = 6, 8
 
 
-class Twice(nn.Module):
-    """Stands for an attention block."""
+class DoubleLayer(nn.Module):
+    """Replaces an attention block."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return features + features.mean(1, keepdim=True)
@@ -49,12 +48,12 @@ POOLINGS: dict[str, Callable[[], nn.Module]] = {
     "delf": lambda: Delf(CHANNELS, 5),
     "gsop": lambda: Gsop(CHANNELS, DIM, 12, 3),
     "smoothing": lambda: Smoothing(CHANNELS, DIM),
-    "second_order": lambda: SecondOrder(CHANNELS, Twice()),
+    "second_order": lambda: SecondOrder(CHANNELS, DoubleLayer()),
     "netvlad": lambda: Netvlad(CHANNELS, DIM, 4),
     "optimal_transport": lambda: OptimalTransport(CHANNELS, DIM, 4),
     "weldon": lambda: Weldon(CHANNELS, DIM),
 }
-IN_SPACE = {"rmac", "cbam", "smoothing", "gsop"}  # where neighbours or places matter
+IN_SPACE = {"rmac", "cbam", "smoothing", "gsop"}  # poolings that depend on neighbours or positions
 everyone = pytest.mark.parametrize("name", POOLINGS)
 
 
@@ -63,7 +62,7 @@ def build(name: str) -> nn.Module:
     pooling = POOLINGS[name]().double()
     with torch.no_grad():
         for parameter in pooling.parameters():
-            if parameter.dim() == 1:  # biases start at zero, where a test would not see them
+            if parameter.dim() == 1:  # zero biases would hide errors
                 parameter.normal_(std=0.3)
     return pooling.eval()
 
@@ -132,7 +131,7 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> np.ndarray
             ):
                 rows, out = attention[0], attention[-2]
                 size = len(rows.norm.weight)
-                # batch norm: the oracle knows fresh statistics and neutral weights alone
+                # the oracle has batch norms with new statistics and neutral weights
                 branches.append(
                     {
                         "features": features[1].weight.detach()[:, :, 0, 0].numpy(),
@@ -157,7 +156,7 @@ def neutral(pooling: nn.Module) -> nn.Module:
 
 @everyone
 @pytest.mark.parametrize("scale", [0.2, 3.0])
-def test_value_is_the_definition(name: str, scale: float) -> None:
+def test_value_equals_the_definition(name: str, scale: float) -> None:
     pooling, features = neutral(build(name)), scale * maps()
     value = pooling(features)
     assert value.shape == (2, pooling.out_channels)
@@ -177,13 +176,10 @@ def test_gradcheck(name: str, training: bool) -> None:
     def pooled(features: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(pooling, dict(zip(names, parameters, strict=True)), (features,))
 
-    features = (
-        maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()
-    )  # away from the clamp
+    # away from the clamp
+    features = maps().abs() + 0.1 if name in ("gem", "gem, fixed", "second_order") else maps()
     inputs = (features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in pooling.parameters()))
-    if (
-        name == "smoothing"
-    ):  # the norm weighs without a gradient of its own, which finite differences would see: next test
+    if name == "smoothing":  # the norm passes no gradient, unlike finite differences; the next test covers it
         features, inputs = features.detach(), inputs[1:]
         assert torch.autograd.gradcheck(
             lambda *parameters: pooled(features, *parameters), inputs, fast_mode=True
@@ -192,13 +188,13 @@ def test_gradcheck(name: str, training: bool) -> None:
         assert torch.autograd.gradcheck(pooled, inputs, fast_mode=True)
 
 
-def test_smoothing_weighs_by_norms_that_pass_no_gradient() -> None:
-    pooling, ours, theirs = build("smoothing"), maps().requires_grad_(), maps().requires_grad_()
-    pooling(ours).sum().backward()
+def test_the_norms_of_smoothing_pass_no_gradient() -> None:
+    pooling, features, oracle_features = build("smoothing"), maps().requires_grad_(), maps().requires_grad_()
+    pooling(features).sum().backward()
     norm = torch.linalg.vector_norm(maps(), dim=1, keepdim=True)
-    around = torch.nn.functional.avg_pool2d(theirs, 3, 1, 1, count_include_pad=False)
+    around = torch.nn.functional.avg_pool2d(oracle_features, 3, 1, 1, count_include_pad=False)
     (pooling.transform(around) * norm).mean((2, 3)).sum().backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(features.grad, oracle_features.grad)
 
 
 @everyone
@@ -233,7 +229,7 @@ def test_constant_map_gives_finite_values_and_gradients(name: str, constant: flo
 
 
 @pytest.mark.parametrize("name", [name for name in POOLINGS if name not in IN_SPACE])
-def test_order_of_positions_does_not_matter(name: str) -> None:
+def test_does_not_depend_on_the_order_of_positions(name: str) -> None:
     pooling, features = build(name), maps()
     order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
     moved = features.flatten(2)[:, :, order].view_as(features)
@@ -242,7 +238,7 @@ def test_order_of_positions_does_not_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(IN_SPACE - {"gsop"}))
-def test_order_of_positions_matters_where_neighbours_count(name: str) -> None:
+def test_poolings_of_neighbours_depend_on_the_order_of_positions(name: str) -> None:
     pooling, features = build(name), maps()
     moved = features.flatten(2)[:, :, torch.randperm(12, generator=torch.Generator().manual_seed(3))].view_as(
         features
@@ -254,20 +250,21 @@ def test_order_of_positions_matters_where_neighbours_count(name: str) -> None:
     "name",
     [name for name in POOLINGS if name not in {"weldon", "rmac", "generalized_max", "netvlad", *IN_SPACE}],
 )
-def test_a_map_beside_itself_pools_to_the_same(name: str) -> None:
-    """Duplicate positions. CroW is divided by the norm of all activities: sqrt(sqrt(2)) less."""
+def test_a_repeated_map_gives_the_same_vector(name: str) -> None:
+    """Duplicate positions. CroW is divided by the norm of all activities, which adds a factor of
+    sqrt(sqrt(2))."""
     pooling, features = build(name), maps()
     factor = 2**-0.25 if name == "crow" else 1.0
     torch.testing.assert_close(pooling(torch.cat([features, features], dim=3)), factor * pooling(features))
 
 
-def test_duplicates_weigh_no_more_in_generalized_max() -> None:
+def test_duplicates_have_no_more_weight_in_generalized_max() -> None:
     features = maps(height=1, width=2)
-    once, often = (
+    single, repeated = (
         GeneralizedMax(CHANNELS, 1e-9),
         torch.cat([features[..., :1]] * 5 + [features[..., 1:]], dim=3),
     )
-    torch.testing.assert_close(once(often), once(features), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(single(repeated), single(features), rtol=1e-6, atol=1e-6)
 
 
 @everyone
@@ -285,7 +282,7 @@ def test_half_precision_map_under_autocast_pools_in_single(name: str) -> None:
 
 
 @everyone
-def test_memory_layout_does_not_matter(name: str) -> None:
+def test_does_not_depend_on_the_memory_layout(name: str) -> None:
     pooling, features = build(name), maps()
     torch.testing.assert_close(
         pooling(features.contiguous(memory_format=torch.channels_last)), pooling(features)
@@ -293,15 +290,15 @@ def test_memory_layout_does_not_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 3.0, 20.0, 100.0])
-def test_generalized_mean_neither_over_nor_underflows(exponent: float) -> None:
+def test_generalized_mean_does_not_overflow_or_underflow(exponent: float) -> None:
     values = torch.tensor([[[1e-3, 20.0, 3.0, 40.0]]])
     expected = generalized_mean(values.double(), exponent).float()
     torch.testing.assert_close(generalized_mean(values, exponent), expected)
     assert 9 < float(expected) <= 40
 
 
-def test_generalized_mean_of_signed_tokens_pools_what_is_positive() -> None:
-    """ViT tokens: a channel without a positive value is at the clamp, without a gradient."""
+def test_generalized_mean_pools_the_positive_values_of_tokens() -> None:
+    """ViT tokens: a channel without a positive value is clamped and has no gradient."""
     tokens = torch.tensor([[[-1.0, -2, -3], [-1, 0, 2]]], dtype=torch.float64)[..., None].requires_grad_()
     value = Gem(2).double()(tokens)
     torch.testing.assert_close(value, torch.tensor([[1e-6, 2 / 3 ** (1 / 3)]], dtype=torch.float64))
@@ -310,7 +307,7 @@ def test_generalized_mean_of_signed_tokens_pools_what_is_positive() -> None:
     assert tokens.grad[0, 1, 2] > 0
 
 
-def test_exponent_is_learned_or_kept() -> None:
+def test_the_exponent_is_learned_or_constant() -> None:
     assert [p.shape for p in Gem(3).parameters()] == [()]
     assert not list(Gem(3, learnable=False).parameters())
     assert set(Gem(3, learnable=False).state_dict()) == {"exponent"}
@@ -328,16 +325,16 @@ def test_exponent_is_learned_or_kept() -> None:
         (4, 30, 7 + 16 + 27),
     ],
 )
-def test_rmac_regions_lie_in_the_map_and_reach_its_ends(height: int, width: int, count: int) -> None:
-    found = regions(height, width, 3)
-    assert len(found) == count
-    assert max(top + side for top, _, side in found) == height
-    assert max(left + side for _, left, side in found) == width
-    assert min(min(top, left) for top, left, _ in found) == 0
+def test_rmac_regions_are_inside_the_map_and_reach_its_borders(height: int, width: int, count: int) -> None:
+    boxes = regions(height, width, 3)
+    assert len(boxes) == count
+    assert max(top + side for top, _, side in boxes) == height
+    assert max(left + side for _, left, side in boxes) == width
+    assert min(min(top, left) for top, left, _ in boxes) == 0
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 20.0])
-def test_sinkhorn_is_entropic_transport(epsilon: float) -> None:
+def test_sinkhorn_equals_entropic_transport(epsilon: float) -> None:
     ot = pytest.importorskip("ot")
     cost = torch.rand(2, 4, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     plan = sinkhorn(cost, epsilon, 500)
@@ -385,6 +382,6 @@ def test_a_prototype_on_a_feature_has_a_finite_gradient() -> None:
         (lambda: Gsop(3, 4, 9)(torch.zeros(1, 3, 2, 2)), "9 positions, got 2 x 2"),
     ],
 )
-def test_settings_without_a_meaning_are_refused(make: Callable[[], object], message: str) -> None:
+def test_refuses_invalid_settings(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -19,7 +19,7 @@ def test_gradcheck(pooling: torch.nn.Module) -> None:
     assert torch.autograd.gradcheck(pooling, features.requires_grad_())
 
 
-def test_of_equal_maxima_the_first_receives_the_gradient() -> None:
+def test_the_first_of_equal_maxima_has_the_gradient() -> None:
     features = torch.zeros(1, 1, 2, 2, requires_grad=True)
     AverageMax(3)(features).backward(torch.ones(1, 1))
     assert features.grad is not None

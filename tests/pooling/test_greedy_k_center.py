@@ -1,4 +1,4 @@
-"""Greedy k-centre against the loop, and where points coincide."""
+"""Greedy k-centre equals the loop, also for coinciding points."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.oracles import poolings as oracle
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_choices_are_those_of_the_definition(seed: int) -> None:
+def test_choices_equal_the_definition(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     points, initial = torch.randn(40, 3, generator=generator), torch.randn(4, 3, generator=generator)
     chosen = greedy_k_center(points, initial, 12)
@@ -24,6 +24,6 @@ def test_coinciding_points_are_chosen_once_each() -> None:
     assert sorted(greedy_k_center(torch.ones(4, 2), torch.ones(1, 2), 4).tolist()) == [0, 1, 2, 3]
 
 
-def test_too_few_points_are_refused() -> None:
+def test_refuses_too_few_points() -> None:
     with pytest.raises(ValueError, match="cannot choose 3 of 2 points"):
         greedy_k_center(torch.ones(2, 2), torch.ones(1, 2), 3)

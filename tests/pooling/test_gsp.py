@@ -1,4 +1,4 @@
-"""The GSP layer: average pooling at its two ends, its initialisation, its state."""
+"""The GSP layer: average pooling at its two limits, initialisation, state."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def test_pooled_is_a_weighted_mean_of_the_unclipped_features(scale: float) -> No
         )
 
 
-def test_ratio_of_one_is_exactly_average_pooling() -> None:
+def test_ratio_of_one_equals_average_pooling() -> None:
     gsp, features = layer(ratio=1.0).double(), maps().double().requires_grad_()
     pooled, attributes = gsp(features)
     torch.testing.assert_close(pooled, Average(3)(features), rtol=1e-14, atol=1e-15)
@@ -65,7 +65,7 @@ def test_gradcheck_of_both_outputs() -> None:
     )
 
 
-def test_until_initialised_it_is_average_pooling_with_attributes_that_pass_no_gradient() -> None:
+def test_before_initialisation_it_is_average_pooling_without_attribute_gradients() -> None:
     gsp, features = layer(ready=False), maps().requires_grad_()
     pooled, attributes = gsp(features)
     torch.testing.assert_close(pooled, Average(3)(features))
@@ -78,7 +78,7 @@ def test_until_initialised_it_is_average_pooling_with_attributes_that_pass_no_gr
     assert not gsp.prototypes.grad.any()
 
 
-def test_observe_waits_fills_and_chooses_by_greedy_k_center_in_place() -> None:
+def test_observe_collects_and_chooses_prototypes_by_greedy_k_center() -> None:
     gsp = layer(warmup=2, ready=False)
     parameter = gsp.prototypes
     steps = [3 * torch.randn(5, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
@@ -93,12 +93,12 @@ def test_observe_waits_fills_and_chooses_by_greedy_k_center_in_place() -> None:
     chosen = oracle.greedy_k_center(collected[4:].double().tolist(), collected[:4].double().tolist(), 4)
     torch.testing.assert_close(gsp.prototypes.detach(), collected[4:][chosen])
     assert gsp.prototypes is parameter
-    before = {name: value.clone() for name, value in gsp.state_dict().items()}
+    state_before = {name: value.clone() for name, value in gsp.state_dict().items()}
     gsp.observe(steps[0])
-    assert all(torch.equal(value, before[name]) for name, value in gsp.state_dict().items())
+    assert all(torch.equal(value, state_before[name]) for name, value in gsp.state_dict().items())
 
 
-def test_initialisation_may_fall_between_forward_and_backward() -> None:
+def test_accepts_initialisation_between_forward_and_backward() -> None:
     gsp, features = layer(ready=False), maps(12).requires_grad_()
     pooled, attributes = gsp(features)
     gsp.observe(pooled.detach())
@@ -109,38 +109,38 @@ def test_initialisation_may_fall_between_forward_and_backward() -> None:
     assert gsp(features)[0].sub(pooled).abs().max() > 1e-6
 
 
-def test_a_restored_layer_goes_on_where_it_stopped() -> None:
+def test_a_restored_layer_continues() -> None:
     steps = [torch.randn(5, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
-    whole = layer(warmup=1, ready=False)
+    uninterrupted = layer(warmup=1, ready=False)
     for step in steps[:2]:
-        whole.observe(step)
+        uninterrupted.observe(step)
     restored = layer(warmup=1, ready=False)
-    restored.load_state_dict({name: value.clone() for name, value in whole.state_dict().items()})
-    assert set(whole.state_dict()) == {"prototypes", "memory", "filled", "observed", "initialized"}
+    restored.load_state_dict({name: value.clone() for name, value in uninterrupted.state_dict().items()})
+    assert set(uninterrupted.state_dict()) == {"prototypes", "memory", "filled", "observed", "initialized"}
     for step in steps[2:]:
-        whole.observe(step)
+        uninterrupted.observe(step)
         restored.observe(step)
-    assert whole.initialized
+    assert uninterrupted.initialized
     assert restored.initialized
-    assert torch.equal(whole.prototypes, restored.prototypes)
+    assert torch.equal(uninterrupted.prototypes, restored.prototypes)
 
 
-def test_an_optimizer_made_before_the_initialisation_moves_the_prototypes_after_it() -> None:
+def test_an_earlier_optimizer_updates_the_initialised_prototypes() -> None:
     gsp = layer(ready=False)
     optimizer = torch.optim.SGD(gsp.parameters(), lr=0.1)
     gsp.observe(maps(12).mean((2, 3)))
-    before = gsp.prototypes.detach().clone()
+    prototypes_before = gsp.prototypes.detach().clone()
     gsp(maps())[0].square().sum().backward()
     optimizer.step()
-    assert not torch.equal(before, gsp.prototypes)
+    assert not torch.equal(prototypes_before, gsp.prototypes)
 
 
-def test_memory_layout_of_the_map_does_not_matter() -> None:
+def test_does_not_depend_on_the_memory_layout_of_the_map() -> None:
     gsp, features = layer(), maps()
-    for one, other in zip(
+    for contiguous, channels_last in zip(
         gsp(features), gsp(features.contiguous(memory_format=torch.channels_last)), strict=True
     ):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(contiguous, channels_last)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -157,7 +157,7 @@ def test_half_precision_and_autocast_compute_in_single(dtype: torch.dtype) -> No
     assert features.grad.dtype == dtype
 
 
-def test_it_picks_the_positions_that_look_like_prototypes() -> None:
+def test_selects_positions_near_prototypes() -> None:
     """A blank picture with one marked corner: sharp transport of a quarter of the positions returns the
     corner."""
     gsp = layer(ratio=0.25, epsilon=50.0, channels=3)
@@ -180,6 +180,6 @@ def test_it_picks_the_positions_that_look_like_prototypes() -> None:
         ({"memory": 7}, "must be at least 8"),
     ],
 )
-def test_settings_without_a_meaning_are_refused(change: dict, message: str) -> None:
+def test_refuses_invalid_settings(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         layer(**change)

@@ -1,4 +1,4 @@
-"""Prototypes within a bound, and transport on features as they are: what the token study asks of GSP."""
+"""Prototypes within a bound, and transport of unprojected features: the settings of the token study."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def ready(bound: float | None, solver: str = "newton", gradient: str = "closed_f
     return pooling
 
 
-def test_elements_are_put_back_one_by_one() -> None:
+def test_elements_are_clamped_separately() -> None:
     pooling = ready(BOUND)
     pooling(features())
     assert torch.equal(
@@ -31,47 +31,53 @@ def test_elements_are_put_back_one_by_one() -> None:
 
 def test_off_by_default() -> None:
     pooling = ready(None)
-    before = pooling.prototypes.detach().clone()
+    prototypes_before = pooling.prototypes.detach().clone()
     pooling(features())
     assert Gsp(2, 3, initialization_memory=6).bound is None
-    assert torch.equal(pooling.prototypes, before)
+    assert torch.equal(pooling.prototypes, prototypes_before)
 
 
 @pytest.mark.parametrize(
     ("solver", "gradient"),
     [("newton", "closed_form"), ("iteration", "closed_form"), ("iteration", "autograd")],
 )
-def test_a_prototype_at_the_bound_goes_on_learning(solver: str, gradient: str) -> None:
-    """The gradient is that of the prototypes where they have been put, with none taken away; two batches may
-    come before it is asked for."""
-    pooling, there = ready(BOUND, solver, gradient), ready(None, solver, gradient)
+def test_a_prototype_at_the_bound_has_a_gradient(solver: str, gradient: str) -> None:
+    """The gradient is that of the clamped prototypes, without a mask. Two forward passes may precede the
+    backward pass."""
+    pooling, unbounded = ready(BOUND, solver, gradient), ready(None, solver, gradient)
     with torch.no_grad():
-        there.prototypes.clamp_(-BOUND, BOUND)
-    found = []
-    for one in (pooling, there):
+        unbounded.prototypes.clamp_(-BOUND, BOUND)
+    gradients = []
+    for layer in (pooling, unbounded):
         total = sum(
-            (one(batch)[0].square().sum() + one(batch)[1][:, 0].sum() for batch in (features(), features(2))),
+            (
+                layer(batch)[0].square().sum() + layer(batch)[1][:, 0].sum()
+                for batch in (features(), features(2))
+            ),
             torch.zeros(()),
         )
         total.backward()
-        assert one.prototypes.grad is not None
-        found.append(one.prototypes.grad)
-    assert torch.equal(*found)
-    assert (found[0].abs() > 1e-6).all()
+        assert layer.prototypes.grad is not None
+        gradients.append(layer.prototypes.grad)
+    assert torch.equal(*gradients)
+    assert (gradients[0].abs() > 1e-6).all()
 
 
-def test_a_bound_is_positive() -> None:
+def test_refuses_a_bound_that_is_not_positive() -> None:
     with pytest.raises(ValueError, match="bound must be positive, got 0"):
         Gsp(2, 3, initialization_memory=6, bound=0.0)
 
 
-def test_without_dim_the_features_are_transported_as_they_are() -> None:
-    pooling, alone = ProjectedGsp(2, None, 3, 0.3, 5.0, 0, 6).double(), Gsp(2, 3, 0.3, 5.0, 0, 6).double()
-    alone.load_state_dict(pooling.gsp.state_dict())
-    for one in (pooling.gsp, alone):
-        one.initialized.fill_(True)
+def test_without_dim_the_features_are_not_projected() -> None:
+    pooling, unprojected = (
+        ProjectedGsp(2, None, 3, 0.3, 5.0, 0, 6).double(),
+        Gsp(2, 3, 0.3, 5.0, 0, 6).double(),
+    )
+    unprojected.load_state_dict(pooling.gsp.state_dict())
+    for layer in (pooling.gsp, unprojected):
+        layer.initialized.fill_(True)
     pooled, attributes, average = pooling(features())
-    expected = alone(features())
+    expected = unprojected(features())
     assert torch.equal(pooled, expected[0])
     assert torch.equal(attributes, expected[1])
     torch.testing.assert_close(average, features().mean((2, 3)))

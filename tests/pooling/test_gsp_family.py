@@ -1,5 +1,5 @@
-"""Generalized sum pooling with its transform, beside maximum and generalized mean, and the attributes without
-transport."""
+"""Generalized sum pooling with its transform, in combination with maximum and generalized mean, and
+attributes without transport."""
 
 from collections.abc import Callable
 
@@ -64,7 +64,7 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> tuple[np.n
 
 
 @everyone
-def test_value_is_the_definition(name: str) -> None:
+def test_value_equals_the_definition(name: str) -> None:
     pooling, features = build(name), maps()
     pooled, attributes, average = pooling(features)
     assert pooling.projects
@@ -91,7 +91,7 @@ def test_gradcheck(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gsp", "max_gsp"])
-def test_ratio_of_one_is_exactly_the_average(name: str) -> None:
+def test_ratio_of_one_equals_the_average(name: str) -> None:
     pooling, features = build(name, ratio=1.0), maps()
     expected = pooling.transform(features).mean((2, 3))
     if name == "max_gsp":
@@ -100,41 +100,41 @@ def test_ratio_of_one_is_exactly_the_average(name: str) -> None:
 
 
 @transports
-def test_until_initialised_transport_is_the_average(name: str) -> None:
+def test_before_initialisation_transport_is_the_average(name: str) -> None:
     pooling, features = build(name, ready=False), maps().requires_grad_()
     pooled, attributes, average = pooling(features)
-    more = pooling.transform.vectors(features.amax((2, 3))) if name == "max_gsp" else 0
-    torch.testing.assert_close(pooled, average + more)
+    added_maximum = pooling.transform.vectors(features.amax((2, 3))) if name == "max_gsp" else 0
+    torch.testing.assert_close(pooled, average + added_maximum)
     attributes.square().sum().backward()
     assert not features.grad.any()
 
 
 @transports
-def test_prototypes_are_chosen_in_place_from_what_forward_returns(name: str) -> None:
+def test_prototypes_are_chosen_from_the_output_of_forward(name: str) -> None:
     pooling = build(name, ready=False)
     parameter, optimizer = pooling.gsp.prototypes, torch.optim.SGD(pooling.parameters(), lr=0.1)
-    seen = []
+    averages = []
     for _ in range(3):
         pooled, attributes, average = pooling(maps(5))
-        pooling.observe(average)  # between forward and backward, as a training does
+        pooling.observe(average)  # between forward and backward, as in a training
         (pooled.square().sum() + attributes.square().sum()).backward()
-        seen.append(bool(pooling.gsp.initialized))
-    assert seen == [False, False, True]
+        averages.append(bool(pooling.gsp.initialized))
+    assert averages == [False, False, True]
     assert pooling.gsp.prototypes is parameter
-    before = parameter.detach().clone()
+    prototypes_before = parameter.detach().clone()
     pooling(maps())[1].square().sum().backward()
     optimizer.step()
-    assert not torch.equal(before, parameter)
+    assert not torch.equal(prototypes_before, parameter)
 
 
 @everyone
-def test_one_prototype_holds_everything(name: str) -> None:
+def test_one_prototype_has_all_attributes(name: str) -> None:
     pooling = build(name, prototypes=1)
     torch.testing.assert_close(pooling(maps())[1], torch.ones(2, 1, dtype=torch.float64))
 
 
 @everyone
-def test_one_position_is_that_position(name: str) -> None:
+def test_one_position_gives_its_feature(name: str) -> None:
     pooling, features = build(name), maps(height=1, width=1).abs().requires_grad_()
     pooled, attributes, _ = pooling(features)
     expected = (2 if name == "max_gsp" else 1) * pooling.transform(features)[:, :, 0, 0]
@@ -146,7 +146,7 @@ def test_one_position_is_that_position(name: str) -> None:
 
 @everyone
 @pytest.mark.parametrize("constant", [0.0, 0.8])
-def test_constant_map_and_duplicate_positions_weigh_the_same(name: str, constant: float) -> None:
+def test_constant_map_and_duplicate_positions_have_equal_weights(name: str, constant: float) -> None:
     pooling, features = (
         build(name),
         torch.full((2, CHANNELS, 3, 4), constant, dtype=torch.float64, requires_grad=True),
@@ -160,32 +160,32 @@ def test_constant_map_and_duplicate_positions_weigh_the_same(name: str, constant
 
 
 @everyone
-def test_duplicates_and_order_of_positions_do_not_matter(name: str) -> None:
+def test_does_not_depend_on_duplicates_and_order_of_positions(name: str) -> None:
     pooling, features = build(name), maps()
     order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
     moved = features.flatten(2)[:, :, order].view_as(features)
-    for other in (
+    for variant in (
         moved,
         torch.cat([features, features], dim=2),
         features.contiguous(memory_format=torch.channels_last),
     ):
-        for ours, theirs in zip(pooling(features), pooling(other), strict=True):
-            torch.testing.assert_close(ours, theirs)
+        for output, variant_output in zip(pooling(features), pooling(variant), strict=True):
+            torch.testing.assert_close(output, variant_output)
 
 
 @transports
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5, 5.0, 20.0, 100.0])
 def test_single_precision_is_within_1e_5_of_double(name: str, epsilon: float) -> None:
     pooling, features = build(name, epsilon=epsilon), maps(4)
-    with torch.no_grad():  # a prototype that equals a feature, and one beside it
+    with torch.no_grad():  # a prototype that equals a feature, and one near a feature
         transformed = pooling.transform(features)
         pooling.gsp.prototypes[0] = transformed[0, :, 0, 0]
         pooling.gsp.prototypes[1] = transformed[0, :, 1, 1] + 1e-3
     double = pooling(features.float().double())
     single = pooling.float()(features.float())
-    for one, other in zip(single[:2], double[:2], strict=True):
-        assert one.dtype == torch.float32
-        assert (one.double() - other).abs().max().item() < 1e-5
+    for single_output, double_output in zip(single[:2], double[:2], strict=True):
+        assert single_output.dtype == torch.float32
+        assert (single_output.double() - double_output).abs().max().item() < 1e-5
 
 
 @everyone
@@ -202,7 +202,7 @@ def test_half_precision_map_under_autocast_pools_in_single(name: str) -> None:
 
 
 @everyone
-def test_state_that_a_resumed_training_needs_is_in_the_state_dict(name: str) -> None:
+def test_the_state_dict_has_the_state_of_a_resumed_training(name: str) -> None:
     expected = {"transform.weight"}
     if name == "attribute_average":
         expected |= {"prototypes"}
@@ -213,7 +213,7 @@ def test_state_that_a_resumed_training_needs_is_in_the_state_dict(name: str) -> 
     assert set(build(name).state_dict()) == expected
 
 
-def test_defaults_are_the_published_ones() -> None:
+def test_defaults_equal_the_published_ones() -> None:
     makers: list[Callable[[], nn.Module]] = [
         lambda kind=kind: kind(CHANNELS, 128) for kind in TRANSPORTS.values()
     ]

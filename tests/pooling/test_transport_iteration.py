@@ -1,5 +1,5 @@
-"""The paper's iteration and its closed-form gradient: the iterates themselves, where they lead, and how far
-100 of them get."""
+"""The iteration of the paper and its closed-form gradient: the iterates, their limit, and the error after 100
+steps."""
 
 import math
 
@@ -13,7 +13,7 @@ from tests.oracles import poolings as oracle
 
 
 def costs(positions: int = 9, prototypes: int = 4, seed: int = 0) -> torch.Tensor:
-    """Of two images."""
+    """The costs of two images."""
     return 2 * torch.rand(
         2, prototypes, positions, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
     )
@@ -21,7 +21,7 @@ def costs(positions: int = 9, prototypes: int = 4, seed: int = 0) -> torch.Tenso
 
 def layers(ratio: float = 0.3, epsilon: float = 5.0, iterations: int = 100) -> tuple[Gsp, Gsp, Gsp]:
     """The same layer with each solver and gradient."""
-    found = []
+    results = []
     for solver, gradient in (
         ("newton", "closed_form"),
         ("iteration", "closed_form"),
@@ -30,8 +30,8 @@ def layers(ratio: float = 0.3, epsilon: float = 5.0, iterations: int = 100) -> t
         torch.manual_seed(0)
         layer = Gsp(5, 4, ratio, epsilon, 0, 12, solver, iterations, gradient).double()
         layer.initialized.fill_(True)
-        found.append(layer)
-    return tuple(found)
+        results.append(layer)
+    return tuple(results)
 
 
 def maps(scale: float = 0.5) -> torch.Tensor:
@@ -40,7 +40,7 @@ def maps(scale: float = 0.5) -> torch.Tensor:
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 @pytest.mark.parametrize(("ratio", "epsilon"), [(0.1, 0.5), (0.3, 5.0), (0.9, 20.0)])
-def test_iterates_are_those_of_proposition_4_2(steps: int, ratio: float, epsilon: float) -> None:
+def test_iterates_equal_proposition_4_2(steps: int, ratio: float, epsilon: float) -> None:
     pi, rho = iterate(costs(), ratio, epsilon, steps)
     for image in range(2):
         expected = oracle.iteration(costs()[image], ratio, epsilon, steps)
@@ -50,7 +50,7 @@ def test_iterates_are_those_of_proposition_4_2(steps: int, ratio: float, epsilon
 
 
 @pytest.mark.parametrize(("ratio", "epsilon"), [(0.1, 0.5), (0.3, 5.0), (0.5, 5.0)])
-def test_closed_form_is_proposition_4_3(ratio: float, epsilon: float) -> None:
+def test_closed_form_equals_proposition_4_3(ratio: float, epsilon: float) -> None:
     cost, generator = costs().requires_grad_(), torch.Generator().manual_seed(2)
     pi, rho = ClosedForm.apply(cost, ratio, epsilon, 500)
     by_pi, by_rho = (torch.randn(t.shape, dtype=torch.float64, generator=generator) for t in (pi, rho))
@@ -62,7 +62,7 @@ def test_closed_form_is_proposition_4_3(ratio: float, epsilon: float) -> None:
         torch.testing.assert_close(by_cost[image], expected, rtol=1e-9, atol=1e-13)
 
 
-def test_gradchecks_closed_form_at_the_fixed_point_and_autograd_anywhere() -> None:
+def test_gradcheck_of_closed_form_at_the_fixed_point_and_of_autograd_anywhere() -> None:
     assert torch.autograd.gradcheck(
         lambda c: ClosedForm.apply(c, 0.3, 5.0, 500), (costs().requires_grad_(),), fast_mode=True
     )
@@ -84,13 +84,13 @@ def test_all_solvers_agree_where_the_iteration_converges(epsilon: float, scale: 
         pooled, attributes = layer(features)
         (pooled.square().sum() + attributes.square().sum()).backward()
         results.append((pooled, attributes, features.grad, layer.prototypes.grad))
-    for other in results[1:]:
-        for ours, theirs in zip(results[0], other, strict=True):
-            torch.testing.assert_close(theirs, ours, rtol=1e-8, atol=1e-11)
+    for result in results[1:]:
+        for output, other_output in zip(results[0], result, strict=True):
+            torch.testing.assert_close(other_output, output, rtol=1e-8, atol=1e-11)
 
 
 def test_after_100_steps_a_hard_selection_is_far_from_its_plan() -> None:
-    """Features of which nearly mu lie at prototypes, epsilon 20: the case that the layer is meant for."""
+    """Nearly mu of the features are at prototypes, epsilon 20: the intended use of the layer."""
     generator = torch.Generator().manual_seed(0)
     prototypes = torch.randn(8, 32, dtype=torch.float64, generator=generator)
     prototypes /= prototypes.norm(dim=1, keepdim=True)
@@ -113,15 +113,15 @@ def test_after_100_steps_a_hard_selection_is_far_from_its_plan() -> None:
     np.testing.assert_allclose(weights, (1 / 49 - exact) / 0.3, rtol=0, atol=1e-12)
 
 
-def test_single_precision_survives_large_epsilon() -> None:
+def test_single_precision_is_finite_for_large_epsilon() -> None:
     for epsilon in (20.0, 100.0, 1000.0):
         single, double = (
             iterate(costs().float(), 0.3, epsilon, 100),
             iterate(costs().float().double(), 0.3, epsilon, 100),
         )
-        for one, other in zip(single, double, strict=True):
-            assert one.isfinite().all()
-            assert float((one.double() - other).abs().max()) < 1e-6 * epsilon
+        for single_output, double_output in zip(single, double, strict=True):
+            assert single_output.isfinite().all()
+            assert float((single_output.double() - double_output).abs().max()) < 1e-6 * epsilon
         cost = costs().float().requires_grad_()
         pi, rho = ClosedForm.apply(cost, 0.3, epsilon, 100)
         (pi.square().sum() + rho.square().sum()).backward()
@@ -129,7 +129,7 @@ def test_single_precision_survives_large_epsilon() -> None:
         assert cost.grad.isfinite().all()
 
 
-def test_ratio_of_one_is_the_average_with_every_solver() -> None:
+def test_ratio_of_one_equals_the_average_with_every_solver() -> None:
     for layer in layers(ratio=1.0):
         features = maps().requires_grad_()
         pooled, attributes = layer(features)
@@ -153,7 +153,7 @@ def test_a_prototype_on_a_feature_has_a_finite_gradient() -> None:
         assert float(layer.prototypes.grad.abs().max()) < 10
 
 
-def test_until_initialised_the_iteration_is_the_average_too() -> None:
+def test_before_initialisation_the_iteration_is_the_average() -> None:
     for layer in layers():
         layer.initialized.fill_(False)
         features = maps().requires_grad_()
@@ -172,6 +172,6 @@ def test_until_initialised_the_iteration_is_the_average_too() -> None:
         ({"iterations": 0}, "positive"),
     ],
 )
-def test_settings_without_a_meaning_are_refused(arguments: dict, message: str) -> None:
+def test_refuses_invalid_settings(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Gsp(5, 4, initialization_memory=8, **arguments)

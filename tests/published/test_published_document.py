@@ -8,13 +8,13 @@ from pipeline.published.document import markdown
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/published.md"
 
 
-def test_the_document_is_that_of_the_tables() -> None:
+def test_the_document_agrees_with_the_tables() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == markdown(), (
         "run `python -m pipeline.published.document > docs/published.md`"
     )
 
 
-def test_every_table_is_whole_and_every_mark_explained() -> None:
+def test_tables_are_rectangular_and_marks_are_explained() -> None:
     text = markdown()
     for section in text.split("\n### ")[1:]:
         lines = [line for line in section.splitlines() if line.startswith("|")]

@@ -1,4 +1,4 @@
-"""Strict reading of the files, the place of conditions, and no heavy imports."""
+"""Strict reading of the files, the origin of conditions, and no heavy imports."""
 
 import subprocess
 import sys
@@ -57,19 +57,19 @@ def test_a_row_has_all_conditions_of_its_number() -> None:
     )
 
 
-def test_conditions_come_from_the_row_then_its_columns_then_the_table() -> None:
+def test_conditions_of_the_row_precede_those_of_columns_and_table() -> None:
     stated = {"DeiT-S, MS": None, "MiT-B1, MS": 227}
     for name, size in stated.items():
         assert {row.size for row in rows() if row.source == "CRT table 5" and row.name == name} == {size}, (
-            "null at a row is not stated"
+            "null in a row means not stated"
         )
     assert {row.dim for row in rows() if row.source == "GSP table 1"} == {128, 512}
 
 
-def test_a_baseline_is_found_in_the_setting_of_another_recipe_too() -> None:
+def test_finds_a_baseline_in_the_setting_of_another_recipe() -> None:
     baseline = published("inshop", "proxy_anchor")
     assert [row.method for row in baseline if row.loss_of == "proxy_anchor"] == ["gsp_proxy_anchor"] * 2
-    assert baseline[-1].loss_of == "proxy_anchor", "own rows come first"
+    assert baseline[-1].loss_of == "proxy_anchor", "rows of the recipe itself are first"
     assert published("parts", "ms") == published("cub", "no_such_method") == []
 
 
@@ -94,7 +94,7 @@ def test_rows_cannot_be_changed() -> None:
         ("key: irt", "key: [irt", "not valid YAML"),
     ],
 )
-def test_a_mistake_in_a_file_is_named(old: str, new: str, finding: str) -> None:
+def test_names_a_mistake_in_a_file(old: str, new: str, finding: str) -> None:
     assert read(PAPER, "a.yaml").tables[0].rows[0].name == "A"
     assert old in PAPER
     with pytest.raises(UserError, match=finding) as caught:
@@ -112,9 +112,11 @@ def test_the_files_are_package_data() -> None:
     assert [paper.key for paper in papers()] == list(PAPERS)
 
 
-def test_nothing_heavy_is_imported() -> None:
+def test_imports_no_heavy_library() -> None:
     heavy = ("torch", "numpy", "ray", "pyarrow", "faiss", "matplotlib")
     imported = f"print([name for name in {heavy} if name in sys.modules])"
     code = f"import sys, pipeline.published as tables; tables.rows(); {imported}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert process.stdout.strip() == "[]"

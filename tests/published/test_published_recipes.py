@@ -46,10 +46,9 @@ def test_settings_resolve_to_the_conditions_of_the_row() -> None:
 
 
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])
-def test_rows_of_one_loss_in_gsp_differ_in_pooling_alone(dataset: str) -> None:
-    """Average pooling is compared in the very setting of GSP: loss, batch, optimiser, schedule, training and
-    memory are the same.
-    """
+def test_rows_of_one_loss_in_gsp_differ_only_in_pooling(dataset: str) -> None:
+    """Average pooling is compared in the setting of GSP: loss, batch, optimiser, schedule, training and
+    memory are equal."""
     parts = ("loss", "batch", "optimizer", "schedule", "training", "memory", "backbone", "input", "dim")
     named = {
         row.name: recipe_of(row)
@@ -57,10 +56,10 @@ def test_rows_of_one_loss_in_gsp_differ_in_pooling_alone(dataset: str) -> None:
         if (row.paper, row.table, row.dataset) == ("gsp", "2", dataset)
     }
     for loss in ("C2", "MS", "Triplet", "PNCA", "PAnchor", "C1 + XBM"):
-        average, own = named[f"{loss} + GAP"], named[f"{loss} + GSP"]
-        assert isinstance(own, GspRecipe)
+        average, gsp = named[f"{loss} + GAP"], named[f"{loss} + GSP"]
+        assert isinstance(gsp, GspRecipe)
         assert isinstance(average, GspRecipe | BaselineRecipe)
-        assert own.zero_shot is not None
+        assert gsp.zero_shot is not None
         assert average.pooling.name in ("average", "attribute_average")
         for part in parts:
-            assert getattr(average, part) == getattr(own, part), (loss, part)
+            assert getattr(average, part) == getattr(gsp, part), (loss, part)

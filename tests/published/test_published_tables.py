@@ -1,6 +1,5 @@
-"""Consistency of the tables with each other and with the text of the papers, which a misread cell would
-break.
-"""
+"""The tables are consistent with each other and with the text of the papers. A misread cell would break
+this."""
 
 from itertools import combinations, pairwise
 
@@ -27,7 +26,7 @@ def values(row: Row) -> list[float]:
     return [number.value for number in row.metrics.values()]
 
 
-def test_recall_never_falls_with_k() -> None:
+def test_recall_never_decreases_with_k() -> None:
     checked = 0
     for row in ROWS:
         recall = sorted(
@@ -35,7 +34,7 @@ def test_recall_never_falls_with_k() -> None:
             for name, number in row.metrics.items()
             if name.startswith("recall_at_")
         )
-        assert all(low[1] <= high[1] for low, high in pairwise(recall)), row
+        assert all(previous[1] <= next_value[1] for previous, next_value in pairwise(recall)), row
         checked += len(recall) > 1
     assert checked > 150
 
@@ -49,13 +48,13 @@ def test_percent_lies_in_its_range() -> None:
 
 
 def test_map_at_r_stays_below_precision_at_1() -> None:
-    both = [row for row in ROWS if {"map_at_r", "recall_at_1"} <= row.metrics.keys()]
-    assert len(both) > 180
-    for row in both:
+    rows = [row for row in ROWS if {"map_at_r", "recall_at_1"} <= row.metrics.keys()]
+    assert len(rows) > 180
+    for row in rows:
         assert row.metrics["map_at_r"].value < row.metrics["recall_at_1"].value, row
 
 
-def test_hard_landmarks_are_harder_than_medium_ones() -> None:
+def test_hard_landmarks_have_lower_map_than_medium_ones() -> None:
     for row in ROWS:
         for benchmark in ("roxford5k", "rparis6k"):
             if f"{benchmark}_hard_map" in row.metrics:
@@ -65,15 +64,16 @@ def test_hard_landmarks_are_harder_than_medium_ones() -> None:
 
 
 def test_concatenated_embeddings_are_better_than_separated_ones() -> None:
-    """Of every loss and pooling of GSP: the columns were not exchanged."""
+    """For every loss and pooling of GSP. Exchanged columns would fail."""
     for row in (row for row in ROWS if row.setting == "mlrc-concatenated"):
-        other = row_of("gsp", row.table, row.name, row.dataset, setting="mlrc-separated")
-        for name in row.metrics.keys() & other.metrics.keys():
-            assert row.metrics[name].value > other.metrics[name].value, (row, name)
+        separated = row_of("gsp", row.table, row.name, row.dataset, setting="mlrc-separated")
+        for name in row.metrics.keys() & separated.metrics.keys():
+            assert row.metrics[name].value > separated.metrics[name].value, (row, name)
 
 
 def test_precision_and_map_of_gsp_rise_together() -> None:
-    """Within a column of GSP table 2, P@1 over MAP@R strays little, but in the cell that cannot be."""
+    """Within a column of GSP table 2, the ratio of P@1 to MAP@R varies little, except for the misprinted
+    cell."""
     for dataset in ("sop", "inshop", "cub", "cars"):
         for setting in ("mlrc-separated", "mlrc-concatenated"):
             column = [
@@ -82,21 +82,32 @@ def test_precision_and_map_of_gsp_rise_together() -> None:
                 if (row.paper, row.table, row.dataset, row.setting) == ("gsp", "2", dataset, setting)
             ]
             assert len(column) == 25
-            both = [row for row in column if {"map_at_r", "recall_at_1"} <= row.metrics.keys()]
+            rows = [row for row in column if {"map_at_r", "recall_at_1"} <= row.metrics.keys()]
             ratios = {
-                row.name: row.metrics["recall_at_1"].value / row.metrics["map_at_r"].value for row in both
+                row.name: row.metrics["recall_at_1"].value / row.metrics["map_at_r"].value for row in rows
             }
             middle = sorted(ratios.values())[len(ratios) // 2]
-            odd = {name for name, ratio in ratios.items() if not 0.75 < ratio / middle < 1.25}
-            doubted = {row.name for row in both if not row.metrics["recall_at_1"].reliable}
+            outliers = {name for name, ratio in ratios.items() if not 0.75 < ratio / middle < 1.25}
+            doubted = {row.name for row in rows if not row.metrics["recall_at_1"].reliable}
             assert (
-                odd
+                outliers
                 == doubted
                 == ({"C2 + DeLF"} if (dataset, setting) == ("sop", "mlrc-separated") else set())
             )
 
 
-def test_gains_that_crt_prints() -> None:
+def crt_and_best_quoted(table: str, dataset: str) -> tuple[list[float], list[float]]:
+    """The numbers of CRT in one of its tables, and the best quoted number of each metric."""
+    crt = row_of("crt", table, "Ours: CRT", dataset)
+    quoted = [
+        row for row in ROWS if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted
+    ]
+    return values(crt), [
+        max(row.metrics[name].value for row in quoted if name in row.metrics) for name in crt.metrics
+    ]
+
+
+def test_gains_printed_by_crt() -> None:
     printed = {
         "GoogLeNet": ([2.7, 1.89, 1.98], [2.01, 1.59, 1.53], [0.96, 0.68, 0.32], [0.98, 0.1, 0.12]),
         "BN-Inception": ([3.83, 4.13, 2.87], [0.79, 0.88, 0.45], [1.55, 0.58, 0.21], [0.77, 0.09, 0.13]),
@@ -121,30 +132,18 @@ def test_gains_that_crt_prints() -> None:
         ("inshop", "4"): ([1.68, 0.87, 0.58, 0.45], "IBC"),
     }
     for (dataset, table), (gain, second) in best.items():
-        own = row_of("crt", table, "Ours: CRT", dataset)
-        others = [
-            row
-            for row in ROWS
-            if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted
-        ]
-        top = [max(row.metrics[name].value for row in others if name in row.metrics) for name in own.metrics]
-        assert [a - b for a, b in zip(values(own), top, strict=True)] == pytest.approx(gain, abs=1e-9)
+        crt, top = crt_and_best_quoted(table, dataset)
+        assert [a - b for a, b in zip(crt, top, strict=True)] == pytest.approx(gain, abs=1e-9)
         assert row_of("crt", table, second, dataset).metrics["recall_at_1"].value <= top[0]
     for dataset, table, gain in (
         ("cars", "3", [0.76, 0.92, 0.29, -0.17]),
         ("sop", "4", [-1.09, 0.26, 0.16, 0.11]),
     ):
-        own = row_of("crt", table, "Ours: CRT", dataset)
-        others = [
-            row
-            for row in ROWS
-            if (row.paper, row.table, row.dataset) == ("crt", table, dataset) and row.quoted
-        ]
-        top = [max(row.metrics[name].value for row in others if name in row.metrics) for name in own.metrics]
-        assert [a - b for a, b in zip(values(own), top, strict=True)] == pytest.approx(gain, abs=1e-9)
+        crt, top = crt_and_best_quoted(table, dataset)
+        assert [a - b for a, b in zip(crt, top, strict=True)] == pytest.approx(gain, abs=1e-9)
 
 
-def test_rows_that_crt_repeats_are_equal() -> None:
+def test_rows_repeated_by_crt_are_equal() -> None:
     proposed = [
         row_of("crt", table, name, "cub")
         for table, name in (("6", "The Proposed Method"), ("7", "w"), ("9", "K2 = 64"), ("10", "w"))
@@ -159,22 +158,22 @@ def test_rows_that_crt_repeats_are_equal() -> None:
     assert "1.72" in baseline.note
 
 
-def test_what_multihead_says_of_its_tables() -> None:
-    """Its leads in Recall@1 on Cars, 2.3, 5.3 and 2.4 points, and on In-Shop."""
+def test_text_of_multihead_agrees_with_its_tables() -> None:
+    """Its gains in Recall@1 on Cars, 2.3, 5.3 and 2.4 points, and on In-Shop."""
     for dim, lead in ((64, 2.3), (128, 5.3), (512, 2.4)):
         table = [
             row
             for row in ROWS
             if (row.paper, row.table, row.dataset, row.dim) == ("multihead", "1", "cars", dim)
         ]
-        own = row_of("multihead", "1", "Ours", "cars", dim=dim)
+        multihead = row_of("multihead", "1", "Ours", "cars", dim=dim)
         best = max(row.metrics["recall_at_1"].value for row in table if row.quoted)
-        assert own.metrics["recall_at_1"].value - best == pytest.approx(lead)
-    own = row_of("multihead", "3", "Ours", "inshop", dim=512).metrics["recall_at_1"].value
-    assert own - row_of("multihead", "3", "Proxy-Anchor", "inshop", dim=512).metrics[
+        assert multihead.metrics["recall_at_1"].value - best == pytest.approx(lead)
+    multihead = row_of("multihead", "3", "Ours", "inshop", dim=512).metrics["recall_at_1"].value
+    assert multihead - row_of("multihead", "3", "Proxy-Anchor", "inshop", dim=512).metrics[
         "recall_at_1"
     ].value == pytest.approx(1.6)
-    assert own - row_of("multihead", "3", "ProxyNCA++", "inshop").metrics[
+    assert multihead - row_of("multihead", "3", "ProxyNCA++", "inshop").metrics[
         "recall_at_1"
     ].value == pytest.approx(2.7)
     for dataset, value in (("cars", 90.1), ("cub", 70.6)):
@@ -184,42 +183,43 @@ def test_what_multihead_says_of_its_tables() -> None:
 
 
 def test_the_two_tables_of_gsp_agree() -> None:
-    same = {"neither": "C2 + GAP", "L_ZS and GSP": "C2 + GSP"}
-    for row in (row for row in ROWS if (row.paper, row.table) == ("gsp", "1") and row.name in same):
-        other = row_of("gsp", "2", same[row.name], row.dataset, setting=row.setting)
-        assert row.metrics["map_at_r"].text == other.metrics["map_at_r"].text, row
+    names = {"neither": "C2 + GAP", "L_ZS and GSP": "C2 + GSP"}
+    for row in (row for row in ROWS if (row.paper, row.table) == ("gsp", "1") and row.name in names):
+        complete_row = row_of("gsp", "2", names[row.name], row.dataset, setting=row.setting)
+        assert row.metrics["map_at_r"].text == complete_row.metrics["map_at_r"].text, row
 
 
 def test_gsp_gains_over_average_pooling() -> None:
-    """In MAP@R, under every loss and everywhere; on SOP about two points with XBM, as the text says."""
+    """Gains in MAP@R under every loss and on every data set. With XBM, the gain on SOP is about two points,
+    as the text states."""
     for loss in ("C2", "MS", "Triplet", "PNCA", "PAnchor", "C1 + XBM"):
         for row in (
             row
             for row in ROWS
             if row.paper == "gsp" and row.name == f"{loss} + GSP" and "map_at_r" in row.metrics
         ):
-            other = row_of("gsp", "2", f"{loss} + GAP", row.dataset, setting=row.setting)
-            assert row.metrics["map_at_r"].value > other.metrics["map_at_r"].value
+            average = row_of("gsp", "2", f"{loss} + GAP", row.dataset, setting=row.setting)
+            assert row.metrics["map_at_r"].value > average.metrics["map_at_r"].value
             if loss == "C1 + XBM" and row.dataset == "sop":
-                assert row.metrics["map_at_r"].value - other.metrics["map_at_r"].value == pytest.approx(
+                assert row.metrics["map_at_r"].value - average.metrics["map_at_r"].value == pytest.approx(
                     2.1, abs=0.05
                 )
 
 
-def test_what_irt_says_of_table_2() -> None:
-    """Its leads in Recall@1: 2.6 on SOP, 2.5 on CUB, 1.9 more with distillation, 0.2 and 0.6 on In-Shop."""
+def test_text_of_irt_agrees_with_table_2() -> None:
+    """Its gains in Recall@1: 2.6 on SOP, 2.5 on CUB, 1.9 more with distillation, 0.2 and 0.6 on In-Shop."""
     for dataset, own_lead, distilled_lead in (("sop", 2.6, 2.8), ("cub", 2.5, 4.4), ("inshop", 0.2, 0.6)):
-        others = [
+        baselines = [
             row for row in ROWS if (row.paper, row.table, row.dataset) == ("irt", "2", dataset) and row.quoted
         ]
-        best = max(row.metrics["recall_at_1"].value for row in others)
+        best = max(row.metrics["recall_at_1"].value for row in baselines)
         for name, lead in (("IRT_R", own_lead), ("IRT_R, distilled", distilled_lead)):
             assert row_of("irt", "2", name, dataset).metrics["recall_at_1"].value - best == pytest.approx(
                 lead
             ), (dataset, name)
 
 
-def test_rows_that_irt_repeats_are_equal() -> None:
+def test_rows_repeated_by_irt_are_equal() -> None:
     for dataset in ("sop", "cub", "inshop"):
         assert (
             values(row_of("irt", "3", "IRT_R", dataset)) == values(row_of("irt", "2", "IRT_R", dataset))[:1]
@@ -250,20 +250,19 @@ def test_rows_that_irt_repeats_are_equal() -> None:
         assert last.metrics == row_of("irt", "8", "IRT_L", "landmarks", dim=dim).metrics
 
 
-def test_what_papers_quote_of_each_other_agrees_or_carries_a_note() -> None:
-    """The same method, dimensions and data set in two papers: the same numbers, but where a note says
-    otherwise.
-    """
+def test_quoted_rows_agree_or_have_a_note() -> None:
+    """The same method, dimensions and data set in two papers have equal numbers, unless a note explains a
+    difference."""
     quoted = [row for row in ROWS if row.quoted or (row.paper == "irt" and row.table == "2")]
     compared = 0
     for a, b in combinations(quoted, 2):
-        same = a.paper != b.paper and (a.name, a.dataset, a.dim, a.reduced) == (
+        comparable = a.paper != b.paper and (a.name, a.dataset, a.dim, a.reduced) == (
             b.name,
             b.dataset,
             b.dim,
             b.reduced,
         )
-        if not same or (a.backbone != b.backbone and None not in (a.backbone, b.backbone)):
+        if not comparable or (a.backbone != b.backbone and None not in (a.backbone, b.backbone)):
             continue
         for name in a.metrics.keys() & b.metrics.keys():
             compared += 1
@@ -294,14 +293,14 @@ def test_misprints_are_marked(table: tuple[str, str], name: str, dataset: str, m
     ]
 
 
-def test_softtriple_on_sop_is_ms_on_cars() -> None:
-    """Why both are marked: the same four numbers under two names and two data sets."""
+def test_softtriple_on_sop_equals_ms_on_cars() -> None:
+    """Both are marked because they have the same four numbers with two names and two data sets."""
     on_sop, on_cars = row_of("irt", "2", "SoftTriple", "sop"), row_of("multihead", "1", "MS", "cars", dim=64)
     assert values(on_sop) == values(on_cars)
     assert not any(number.reliable for row in (on_sop, on_cars) for number in row.metrics.values())
 
 
-def test_what_could_not_be_read_is_left_open() -> None:
+def test_illegible_cells_are_empty() -> None:
     unreadable = {(row.source, row.name, row.dataset, *row.unreadable) for row in ROWS if row.unreadable}
     assert unreadable == {
         ("GSP table 2", "C1 + XBM + GAP", "cub", "recall_at_1"),

@@ -1,6 +1,5 @@
-"""A made-up finished run: shards of small drawn images, embeddings of chosen quality, and their evaluation
-and analysis.
-"""
+"""A synthetic finished run: shards of small drawn images, embeddings of given noise, and their evaluation and
+analysis."""
 
 import csv
 import json
@@ -37,7 +36,7 @@ NAMES = [f"train {i}" for i in range(TRAIN)] + [
     LONG,
     *(f"bird {i}" for i in range(TEST - 4)),
 ]
-NOISE = {"good": 0.25, "poor": 1.2, "fair": 0.9}  # of an embedding about its class
+NOISE = {"good": 0.25, "poor": 1.2, "fair": 0.9}  # of an embedding around its class centre
 METHODS = tuple(NOISE)
 ATTRIBUTES = "fair"  # the method with prototypes
 MEASURED = "poor"  # the method that measures its gradient noise
@@ -107,9 +106,11 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         )
         sides[file] = Rows(rows, label[rows], clustered(label[rows], width, 100 * seed + place))
     protocol = Protocol("test", (1, 2, 4), 200, 0.95, 0)
-    both = {file: Sides(rows, rows) for file, rows in sides.items()}
+    both_sides = {file: Sides(rows, rows) for file, rows in sides.items()}
     metrics, results = evaluate(
-        both["test"], {"last": both["test-last"], "untrained": both["test-untrained"]}, protocol
+        both_sides["test"],
+        {"last": both_sides["test-last"], "untrained": both_sides["test-untrained"]},
+        protocol,
     )
     write_json(root / "metrics" / dataset / method / f"{seed}.json", metrics)
     (root / "evaluation" / name).mkdir(parents=True)
@@ -258,7 +259,7 @@ def make_ensembles(root: Path, dataset: str, method: str) -> None:
     write_json(root / "metrics" / dataset / method / "ensemble.json", numbers | sizes)
 
 
-# One data set, one seed, every kind of section but those of several seeds and of papers.
+# One data set, one seed, every kind of section except those of several seeds and of papers.
 
 
 @pytest.fixture(scope="session")
@@ -288,7 +289,7 @@ def page(html: str) -> Element:
     return read_page(html)
 
 
-# Two data sets, two seeds, a sweep of one of the data sets' methods.
+# Two data sets, two seeds, a sweep of a method of one data set.
 
 
 @pytest.fixture(scope="session")

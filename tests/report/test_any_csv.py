@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.report.inputs import read_history, read_trials
+from pipeline.report.report_data import read_history, read_trials
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.outputs import write_trials
 from pipeline.studies.sweep.record import Trial

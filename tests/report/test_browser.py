@@ -1,4 +1,4 @@
-"""The page in a browser: it renders, loads nothing, fits a laptop and a phone; all pictures decode."""
+"""The page in a browser: it renders, loads no resource, fits a laptop and a phone; all pictures decode."""
 
 import shutil
 from collections.abc import Iterator
@@ -115,21 +115,20 @@ def test_it_renders_without_errors_requests_or_overflow(
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
     )
-    assert (
-        len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2
-    )  # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
+    # results, training, losses, sweep, geometry, spectrum, pairs, attributes, noise
+    assert len(charts) == 2 + 2 + 3 + 1 + 2 + 3 + 3 + 2 + 2
     assert min(charts) > 60
     page.close()
 
 
-def test_colours_follow_the_scheme_and_can_be_read(browser: Any, file: Path) -> None:
-    """Text and marks reach a contrast of 4.5 (WCAG AA) to their background."""
+def test_colours_follow_the_scheme_and_have_contrast(browser: Any, file: Path) -> None:
+    """Text and marks have a contrast of at least 4.5 (WCAG AA) to their background."""
     grounds = []
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme)
         page.goto(file.as_uri())
-        least, where = page.evaluate(CONTRAST)
-        assert least >= 4.5, (scheme, where)
+        contrast, element = page.evaluate(CONTRAST)
+        assert contrast >= 4.5, (scheme, element)
         grounds.append(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
         page.close()
     assert grounds[0] != grounds[1]
@@ -148,7 +147,7 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true })")
         tables = page.evaluate(FITTING)
         assert [count for count, *_ in tables] == columns
-        assert all(beyond <= 1 and whole for _, beyond, whole in tables), (width, tables)
-        rest = page.evaluate(REST)
-        assert rest == [[width == 390, 5]] * 2, "method and the four metrics that are not above"
+        assert all(overflow <= 1 and complete for _, overflow, complete in tables), (width, tables)
+        hidden = page.evaluate(REST)
+        assert hidden == [[width == 390, 5]] * 2, "the method and the four other metrics"
         page.close()

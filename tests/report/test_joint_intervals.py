@@ -1,6 +1,5 @@
-"""The interval over classes of a mean over seeds: equal to loops over resampled classes, and for one seed to
-the evaluation.
-"""
+"""The interval over classes of a mean over seeds equals loops over resampled classes; for one seed it equals
+the evaluation."""
 
 import json
 import statistics
@@ -35,11 +34,11 @@ COLUMNS = {
 
 
 def replayed(labels: list[int], resamples: int, seed: int) -> list[list[int]]:
-    """The draws of the evaluation, from its seed."""
+    """The draws of the evaluation, repeated from its seed."""
     classes, random, draws = sorted(set(labels)), np.random.default_rng(seed), []
     while len(draws) < resamples:
-        drawn = random.integers(len(classes), size=(min(CHUNK, resamples - len(draws)), len(classes)))
-        draws += [[classes[place] for place in row] for row in drawn.tolist()]
+        sampled = random.integers(len(classes), size=(min(CHUNK, resamples - len(draws)), len(classes)))
+        draws += [[classes[place] for place in row] for row in sampled.tolist()]
     return draws
 
 
@@ -55,9 +54,8 @@ def run_of(
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[RunResults]:
-    """Three seeds with different noise on classes of one to six images, so that other classes are hard for
-    each seed.
-    """
+    """Three seeds with different noise on classes of one to six images, so that each seed has other hard
+    classes."""
     sizes = [2, 6, 3, 1, 5, 4, 2, 3]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(8) * 5, sizes))
     protocol = Protocol("test", (1, 2), 300, 0.9, 4)
@@ -84,7 +82,7 @@ def runs(tmp_path: Path) -> list[RunResults]:
     return results_of_seeds
 
 
-def test_is_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResults]) -> None:
+def test_equals_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResults]) -> None:
     intervals = joint_intervals(runs)
     names = {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
     assert set(intervals) == names
@@ -130,13 +128,13 @@ def test_one_seed_or_three_equal_seeds_have_the_interval_of_the_evaluation(
             )
 
 
-def test_it_is_not_the_mean_of_the_intervals(runs: list[RunResults]) -> None:
+def test_differs_from_the_mean_of_the_intervals(runs: list[RunResults]) -> None:
     """The seeds differ in their hard classes, so the interval of the mean is narrower than the mean of the
     intervals.
     """
-    low, high = joint_intervals(runs)["map_at_r"]
+    lower, upper = joint_intervals(runs)["map_at_r"]
     widths = [run.metrics["map_at_r_high"] - run.metrics["map_at_r_low"] for run in runs]
-    assert high - low < 0.95 * statistics.fmean(widths)
+    assert upper - lower < 0.95 * statistics.fmean(widths)
 
 
 def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Path) -> None:
@@ -165,7 +163,7 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
     intervals = joint_intervals(runs)
     assert set(intervals) == {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
     assert intervals["untrained_a_easy_map"] == intervals["a_easy_map"], (
-        "here the untrained network is the selected one"
+        "the untrained network has the results of the selected one"
     )
     for name, column, benchmark in (
         ("a_easy_map", "easy_ap", "a"),
@@ -174,10 +172,10 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
         values = [
             [
                 v
-                for v, of in zip(
+                for v, query_label in zip(
                     run.queries[column].to_pylist(), run.queries["benchmark"].to_pylist(), strict=True
                 )
-                if of == benchmark
+                if query_label == benchmark
             ]
             for run in runs
         ]
@@ -188,14 +186,14 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
     assert len([v for v in values[0] if v is None]) + len(places) == 7
 
 
-def test_missing_files_and_files_of_another_evaluation_are_refused(runs: list[RunResults]) -> None:
+def test_refuses_missing_files_and_files_of_another_evaluation(runs: list[RunResults]) -> None:
     for prefix, name in (("", "queries"), ("last_", "queries-last")):
         changed = {f"{prefix}map": runs[1].metrics[f"{prefix}map"] + 1e-4}
-        other = replace(runs[1], metrics=runs[1].metrics | changed)
-        where = rf"in its metrics file, but the mean in .*1/{name}\.parquet is 0"
-        finding = rf"^{prefix}map of seed 1 of good is 0\.\d+ {where}"
+        changed_run = replace(runs[1], metrics=runs[1].metrics | changed)
+        message = rf"in its metrics file, but the mean in .*1/{name}\.parquet is 0"
+        finding = rf"^{prefix}map of seed 1 of good is 0\.\d+ {message}"
         with pytest.raises(UserError, match=finding):
-            joint_intervals([runs[0], other])
+            joint_intervals([runs[0], changed_run])
     file = runs[1].query_file.with_name("queries-last.parquet")
     file.rename(file.with_suffix(".aside"))
     with pytest.raises(UserError, match=r"1/queries-last\.parquet cannot be read"):

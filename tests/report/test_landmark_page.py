@@ -22,7 +22,8 @@ from tests.report.page_reader import read_page
 
 @pytest.fixture
 def landmarks(make_project: Callable[..., Path]) -> Path:
-    """The made-up run as two landmark benchmarks: three queries each, junk among their nearest images."""
+    """The synthetic run as two landmark benchmarks: three queries each, with junk among their nearest
+    images."""
     root = make_project(noise={"good": 0.4, "poor": 1.2})
     truth = {"benchmark": [], "query": [], "easy": [], "hard": [], "junk": []}
     for benchmark, first in (("oxford", 30), ("paris", 45)):
@@ -38,13 +39,13 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
         sides = {}
         for file in ("test", "test-last", "test-untrained"):
             rows = read(root / f"embeddings/birds/{method}/0/{file}.arrow")
-            used = rows.row_id < 60
+            is_used = rows.row_id < 60
             label = np.where(rows.row_id < 45, 0, 1)
-            query = used & np.isin(rows.row_id, truth["query"])
+            query = is_used & np.isin(rows.row_id, truth["query"])
             sides[file] = Sides(
                 *(
                     Rows(rows.row_id[side], label[side], rows.embedding[side])
-                    for side in (query, used & ~query)
+                    for side in (query, is_used & ~query)
                 )
             )
         protocol = LandmarkProtocol("test", 100, 0.95, 0)
@@ -58,7 +59,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
     return root
 
 
-def test_landmark_benchmarks_are_reported_by_their_own_ground_truth(landmarks: Path) -> None:
+def test_landmark_benchmarks_use_their_own_ground_truth(landmarks: Path) -> None:
     inputs = read_report_data(landmarks, ("birds",), ("good", "poor"), (0,))
     page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24))
     metrics = json.loads((landmarks / "metrics/birds/good/0.json").read_text())
@@ -77,9 +78,9 @@ def test_landmark_benchmarks_are_reported_by_their_own_ground_truth(landmarks: P
     queries = gallery.all("div", **{"class": "query"})
     assert sorted(int(query["data-row"]) for query in queries) == [30, 35, 40, 45, 50, 55]
     for query in queries:
-        asked = int(query["data-row"])
+        query_row = int(query["data-row"])
         for match in query.all("li"):
             row_id = int(match["data-row"])
-            assert row_id != asked + 4, "junk counts neither way"
-            assert match["class"] == f"match {'right' if asked < row_id < asked + 4 else 'wrong'}"
+            assert row_id != query_row + 4, "junk is neither correct nor incorrect"
+            assert match["class"] == f"match {'right' if query_row < row_id < query_row + 4 else 'wrong'}"
         assert "first right" not in query.text()

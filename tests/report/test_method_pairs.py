@@ -1,6 +1,5 @@
-"""The paired comparison of all methods: equal to comparison.py pair by pair; which differences are
-significant.
-"""
+"""The paired comparison of all methods equals comparison.py pair by pair; which differences are
+significant."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -22,23 +21,21 @@ from tests.report.conftest import METHODS
 
 
 def pair(
-    low: float,
-    high: float,
+    lower: float,
+    upper: float,
     adjusted: float,
     seeds: Average | None = None,
     metric: str = "map_at_r",
     names: str = "ab",
 ) -> Pair:
-    result = Comparison(0.5, 0.5, (low + high) / 2, low, high, adjusted, 100, 10, False)
+    result = Comparison(0.5, 0.5, (lower + upper) / 2, lower, upper, adjusted, 100, 10, False)
     return Pair(names[0], names[1], metric, result, adjusted, seeds, 0.05)
 
 
-def test_pairs_are_those_of_the_paired_comparison(inputs: ReportData) -> None:
+def test_pairs_equal_the_paired_comparison(inputs: ReportData) -> None:
     pairs = compare_methods(inputs, "birds")
     names = [(pair.first, pair.second) for pair in pairs[:3]]
-    assert names == [("good", "fair"), ("good", "poor"), ("fair", "poor")], (
-        "by MAP@R, not by the order of the run"
-    )
+    assert names == [("good", "fair"), ("good", "poor"), ("fair", "poor")], "sorted by MAP@R"
     expected = []
     for column in ("ap_at_r", "recall_at_1"):
         runs = read_runs([run.query_file for run in inputs.of("birds")], column)
@@ -59,11 +56,15 @@ def test_many_pairs_need_more_sign_flips_but_no_more_resamples(
     runs = read_runs([run.query_file for run in inputs.of("birds")], "ap_at_r")
     values = dict(zip(METHODS, runs.values[:, None], strict=True))
     pair = compare_methods(inputs, "birds")[0]
-    few, many = (compare(values["fair"], values["good"], runs.label, draws, 0.95, 0) for draws in (250, 480))
-    ours = pair.comparison
-    assert (ours.low, ours.high) == pytest.approx((few.low, few.high), abs=1e-12)
-    assert ours.p_value == many.p_value
-    assert (few.low, few.high) != (many.low, many.high)
+    few_draws, many_draws = (
+        compare(values["fair"], values["good"], runs.label, draws, 0.95, 0) for draws in (250, 480)
+    )
+    pair_comparison = pair.comparison
+    assert (pair_comparison.low, pair_comparison.high) == pytest.approx(
+        (few_draws.low, few_draws.high), abs=1e-12
+    )
+    assert pair_comparison.p_value == many_draws.p_value
+    assert (few_draws.low, few_draws.high) != (many_draws.low, many_draws.high)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +82,12 @@ def test_significance_needs_interval_and_p_value(compared: Pair, better: str | N
 
 
 def test_several_seeds_must_agree() -> None:
-    sure = Average(0.02, 0.01, 0.01, 0.03)
+    significant = Average(0.02, 0.01, 0.01, 0.03)
     unsure = Average(0.02, 0.1, -0.3, 0.3)
     pairs = [
-        pair(0.01, 0.05, 0.01, sure),
+        pair(0.01, 0.05, 0.01, significant),
         pair(0.01, 0.05, 0.01, unsure, names="ac"),
-        pair(0.01, 0.05, 0.01, sure, names="bc"),
+        pair(0.01, 0.05, 0.01, significant, names="bc"),
     ]
     lead = lead_of(pairs, "a", "map_at_r")
     assert lead is not None
@@ -101,7 +102,7 @@ def test_several_seeds_must_agree() -> None:
 
 def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: ReportData) -> None:
     pairs = compare_methods(two_seeds_inputs, "birds")
-    good, fair = (
+    good_values, fair = (
         [
             np.mean(read_runs([run.query_file], "ap_at_r").values)
             for run in two_seeds_inputs.of("birds", method)
@@ -109,10 +110,10 @@ def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: ReportDa
         for method in ("good", "fair")
     )
     assert (pairs[0].first, pairs[0].second) == ("good", "fair")
-    assert pairs[0].seeds == over_seeds(np.subtract(good, fair), 0.95)
+    assert pairs[0].seeds == over_seeds(np.subtract(good_values, fair), 0.95)
 
 
-def test_methods_of_other_queries_are_refused(make_project: Callable[..., Path]) -> None:
+def test_refuses_methods_of_other_queries(make_project: Callable[..., Path]) -> None:
     root = make_project(noise={"good": 0.25, "poor": 1.2})
     path = root / "evaluation/birds/poor/0/queries.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)

@@ -1,4 +1,4 @@
-"""Short names: unique labels of classes, whole words, and a limit that nothing exceeds."""
+"""Short names: unique labels of classes, complete words, and a maximal length."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_labels_are_the_shortest_unique_ends() -> None:
         "shoes/black",
         "shirts/black",
         "shirts/red",
-    ], "one depth for all"
+    ], "all labels have one depth"
     assert labels_of(["all/shoes/black", "all/shirts/black"]) == ["shoes/black", "shirts/black"]
     assert labels_of(["001.Black_footed_Albatross", "a"]) == ["001.Black_footed_Albatross", "a"]
     assert labels_of(["a", "a"]) == ["a", "a"]
@@ -36,22 +36,24 @@ def test_labels_are_the_shortest_unique_ends() -> None:
     ],
 )
 def test_shortened_names_fit_and_keep_both_ends(name: str, limit: int) -> None:
-    short = shorten(name, limit)
-    assert len(short) <= limit
+    shortened = shorten(name, limit)
+    assert len(shortened) <= limit
     if len(name) <= limit:
-        assert short == name
+        assert shortened == name
         return
-    first, last = short.split("…")
+    first, last = shortened.split("…")
     assert name.startswith(first)
     assert name.endswith(last)
     assert last
 
 
-def test_words_stay_whole_if_they_fit() -> None:
+def test_words_are_complete_if_they_fit() -> None:
     assert shorten("Säfte/God Morgon Orange Red Grapefruit Juice", 32) == "Säfte/God…Red Grapefruit Juice"
     assert shorten("Obst und Gemüse/Galia Melon/Foto 25.jpg", 24) == "Obst…Foto 25.jpg"
-    assert shorten("Donaudampfschifffahrtsgesellschaft", 16) == "Donau…sellschaft", "there is one word only"
+    assert shorten("Donaudampfschifffahrtsgesellschaft", 16) == "Donau…sellschaft", (
+        "the name has a single word"
+    )
 
 
-def test_lines_break_behind_slashes_and_underscores_and_markup_is_escaped() -> None:
+def test_lines_break_after_slashes_and_underscores_and_markup_is_escaped() -> None:
     assert breaking("a b/c_d.e-f<i>") == "a b/<wbr>c_<wbr>d.<wbr>e-f&lt;i&gt;"

@@ -1,4 +1,4 @@
-"""Networks, their initial weights, and how reliable the choice of an iterate is."""
+"""Networks, their initial weights, and the reliability of the selected iterate."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_few_validation_classes_are_reported(inputs: ReportData) -> None:
     assert held_out(10, 10, 12) == ""
     assert "on only 9 to 12 classes" in held_out(9, 10, 12)
     one_validation = replace(inputs, runs=[replace(run, history=run.history[:1]) for run in inputs.runs])
-    assert few_validation_classes(one_validation, "birds") == "", "nothing was chosen"
+    assert few_validation_classes(one_validation, "birds") == "", "no iterate was selected"
 
 
 def test_seeds_differ_if_they_draw_their_validation_classes(

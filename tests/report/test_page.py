@@ -1,4 +1,4 @@
-"""The page as a whole: all sections, nothing loaded, escaped names, unique ids, same bytes, one file."""
+"""The page: all sections, no loaded resources, escaped names, unique ids, equal bytes, one file."""
 
 import re
 import tomllib
@@ -41,9 +41,8 @@ def test_templates_and_style_are_package_data() -> None:
 
 def test_cards_are_in_order_and_in_the_navigation(page: Element) -> None:
     cards = [section["id"] for section in page.all("section", id=None)]
-    expected = [
-        f"set-0-{card.id}" for card in CARDS if card.id != "published"
-    ]  # the data set has no published rows
+    # the data set has no published rows
+    expected = [f"set-0-{card.id}" for card in CARDS if card.id != "published"]
     assert cards == [*expected, "guide"]
     assert [link["href"] for link in page.first("nav").all("a")] == [f"#{card}" for card in cards]
 
@@ -67,7 +66,7 @@ def test_class_and_file_names_are_escaped(html: str, page: Element) -> None:
     assert "<img src=x>.jpg" in page.first("section", id="set-0-data").text()
 
 
-def test_nothing_is_loaded_from_anywhere(html: str, page: Element) -> None:
+def test_the_page_loads_no_resource(html: str, page: Element) -> None:
     for element in page.descendants():
         for name in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
             value = element.attributes.get(name)
@@ -78,9 +77,7 @@ def test_nothing_is_loaded_from_anywhere(html: str, page: Element) -> None:
     assert "https:" not in html
 
 
-def test_ids_are_unique_and_references_lead_somewhere(
-    html: str, page: Element, two_seeds_page: Element
-) -> None:
+def test_ids_are_unique_and_references_exist(html: str, page: Element, two_seeds_page: Element) -> None:
     for tree in (page, two_seeds_page):
         ids = [element["id"] for element in tree.descendants() if "id" in element.attributes]
         assert len(ids) == len(set(ids))
@@ -127,7 +124,7 @@ def test_the_stage_writes_one_file(
     assert page.first("h1").text() == "A title"
     assert len(page.all("div", **{"class": "query"})) == 4
     assert "good reaches MAP@R: " in page.first("p", **{"class": "lede"}).text(), (
-        "one method is not best of anything"
+        "a single method is not compared"
     )
     assert page.first("table").all("b") == []
     assert "like ms" in page.first("tr", **{"data-method": "good"}).text()
@@ -154,7 +151,7 @@ def test_the_page_is_well_formed(html: str) -> None:
 
         def handle_endtag(self, tag: str) -> None:
             assert self.open, f"</{tag}> without a start"
-            assert self.open.pop() == tag, f"</{tag}> closes something else"
+            assert self.open.pop() == tag, f"</{tag}> closes another element"
 
         def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             pass

@@ -9,8 +9,8 @@ from pipeline.report.dataset import DataSet
 from tests.report.conftest import METHODS
 
 
-def test_deviations_over_splits_of_several_seeds_are_those_of_all_splits_together() -> None:
-    """Exactly: of two seeds with three splits each, from the mean and the deviation of each seed."""
+def test_deviations_of_several_seeds_equal_those_over_all_splits() -> None:
+    """Two seeds with three splits each: exact from the mean and the deviation of each seed."""
     splits = {"l2": [[0.1, 0.4, 0.2], [0.6, 0.5, 0.9]], "cosine": [[0.3, 0.3, 0.3], [0.3, 0.5, 0.1]]}
     rows = [
         {"transfer_map_chance": 0.1, "embedding_density": None if seed else 0.5}

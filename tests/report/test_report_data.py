@@ -1,4 +1,4 @@
-"""Missing and damaged inputs of the report are named."""
+"""Errors name missing and damaged inputs of the report."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def read(root: Path) -> ReportData:
         "analysis/analysis.json", "evaluation/birds/good/0/queries.parquet",
     ],
 )  # fmt: skip
-def test_a_missing_file_is_named(root: Path, name: str) -> None:
+def test_names_a_missing_file(root: Path, name: str) -> None:
     path = root / name
     content = path.read_bytes()
     assert len(read(root).runs) == 1
@@ -48,7 +48,7 @@ def test_a_missing_file_is_named(root: Path, name: str) -> None:
         ),
     ],
 )
-def test_a_damaged_file_is_named(root: Path, name: str, content: bytes, finding: str) -> None:
+def test_names_a_damaged_file(root: Path, name: str, content: bytes, finding: str) -> None:
     path = root / name
     original = path.read_bytes()
     path.write_bytes(content)

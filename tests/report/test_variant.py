@@ -1,4 +1,4 @@
-"""A variant beside the method that it is like: everything that a method has, under a name with a hyphen."""
+"""A variant and its parent: all parts of the page, with a hyphen in the name."""
 
 import re
 
@@ -9,7 +9,7 @@ from pipeline.report.report_data import ReportData
 from tests.report.page_reader import Element
 
 
-def test_it_has_rows_curves_gallery_and_paired_comparisons(papers_page: Element) -> None:
+def test_a_variant_has_rows_curves_gallery_and_paired_comparisons(papers_page: Element) -> None:
     rows = papers_page.all("tr", **{"data-method": "gsp-soft"})
     assert [row["data-network"] for row in rows] == ["selected", "last", "untrained"]
     assert "like gsp" in rows[0].first("th").text()
@@ -26,7 +26,7 @@ def test_it_has_rows_curves_gallery_and_paired_comparisons(papers_page: Element)
         assert any(text in label for label in labels), text
 
 
-def test_its_recipe_names_what_it_changes(papers_page: Element, papers_inputs: ReportData) -> None:
+def test_the_recipe_of_a_variant_lists_its_changes(papers_page: Element, papers_inputs: ReportData) -> None:
     changes = [("pooling.epsilon", "1", "5"), ("training.iterations", "70", "20,000")]
     assert changes_of(papers_inputs, "cub", "gsp-soft") == changes
     assert changes_of(papers_inputs, "cub", "gsp") == []
@@ -34,10 +34,13 @@ def test_its_recipe_names_what_it_changes(papers_page: Element, papers_inputs: R
     assert recipe.first("summary").text().startswith("gsp-soft like gsp, ")
     assert recipe.first("h4").text() == "Changes to gsp"
     facts = [[value.text() for value in recipe.first("dl").all(tag)] for tag in ("dt", "dd")]
-    assert facts == [[key for key, *_ in changes], [f"{own} (gsp: {other})" for _, own, other in changes]]
+    assert facts == [
+        [key for key, *_ in changes],
+        [f"{variant_value} (gsp: {parent_value})" for _, variant_value, parent_value in changes],
+    ]
 
 
-def test_names_with_hyphens_leave_ids_valid(papers_page: Element, two_seeds_page: Element) -> None:
+def test_names_with_hyphens_give_valid_ids(papers_page: Element, two_seeds_page: Element) -> None:
     for page in (papers_page, two_seeds_page):
         ids = [element["id"] for element in page.descendants() if "id" in element.attributes]
         assert len(ids) == len(set(ids))
@@ -45,6 +48,6 @@ def test_names_with_hyphens_leave_ids_valid(papers_page: Element, two_seeds_page
 
 
 @pytest.mark.parametrize("method", ["ms", "gsp"])
-def test_published_methods_are_no_variants(papers_page: Element, method: str) -> None:
+def test_published_methods_are_not_variants(papers_page: Element, method: str) -> None:
     row = papers_page.first("tr", **{"data-method": method, "data-network": "selected"})
     assert "like" not in row.first("th").text()

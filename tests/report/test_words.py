@@ -1,4 +1,4 @@
-"""Numbers and names as the page writes them."""
+"""Numbers and names in the form of the page."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""requirements/*.txt pin every package that pyproject.toml asks for, and make installs nothing else."""
+"""requirements/*.txt pin every package of pyproject.toml, and make installs no other package."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ MACHINES = [
 
 
 def read_lock(file: str) -> dict[str, tuple[Requirement, list[str]]]:
-    """Name -> its pin and the hashes below it. A line of any other kind is an error."""
+    """Name -> its pin and the hashes below it. Any other line is an error."""
     pins: dict[str, tuple[Requirement, list[str]]] = {}
     hashes: list[str] = []
     for line in (ROOT / f"requirements/{file}.txt").read_text(encoding="utf-8").splitlines():
@@ -67,7 +67,7 @@ def test_a_package_of_two_files_has_one_version() -> None:
     for file in FILES:
         for name, (requirement, _) in read_lock(file).items():
             versions.setdefault(name, set()).add(str(requirement.specifier))
-    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+    assert {name: pinned for name, pinned in versions.items() if len(pinned) > 1} == {}
 
 
 @pytest.mark.parametrize("extra", [None, *OF_EXTRA])
@@ -75,14 +75,14 @@ def test_the_pins_are_in_the_ranges_of_the_project(extra: str | None) -> None:
     files = BASE if extra is None else (*BASE, OF_EXTRA[extra])
     pins = {name: pin for file in files for name, (pin, _) in read_lock(file).items()}
     ranges = PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]
-    for wanted in map(Requirement, ranges):
-        pin = pins[canonicalize_name(wanted.name)]
+    for requirement in map(Requirement, ranges):
+        pin = pins[canonicalize_name(requirement.name)]
         (specifier,) = pin.specifier
-        assert specifier.version in wanted.specifier, wanted.name
+        assert specifier.version in requirement.specifier, requirement.name
         assert all(pin.marker is None or pin.marker.evaluate(machine) for machine in MACHINES), pin
 
 
-def test_a_machine_without_a_gpu_gets_no_cuda_library() -> None:
+def test_a_machine_without_gpu_installs_no_cuda_library() -> None:
     names = {
         name for file in ("build", *BASE, "faiss-cpu", "development", "cluster") for name in read_lock(file)
     }
@@ -92,14 +92,14 @@ def test_a_machine_without_a_gpu_gets_no_cuda_library() -> None:
 
 @pytest.mark.parametrize(("stamp", "files"), [(".runtime", ()), (".development", ("development",))])
 @pytest.mark.parametrize("build", ["cpu", "gpu"])
-def test_make_installs_from_the_locks_alone(
+def test_make_installs_only_from_the_locks(
     tmp_path: Path, stamp: str, files: tuple[str, ...], build: str
 ) -> None:
     command = ["make", "--dry-run", f"VENV={tmp_path}", f"FAISS={build}", f"{tmp_path}/{stamp}-{build}"]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     installs = re.findall(r"pip install (.*?)(?:; fi)?$", printed, re.MULTILINE)
     assert all("--no-deps" in install and "--no-build-isolation" in install for install in installs)
-    read = [re.findall(r"requirements/(\S+)\.txt", install) for install in installs]
-    assert read == [["build"], ["runtime", f"faiss-{build}", *files], ["torch"], ["cuda"], []]
+    lock_files = [re.findall(r"requirements/(\S+)\.txt", install) for install in installs]
+    assert lock_files == [["build"], ["runtime", f"faiss-{build}", *files], ["torch"], ["cuda"], []]
     unhashed = [install for install in installs if "--require-hashes" not in install]
     assert [install.split()[-1] for install in unhashed] == ["requirements/torch.txt", "."]

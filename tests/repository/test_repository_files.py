@@ -1,4 +1,4 @@
-"""The files beside the code name one version, one licence and one set of checks."""
+"""The files of the repository agree on version, licence and checks."""
 
 import re
 import tomllib
@@ -23,7 +23,7 @@ def test_citation_and_changelog_name_the_version_and_the_licence_of_the_project(
     assert citation["license"] == PROJECT["license"]
 
 
-def test_the_hooks_are_the_commands_of_make_lint() -> None:
+def test_the_hooks_equal_the_commands_of_make_lint() -> None:
     hooks = [
         hook for repository in read_yaml(".pre-commit-config.yaml")["repos"] for hook in repository["hooks"]
     ]
@@ -33,7 +33,7 @@ def test_the_hooks_are_the_commands_of_make_lint() -> None:
     assert recipe is not None
     commands = [line.strip().removesuffix(" .") for line in recipe[1].splitlines()]
     assert [hook["entry"].removesuffix(" --force-exclude") for hook in hooks] == commands
-    assert {hook["language"] for hook in hooks} == {"system"}, "a hook downloads nothing"
+    assert {hook["language"] for hook in hooks} == {"system"}, "no hook downloads code"
 
 
 def test_the_workflow_runs_the_script_that_every_forge_runs() -> None:

@@ -1,4 +1,4 @@
-"""What stage `resolve` finds before anything long starts: missing files, recipes that fit no network, too few
+"""The checks of stage `resolve` before any long stage: missing files, recipes that fit no network, too few
 classes."""
 
 from itertools import product
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [kind for kind in get_args(get_args(Source)[0]) if "path" in kind.model_fields],
     ids=lambda kind: kind.__name__,
 )
-def test_a_set_that_is_not_there_says_what_to_do(tmp_path: Path, kind: type[CubSource]) -> None:
+def test_the_error_of_a_missing_set_has_a_remedy(tmp_path: Path, kind: type[CubSource]) -> None:
     with pytest.raises(UserError) as caught:
         require_files(kind(path=str(tmp_path / "raw")), "mine")
     assert str(caught.value).startswith(f"{tmp_path / 'raw'} does not exist.\n")
@@ -33,8 +33,8 @@ def test_a_set_that_is_not_there_says_what_to_do(tmp_path: Path, kind: type[CubS
     assert ("Its page is http" in caught.value.remedy) is published
 
 
-def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: Path) -> None:
-    (tmp_path / ".gitignore").write_text("*\n")  # as git brings it
+def test_names_the_published_file_with_size_hash_page_and_command(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*\n")  # as in a git clone
     (tmp_path / ".CUB_200_2011.tgz.partial").write_bytes(b"half")
     with pytest.raises(UserError, match="is empty") as caught:
         require_files(CubSource(path=str(tmp_path)), "cub")
@@ -51,19 +51,19 @@ def test_the_published_file_is_named_with_size_hash_page_and_command(tmp_path: P
     require_files(CubSource(path=str(tmp_path / "CUB_200_2011.tgz")), "cub")
 
 
-def test_a_set_without_a_direct_link_promises_no_download(tmp_path: Path) -> None:
+def test_a_set_without_direct_link_offers_no_download(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         require_files(InshopSource(path=str(tmp_path)), "inshop")
     assert "unseen data" not in caught.value.remedy
     assert "agreement" in caught.value.remedy
 
 
-def test_a_set_made_of_another_one_asks_for_that(tmp_path: Path) -> None:
+def test_a_derived_set_requires_its_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unseen data cifar100"):
         require_files(CollageSource(path=str(tmp_path)), "collage")
 
 
-def test_every_part_of_landmarks_is_asked_for_unless_it_is_left_out(tmp_path: Path) -> None:
+def test_landmarks_require_every_part_that_is_not_excluded(tmp_path: Path) -> None:
     for part in ("sfm120k", "roxford5k"):
         (tmp_path / part).mkdir()
         (tmp_path / part / "list.pkl").touch()
@@ -76,7 +76,7 @@ def test_every_part_of_landmarks_is_asked_for_unless_it_is_left_out(tmp_path: Pa
     require_files(LandmarksSource(**places | {"rparis6k": None}), "landmarks")
 
 
-def test_a_set_that_is_drawn_needs_nothing() -> None:
+def test_a_drawn_set_requires_no_file() -> None:
     require_files(PartsSource(), "parts")
     require_files(TokensSource(), "tokens")
 
@@ -131,14 +131,12 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("runs", {}, r"runs is not a setting"),
     ],
 )
-def test_what_would_stop_a_stage_later_stops_the_run(
-    folder: Path, key: str, value: Any, message: str
-) -> None:
+def test_errors_of_later_stages_stop_the_run(folder: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, {key: value})))
 
 
-def test_two_cells_of_one_stage_name_are_refused(folder: Path) -> None:
+def test_refuses_two_cells_with_one_stage_name(folder: Path) -> None:
     require_distinct_cells(("a", "a-b"), ("x", "b-x"[2:]))
     with pytest.raises(
         UserError,
@@ -161,7 +159,7 @@ def test_two_cells_of_one_stage_name_are_refused(folder: Path) -> None:
         plan(project(folder, changes))
 
 
-def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Path) -> None:
+def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:
     for name, image in product(range(21), range(3)):
         path = folder / f"data/raw/my-birds/{name}/{image}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +193,7 @@ def test_too_few_classes_of_a_user_are_known_before_an_image_is_read(folder: Pat
         ("parts", "ms", {"pooling.name": "cls"}, "class token"),
     ],
 )
-def test_a_recipe_that_makes_no_method_is_known_without_its_weights(
+def test_refuses_an_invalid_recipe_without_its_weights(
     dataset: str, method: str, changed: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -203,7 +201,7 @@ def test_a_recipe_that_makes_no_method_is_known_without_its_weights(
 
 
 @pytest.mark.parametrize("dataset", ["folder", "tokens", "landmarks"])
-def test_every_recipe_makes_a_method(dataset: str) -> None:
+def test_every_recipe_builds_a_method(dataset: str) -> None:
     params = Params(ROOT / "params.yaml")
     for method in published("methods"):
         require_compatible(resolve(params, dataset, method, {"backbone.pretrained": False}))

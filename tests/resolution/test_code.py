@@ -1,4 +1,4 @@
-"""The digest of code: what changes it, what does not, and which stages a change reaches."""
+"""The digest of code: changes that affect it, changes that do not, and the stages that a change affects."""
 
 import ast
 import shutil
@@ -42,7 +42,7 @@ def digest(text: str) -> str:
         ('"{x:>{by}} times"', "'{x:>{by}} times'"),
     ],
 )
-def test_words_and_formatting_change_no_digest(old: str, new: str) -> None:
+def test_comments_and_formatting_do_not_change_the_digest(old: str, new: str) -> None:
     assert old in SOURCE
     assert digest(SOURCE.replace(old, new)) == digest(SOURCE)
 
@@ -59,14 +59,13 @@ def test_words_and_formatting_change_no_digest(old: str, new: str) -> None:
         (":>{", ":<{"),
     ],
 )
-def test_code_changes_the_digest(old: str, new: str) -> None:
+def test_changed_code_changes_the_digest(old: str, new: str) -> None:
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
-def test_versions_of_python_agree(python: str) -> None:
-    """Runs the digest of this project under each version that is installed; the others are skipped by
-    name."""
+def test_versions_of_python_give_equal_digests(python: str) -> None:
+    """Computes the digest with each installed version; missing versions are skipped by name."""
     program = shutil.which(python)
     command = (
         "import json, runpy; from pathlib import Path; "
@@ -78,16 +77,16 @@ def test_versions_of_python_agree(python: str) -> None:
         or subprocess.run([program, "-c", "pass"], capture_output=True, check=False).returncode
     ):
         pytest.skip(f"{python} is not installed")
-    other, ours = (
+    other_digests, digests = (
         subprocess.run([name, "-c", command], capture_output=True, text=True, check=True).stdout
         for name in (program, sys.executable)
     )
-    assert other == ours
+    assert other_digests == digests
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the code, to be edited."""
+    """A copy of the code that a test may edit."""
     root = tmp_path_factory.mktemp("code")
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -130,20 +129,18 @@ EDITS = [
 @pytest.mark.parametrize(
     ("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS]
 )
-def test_a_change_reaches_the_stages_that_it_can_affect(
-    copy: Path, path: str, stages: str, method: str
-) -> None:
-    before = digests(copy, "parts", method)
+def test_a_change_affects_only_dependent_stages(copy: Path, path: str, stages: str, method: str) -> None:
+    digests_before = digests(copy, "parts", method)
     file = copy / path
     text = file.read_text(encoding="utf-8")
     try:
         file.write_text(text + "\n# a comment changes nothing\n", encoding="utf-8")
-        assert digests(copy, "parts", method) == before
+        assert digests(copy, "parts", method) == digests_before
         file.write_text(text + "\nA_NEW_CONSTANT = 1\n", encoding="utf-8")
-        after = digests(copy, "parts", method)
+        digests_after = digests(copy, "parts", method)
     finally:
         file.write_text(text, encoding="utf-8")
-    changed = {stage for stage in STAGES if after[stage] != before[stage]}
+    changed = {stage for stage in STAGES if digests_after[stage] != digests_before[stage]}
     assert changed == set(stages.split()), "report and analyze may share a module: name them in the table"
 
 
@@ -155,7 +152,7 @@ def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
     )
 
 
-def test_every_recipe_names_modules_that_exist() -> None:
+def test_every_recipe_names_existing_modules() -> None:
     code = Code(ROOT)
     for method in published("methods"):
         for dataset in ("cub", "parts", "tokens", "landmarks"):

@@ -1,4 +1,4 @@
-"""The resolved files of a run: what is in them, what changes them, and what does not."""
+"""The resolved files of a run: their contents, and the changes that affect them."""
 
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,12 @@ def resolved(folder: Path, changes: dict[str, Any] | None = None) -> dict[str, A
 
 def changed(folder: Path, changes: dict[str, Any], base: dict[str, Any] | None = None) -> set[str]:
     """The resolved files that differ under changes."""
-    before, after = resolved(folder, base), resolved(folder, (base or {}) | changes)
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    contents_before, contents_after = resolved(folder, base), resolved(folder, (base or {}) | changes)
+    return {
+        name
+        for name in contents_before.keys() | contents_after.keys()
+        if contents_before.get(name) != contents_after.get(name)
+    }
 
 
 def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
@@ -90,27 +94,25 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(sorted(value)) if isinstance(value, dict) else "",
 )
-def test_a_change_changes_the_files_of_the_stages_that_depend_on_it(
+def test_a_change_changes_the_files_of_dependent_stages(
     tmp_path: Path, changes: dict[str, Any], expected: set[str]
 ) -> None:
-    """The last line: adopting the best value of a swept field does not repeat the search."""
+    """The last case: adopting the best value of a swept field does not repeat the search."""
     assert changed(tmp_path, changes) == expected
 
 
-def test_a_sweep_runs_on_the_data_sets_that_it_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = {"run.datasets": ["cifar100"], "run.methods": ["ms"]}
-    content = resolved(tmp_path, other)
+def test_a_sweep_runs_on_its_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = {"run.datasets": ["cifar100"], "run.methods": ["ms"]}
+    content = resolved(tmp_path, changes)
     assert content["sweep/cifar100/gsp.json"]["settings"]["trials"] == []
     assert content["report.json"]["settings"]["sweeps"] == []
     assert "-S '++sweep.gsp.datasets=[cifar100]'" in capsys.readouterr().err
-    asked = resolved(tmp_path, other | {"sweep.gsp.datasets": None})
-    assert len(asked["sweep/cifar100/gsp.json"]["settings"]["trials"]) == 3
-    assert asked["report.json"]["settings"]["sweeps"] == [["cifar100", "gsp"]]
+    files = resolved(tmp_path, changes | {"sweep.gsp.datasets": None})
+    assert len(files["sweep/cifar100/gsp.json"]["settings"]["trials"]) == 3
+    assert files["report.json"]["settings"]["sweeps"] == [["cifar100", "gsp"]]
 
 
-def test_a_variant_is_a_method_of_its_own(tmp_path: Path) -> None:
+def test_a_variant_is_a_separate_method(tmp_path: Path) -> None:
     variant = {
         "methods.gsp-soft": {"like": "gsp", "pooling": {"epsilon": 1.0}},
         "run.methods": ["gsp", "gsp-soft"],
@@ -126,7 +128,7 @@ def test_a_variant_is_a_method_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_new_loss_in_a_recipe_changes_its_code(tmp_path: Path) -> None:
-    plain, other = resolved(tmp_path), resolved(tmp_path, {"methods.ms.loss": {"name": "snca"}})
-    codes = [set(content["train/parts/ms.json"]["code"]) for content in (plain, other)]
+    original, changed_loss = resolved(tmp_path), resolved(tmp_path, {"methods.ms.loss": {"name": "snca"}})
+    codes = [set(content["train/parts/ms.json"]["code"]) for content in (original, changed_loss)]
     assert "pipeline.losses.multi_similarity" in codes[0] - codes[1]
     assert "pipeline.losses.snca" in codes[1]

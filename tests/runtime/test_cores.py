@@ -1,4 +1,4 @@
-"""Cores that a process may use: its affinity mask, not the cores of the machine."""
+"""The cores of a process: those of its affinity mask instead of those of the machine."""
 
 import os
 
@@ -7,14 +7,14 @@ import pytest
 from pipeline.runtime.cores import usable_cores
 
 
-def test_the_affinity_mask_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_the_cores_of_the_affinity_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 3, 5}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert usable_cores() == 3
 
 
 @pytest.mark.parametrize(("count", "expected"), [(8, 8), (None, 1)])
-def test_without_affinity_all_cores_count(
+def test_counts_all_cores_without_affinity(
     count: int | None,
     expected: int,
     monkeypatch: pytest.MonkeyPatch,

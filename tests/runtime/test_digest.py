@@ -1,4 +1,4 @@
-"""The sha256 of a file against published test vectors (FIPS 180-2, appendix B)."""
+"""The sha256 of a file equals published test vectors (FIPS 180-2, appendix B)."""
 
 from pathlib import Path
 

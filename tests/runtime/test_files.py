@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files are written completely or not at all."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
 
 
-def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "value.json"
     write_json(target, {"b": 1, "a": 0.5})
     assert target.read_text() == '{\n  "a": 0.5,\n  "b": 1\n}\n'
@@ -62,13 +62,13 @@ def test_a_directory_is_synced_before_it_is_renamed(tmp_path: Path, order: list[
     ]
 
 
-def test_nan_never_reaches_a_json_file(tmp_path: Path) -> None:
+def test_refuses_nan_in_a_json_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nan"):
         write_json(tmp_path / "x.json", {"a": float("nan")})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+def test_a_directory_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with atomic_directory(target) as aside:
         (aside / "old").write_text("1")
@@ -82,18 +82,18 @@ def test_a_directory_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_removes_the_files_of_a_killed_process(tmp_path: Path) -> None:
     for name in (".out.x1.partial", ".out.v2.x1.partial"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "half").write_text("1")
     with atomic_directory(tmp_path / "out") as aside:
         (aside / "whole").write_text("2")
     assert {p.name for p in tmp_path.iterdir()} == {"out", ".out.v2.x1.partial"}, (
-        "the second one is of out.v2"
+        "the second directory belongs to out.v2"
     )
 
 
-# Replaces the directory and is killed at the n-th rename or deletion: before it, or after it.
+# Replaces the directory and is killed before or after the n-th rename or deletion.
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_a_kill_leaves_the_old_or_the_new_directory(tmp_path: Path, number: int,
     assert [path.name for path in target.iterdir()] == ["c"]
 
 
-def test_a_directory_that_was_being_deleted_does_not_come_back(tmp_path: Path) -> None:
+def test_a_partly_deleted_directory_is_not_restored(tmp_path: Path) -> None:
     target = tmp_path / "out"
     (target / "a").mkdir(parents=True)
     kill(target, 5, "before")
@@ -154,16 +154,16 @@ def test_a_directory_that_was_being_deleted_does_not_come_back(tmp_path: Path) -
     assert not target.exists()
 
 
-def test_a_failed_rename_puts_the_old_directory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_restores_the_old_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "out"
     target.mkdir()
     (target / "old").write_text("1")
     replace = Path.replace
 
-    def refused(self: Path, other: Path) -> Path:
+    def refused(self: Path, target: Path) -> Path:
         if self.name.endswith(".partial"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return replace(self, other)
+        return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", refused)
     with pytest.raises(OSError, match="Input/output"), atomic_directory(target) as partial:
@@ -172,7 +172,7 @@ def test_a_failed_rename_puts_the_old_directory_back(tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_the_directory_that_a_link_names_is_replaced(tmp_path: Path) -> None:
+def test_replaces_the_target_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk" / "real").mkdir(parents=True)
     link = tmp_path / "out"
     link.symlink_to(tmp_path / "disk" / "real")
@@ -183,7 +183,7 @@ def test_the_directory_that_a_link_names_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
 
 
-def test_the_umask_decides_who_may_read_and_does_not_change(
+def test_permissions_follow_the_umask_which_does_not_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     previous = os.umask(0o027)
@@ -199,7 +199,7 @@ def test_the_umask_decides_who_may_read_and_does_not_change(
     assert (tmp_path / "directory").stat().st_mode & 0o777 == 0o750
 
 
-def test_a_full_disk_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with (
         pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught,

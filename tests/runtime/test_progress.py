@@ -1,4 +1,4 @@
-"""Progress: plain lines in a log, with rate, ETA and the caller's note; one line on a terminal."""
+"""Progress: lines in a log with rate, ETA and the note of the caller; one line on a terminal."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ import tqdm
 from pipeline.runtime.progress import Progress, terminal_columns
 
 
-def test_a_log_gets_plain_lines(tmp_path: Path) -> None:
+def test_a_log_has_plain_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as stream, Progress("train", 100, "images", stream, interval=0.0) as progress:
         progress.resume_at(50)
@@ -26,7 +26,7 @@ def test_a_log_gets_plain_lines(tmp_path: Path) -> None:
     assert "\r" not in log.read_text()
 
 
-def test_what_was_said_last_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("train", 100, "images", interval=0.0) as progress:
         progress.advance(50)
         progress.advance(50)
@@ -34,7 +34,7 @@ def test_what_was_said_last_is_not_said_again(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("units", [0, 7])
-def test_a_last_line_comes_whatever_the_interval(units: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_last_line_is_written_for_any_interval(units: int, capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("train", 100, "images", interval=1000.0) as progress:
         progress.advance(units)
     (line,) = capsys.readouterr().err.splitlines()
@@ -56,10 +56,10 @@ def test_a_last_line_comes_whatever_the_interval(units: int, capsys: pytest.Capt
 def test_a_slow_rate_is_one_per_minute_or_hour(
     seconds: float, rate: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr(tqdm.std, "time", lambda: now)
+    seconds_now = 100.0
+    monkeypatch.setattr(tqdm.std, "time", lambda: seconds_now)
     with Progress("analyze", 2, "models", interval=1000.0) as progress:
-        now += seconds
+        seconds_now += seconds
         progress.advance()
     assert f"  {rate}  " in capsys.readouterr().err
 
@@ -68,35 +68,36 @@ NOTE = "step 12  loss 1.234 (terms 1, 2, 3, 4)  validation R@1 56.7%"
 
 
 def run_on_a_terminal(columns: int) -> tuple[int | None, str]:
-    """The width that is seen, and what ten steps with a long or a short note write to a terminal."""
+    """The width that the code reads, and the output of ten steps with a long or a short note on a
+    terminal."""
     terminal, device = os.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(device, "w") as stream:
-        seen = terminal_columns(stream)
+        width = terminal_columns(stream)
         with Progress("train", 100, "images", stream) as progress:
             progress.mininterval = 0
             for step in range(10):
                 progress.advance(10, NOTE if step < 5 else "short")
-        written = b""
-        while not written.endswith(b"\n"):  # of the last line
-            written += os.read(terminal, 2**16)
+        output = b""
+        while not output.endswith(b"\n"):  # of the last line
+            output += os.read(terminal, 2**16)
     os.close(terminal)
-    return seen, written.decode()
+    return width, output.decode()
 
 
 @pytest.mark.parametrize("columns", [30, 200])
-def test_a_terminal_gets_one_line_cut_to_its_width(columns: int) -> None:
-    seen, written = run_on_a_terminal(columns)
-    assert seen == columns
-    drawn = [line for line in written.replace("\r\n", "\n").split("\r") if line]
-    assert len(drawn) == 11
-    assert max(len(line.rstrip("\n")) for line in drawn) <= columns
-    assert drawn[4].startswith("train: 50/100 images  ")
-    assert (NOTE in drawn[4]) is (columns == 200)
-    assert drawn[-1].endswith("\n")
-    assert "\n" not in "".join(drawn)[:-1], "one line"
-    assert drawn[-1].startswith("train: 100/100 images ")
-    assert len(drawn[5]) >= len(drawn[4].rstrip()), "spaces cover the rest of a longer line"
+def test_a_terminal_has_one_line_cut_to_its_width(columns: int) -> None:
+    width, output = run_on_a_terminal(columns)
+    assert width == columns
+    lines = [line for line in output.replace("\r\n", "\n").split("\r") if line]
+    assert len(lines) == 11
+    assert max(len(line.rstrip("\n")) for line in lines) <= columns
+    assert lines[4].startswith("train: 50/100 images  ")
+    assert (NOTE in lines[4]) is (columns == 200)
+    assert lines[-1].endswith("\n")
+    assert "\n" not in "".join(lines)[:-1], "one line"
+    assert lines[-1].startswith("train: 100/100 images ")
+    assert len(lines[5]) >= len(lines[4].rstrip()), "spaces overwrite the end of a longer line"
 
 
 def test_a_terminal_of_unknown_width() -> None:

@@ -1,4 +1,4 @@
-"""The prologue of a stage: messages, exit status, and death with the parent."""
+"""The start of a stage: messages, exit status, and the end with its parent."""
 
 import os
 import signal
@@ -49,26 +49,26 @@ def stage(tmp_path: Path) -> Path:
     return script
 
 
-def test_axes_are_parsed_and_the_stage_runs_from_the_root(tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_parses_axes_and_runs_from_the_root(tmp_path: Path) -> None:
+    process = subprocess.run(
         [sys.executable, stage(tmp_path), "fine", "3"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["fine", "4", str(Path(__file__).resolve().parents[2])]
+    assert process.stdout.split() == ["fine", "4", str(Path(__file__).resolve().parents[2])]
 
 
 def test_a_user_error_is_a_message_without_a_traceback(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, stage(tmp_path), "bad", "3"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr == "error: data/raw/bad is empty.\n  Put images there.\n"
+    assert process.returncode == 1
+    assert process.stderr == "error: data/raw/bad is empty.\n  Put images there.\n"
 
 
-def test_a_stage_dies_with_its_parent(tmp_path: Path) -> None:
+def test_a_stage_ends_with_its_parent(tmp_path: Path) -> None:
     if not sys.platform.startswith("linux"):
         return
     parent = subprocess.Popen(
@@ -91,24 +91,24 @@ def test_a_stage_dies_with_its_parent(tmp_path: Path) -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_stage_whose_parent_ended_before_it_began_does_nothing(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    for parent, status in ((gone.pid, 128 + signal.SIGTERM), (os.getpid(), 0)):
+def test_a_stage_of_an_ended_parent_does_no_work(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for parent, status in ((ended.pid, 128 + signal.SIGTERM), (os.getpid(), 0)):
         environment = os.environ | {"UNSEEN_PARENT": str(parent)}
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, stage(tmp_path), "fine", "3"],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == status
-        assert bool(done.stdout) == (status == 0)
+        assert process.returncode == status
+        assert bool(process.stdout) == (status == 0)
 
 
 @pytest.mark.slow
-def test_a_stage_ends_even_where_the_signal_struck_a_destructor(tmp_path: Path) -> None:
+def test_a_signal_in_a_destructor_ends_the_stage(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, stage(tmp_path), "deaf", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -118,13 +118,11 @@ def test_a_stage_ends_even_where_the_signal_struck_a_destructor(tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=25)
     assert process.returncode == 128 + signal.SIGTERM
-    assert 4 < time.monotonic() - began < 20, (
-        "the exception of the signal was not lost: this test shows nothing"
-    )
+    assert 4 < time.monotonic() - began < 20, "the destructor did not swallow the exception of the signal"
     assert error == b""
 
 
-def test_a_second_signal_does_not_break_off_what_the_first_one_closes(tmp_path: Path) -> None:
+def test_a_second_signal_does_not_interrupt_the_cleanup(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, stage(tmp_path), "closing", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -135,12 +133,12 @@ def test_a_second_signal_does_not_break_off_what_the_first_one_closes(tmp_path: 
     output, error = process.communicate(timeout=25)
     assert output == b"closed\n"
     assert process.returncode == 128 + signal.SIGTERM
-    assert b"ValueError: a destructor failed" in error, "an error of another kind is said"
+    assert b"ValueError: a destructor failed" in error, "another error is reported"
     assert b"SystemExit" not in error
     assert b"_Terminated" not in error
 
 
-def test_a_signal_after_the_work_is_done_ends_the_stage_quietly(tmp_path: Path) -> None:
+def test_a_signal_after_the_work_ends_the_stage_without_output(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, stage(tmp_path), "late", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""A data set of a few drawn images and recipes small enough to train on it in a second."""
+"""A data set of a few drawn images, and recipes that train on it within a second."""
 
 import io
 from pathlib import Path
@@ -27,8 +27,12 @@ _OF_METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+class Killed(Exception):
+    """Replaces a signal that kills the process."""
+
+
 def recipe(method: str, **blocks: Any) -> Recipe:
-    """The small recipe of a method; `blocks` are laid over it, one level deep."""
+    """The small recipe of a method. `blocks` override it one level deep."""
     return layered(method, _SMALL, OF_METHODS[method], _OF_METHODS.get(method, {}), blocks)
 
 
@@ -38,8 +42,8 @@ def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
 
 
 def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> None:
-    """Shards of `classes` train and 2 test classes: stripes whose colour and direction say the class, with
-    noise."""
+    """Shards of `classes` train and 2 test classes: stripes with noise, whose colour and direction depend on
+    the class."""
     directory = root / "data/shards/tiny"
     directory.mkdir(parents=True)
     generator = np.random.default_rng(0)

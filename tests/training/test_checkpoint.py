@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, noticed when damaged, never mixed up."""
+"""Checkpoints: written completely or not at all, damage is detected, runs are never confused."""
 
 import builtins
 import errno
@@ -21,13 +21,13 @@ def _state(value: float) -> dict[str, Any]:
     }
 
 
-def test_two_newest_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
+def test_keeps_the_two_newest_and_finds_the_newest(tmp_path: Path) -> None:
     for iteration in (5, 10, 100):
         checkpoint.save(tmp_path / "run", iteration, "me", _state(float(iteration)))
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["00000010.pt", "00000100.pt"]
-    found = checkpoint.newest(tmp_path / "run", "me")
-    assert found is not None
-    iteration, state = found
+    newest = checkpoint.newest(tmp_path / "run", "me")
+    assert newest is not None
+    iteration, state = newest
     assert iteration == 100
     assert torch.equal(state["weights"], _state(100.0)["weights"])
     assert {name: state[name] for name in ("rows", "best", "seconds")} == {
@@ -41,7 +41,7 @@ def test_no_directory_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "one bit"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+def test_names_a_damaged_checkpoint_and_uses_the_previous_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     for iteration in (1, 2):
@@ -51,10 +51,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     if damage == "one bit":
         content[len(content) // 2] ^= 1
     path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "one bit": bytes(content)}[damage])
-    found = checkpoint.newest(tmp_path, "me")
-    assert found is not None
-    assert found[0] == 1
-    assert found[1]["weights"][0] == 1.0
+    newest = checkpoint.newest(tmp_path, "me")
+    assert newest is not None
+    assert newest[0] == 1
+    assert newest[1]["weights"][0] == 1.0
     assert "00000002.pt is damaged" in capsys.readouterr().err
     (tmp_path / "00000001.pt").write_bytes(b"x")
     with pytest.raises(UserError, match=r"None of the 2 checkpoints .* is whole"):
@@ -63,18 +63,18 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
         checkpoint.at(tmp_path, 2, "me")
 
 
-def test_a_worker_that_does_not_see_the_file_says_so(tmp_path: Path) -> None:
+def test_names_the_worker_without_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"00000007\.pt: this worker cannot read"):
         checkpoint.at(tmp_path, 7, "me")
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_checkpoint_of_another_run(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, "another", _state(1.0))
     with pytest.raises(UserError, match="belongs to another run: identity another, this run is me"):
         checkpoint.newest(tmp_path, "me")
 
 
-def test_a_full_disk_is_one_message_and_leaves_the_older_checkpoints(
+def test_a_full_disk_is_a_user_error_and_keeps_older_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint.save(tmp_path, 1, "me", _state(1.0))
@@ -106,12 +106,12 @@ def test_a_full_disk_is_one_message_and_leaves_the_older_checkpoints(
         checkpoint.save(tmp_path, 2, "me", _state(2.0))
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["00000001.pt"]
-    found = checkpoint.newest(tmp_path, "me")
-    assert found is not None
-    assert found[0] == 1
+    newest = checkpoint.newest(tmp_path, "me")
+    assert newest is not None
+    assert newest[0] == 1
 
 
-def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+def test_removes_the_files_of_a_killed_writer(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, "me", _state(1.0))
     (tmp_path / ".00000002.pt.abc.partial").write_bytes(b"half")
     assert checkpoint.newest(tmp_path, "me") is not None

@@ -1,4 +1,4 @@
-"""A training that starts from a checkpoint says which file it was, and that DVC does not watch it."""
+"""A training from a checkpoint reports the hash of the file, and warns that DVC does not track it."""
 
 import hashlib
 import json
@@ -40,6 +40,6 @@ def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(
     assert capsys.readouterr().err == expected
 
 
-def test_without_a_checkpoint_there_is_nothing_to_say(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_checkpoint_there_is_no_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     note_unwatched_checkpoint(recipe("baseline"), "train@tiny-baseline-0")
     assert capsys.readouterr().err == ""

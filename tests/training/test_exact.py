@@ -1,9 +1,8 @@
-"""Two workers against one process on the same global batches, in float64: every gradient, the loss, and three
+"""Two workers equal one process on the same global batches, in float64: every gradient, the loss, and three
 steps of training, for each method.
 
-The images are random and the two slices unlike (one dark, one bright; a class lies in both), so a gradient
-that stays on its own worker, or counts twice, cannot come out right by symmetry.
-"""
+The images are random and the two slices differ: one is dark, one is bright, and a class is in both. A
+gradient that stays on one worker or counts twice gives a wrong result."""
 
 from typing import Any
 
@@ -31,24 +30,24 @@ _MOMENTUM = {
     "learning_rate": 0.05,
     "weight_decay": 1e-3,
     "momentum": 0.9,
-}  # Adam would blow rounding up where a gradient is zero
+}  # Adam would amplify rounding where a gradient is zero
 _VARIANTS: dict[str, dict[str, Any]] = {
     "multihead": {
         "input": {"size": 64, "resize": 64}
     },  # at 32 pixels the global map is one position, and attention over it has no gradient
-    # The initialisation of GSP starts at once and ends within the steps: 24 pooled features are there after
-    # the second.
+    # The initialisation of GSP starts at step 1 and ends within the steps: the second step has 24 pooled
+    # features.
     "gsp": {"pooling": {"warmup": 0, "initialization_memory": 24}},
     "gsp, memory": {"pooling": {"warmup": 0, "initialization_memory": 24}, "memory": {"size": 24}},
     "gsp, contrastive": {
         "pooling": {"warmup": 0, "initialization_memory": 24},
         "loss": {"name": "contrastive"},
     },
-    "irt": {"memory": {"size": 20, "with_batch": False}},  # turns over within a batch
+    "irt": {"memory": {"size": 20, "with_batch": False}},  # overwrites its rows within a batch
     "baseline, average_max, memory": {"pooling": {"name": "average_max"}, "memory": {"size": 20}},
 }
 _TRANSPORT = {"prototypes": 4, "warmup": 0, "initialization_memory": 24}
-_MORE: dict[str, dict[str, Any]] = {  # under the batch norm that talks across workers
+_MORE: dict[str, dict[str, Any]] = {  # with batch norm over all workers
     **{
         f"baseline, {name}": {"loss": {"name": name}}
         for name in [*parts_of(AnyPairLoss), *parts_of(AnyProxyLoss), "snca", "hybrid"]
@@ -87,21 +86,20 @@ _MORE: dict[str, dict[str, Any]] = {  # under the batch norm that talks across w
 
 
 def _recipes() -> dict[str, Recipe]:
-    found = {}
+    recipes = {}
     for name in dict.fromkeys([*METHODS, *_VARIANTS, *_MORE]):
         method = name.split(",")[0]
         for norm in ("batch",) if name in _MORE else ("frozen", "batch"):
             blocks = {**_VARIANTS.get(name, {}), **_MORE.get(name, {})}
             blocks["optimizer"] = {**_MOMENTUM, **blocks.get("optimizer", {})}
-            pooled = any(
-                part in name for part in ("gsp", "gem", "gsop", "second_order", "smoothing")
-            )  # at stride 32 the map is one position
+            # at stride 32 the map is one position
+            pooled = any(part in name for part in ("gsp", "gem", "gsop", "second_order", "smoothing"))
             blocks["backbone"] = {
                 "batch_norm": norm,
                 **({"arguments": {"output_stride": 8}} if pooled else {}),
             }
-            found[f"{name}, {norm} norm"] = recipe(method, **blocks)
-    return found
+            recipes[f"{name}, {norm} norm"] = recipe(method, **blocks)
+    return recipes
 
 
 RECIPES = _recipes()
@@ -126,16 +124,21 @@ def _train(settings: Recipe, rank: int, world: int) -> dict[str, Any]:
     optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), CPU)
     method.train()
     learner = Learner(method, optimizer, settings, 0, rank)
-    own = slice(rank * 12 // world, (rank + 1) * 12 // world)
+    rows = slice(rank * 12 // world, (rank + 1) * 12 // world)
     steps = []
     for step in range(STEPS):
         images, labels, samples = _batch(step, settings.input.size)
-        done = train_step(learner, TrainBatch(step, images[own], labels[own], samples[own]))
+        step_result = train_step(learner, TrainBatch(step, images[rows], labels[rows], samples[rows]))
         gradients = {
             name: None if p.grad is None else p.grad.clone() for name, p in method.named_parameters()
         }
         steps.append(
-            {"loss": done.loss, "terms": done.terms, "norm": done.gradient_norm, "gradients": gradients}
+            {
+                "loss": step_result.loss,
+                "terms": step_result.terms,
+                "norm": step_result.gradient_norm,
+                "gradients": gradients,
+            }
         )
     return {"steps": steps, "state": {name: value.clone() for name, value in method.state_dict().items()}}
 
@@ -149,36 +152,39 @@ def workers() -> list[dict[str, Any]]:
     return run_workers(_work, WORLD)
 
 
-def _assert_equal(found: Tensor, expected: Tensor, what: str, floor: float) -> None:
-    """Relative to the largest element of the tensor; `floor` is what rounding leaves where the exact value is
-    zero."""
+def _assert_equal(actual: Tensor, expected: Tensor, message: str, floor: float) -> None:
+    """Relative to the largest element of the tensor. `floor` is the rounding error of an exact zero."""
     if not expected.is_floating_point():
-        assert torch.equal(found, expected), what
+        assert torch.equal(actual, expected), message
         return
-    error, size = float((found - expected).abs().max()), float(expected.abs().max())
-    assert error <= 1e-9 * size + floor, f"{what}: differs by {error:.3g}, its largest element is {size:.3g}"
+    error, size = float((actual - expected).abs().max()), float(expected.abs().max())
+    assert error <= 1e-9 * size + floor, (
+        f"{message}: differs by {error:.3g}, its largest element is {size:.3g}"
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_two_workers_are_one_process(name: str, workers: list[dict[str, Any]]) -> None:
-    alone = _train(RECIPES[name], rank=0, world=1)
+def test_two_workers_equal_one_process(name: str, workers: list[dict[str, Any]]) -> None:
+    single = _train(RECIPES[name], rank=0, world=1)
     for rank, worker in enumerate(result[name] for result in workers):
-        for step, (found, expected) in enumerate(zip(worker["steps"], alone["steps"], strict=True)):
-            where = f"{name}, rank {rank}, step {step}"
-            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9), where
-            assert found["terms"] == pytest.approx(expected["terms"], rel=1e-9, abs=1e-12), where
-            assert found["norm"] == pytest.approx(expected["norm"], rel=1e-9), where
-            assert found["norm"] > 1e-4 or ("snca" in name and step == 0), (
-                where
-            )  # whose memory is empty at first
+        for step, (actual, expected) in enumerate(zip(worker["steps"], single["steps"], strict=True)):
+            position = f"{name}, rank {rank}, step {step}"
+            assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-9), position
+            assert actual["terms"] == pytest.approx(expected["terms"], rel=1e-9, abs=1e-12), position
+            assert actual["norm"] == pytest.approx(expected["norm"], rel=1e-9), position
+            # its memory is empty in the first step
+            assert actual["norm"] > 1e-4 or ("snca" in name and step == 0), position
             for parameter, gradient in expected["gradients"].items():
-                other = found["gradients"][parameter]
-                assert (other is None) == (gradient is None), f"{where}: {parameter}"
+                other_gradient = actual["gradients"][parameter]
+                assert (other_gradient is None) == (gradient is None), f"{position}: {parameter}"
                 if gradient is not None:
                     _assert_equal(
-                        other, gradient, f"{where}: gradient of {parameter}", floor=1e-12 * expected["norm"]
+                        other_gradient,
+                        gradient,
+                        f"{position}: gradient of {parameter}",
+                        floor=1e-12 * expected["norm"],
                     )
-        for entry, value in alone["state"].items():
+        for entry, value in single["state"].items():
             _assert_equal(
                 worker["state"][entry],
                 value,
@@ -187,8 +193,8 @@ def test_two_workers_are_one_process(name: str, workers: list[dict[str, Any]]) -
             )
 
 
-def test_every_parameter_learns() -> None:
-    """What never has a gradient would be compared in vain."""
+def test_every_parameter_has_a_gradient() -> None:
+    """Parameters without gradients would make the comparison void."""
     for name, settings in RECIPES.items():
         if (
             settings.optimizer.new_layers_only

@@ -1,5 +1,5 @@
-"""The gather rule against one process on the whole batch: parameters before the gather, after it, and on both
-sides."""
+"""The gather rule equals one process on the complete batch: parameters before the gather, after it, and on
+both sides."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +32,8 @@ def _model() -> dict[str, Parameter]:
 
 def _inputs() -> Tensor:
     generator = torch.Generator().manual_seed(2)
-    return (
-        torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]
-    )  # no two slices alike
+    # all slices differ
+    return torch.randn(B, 4, generator=generator, dtype=torch.float64) * torch.arange(1, B + 1)[:, None]
 
 
 def _embed(p: dict[str, Parameter], x: Tensor) -> Tensor:
@@ -42,19 +41,19 @@ def _embed(p: dict[str, Parameter], x: Tensor) -> Tensor:
 
 
 def _loss(p: dict[str, Parameter], z: Tensor) -> Tensor:
-    """Not a sum over rows: every pair counts, so a gradient that stays on its own worker is wrong in
-    direction, not only in size."""
+    """Not a sum over rows: every pair contributes, so that a gradient that stays on its worker has a wrong
+    direction and size."""
     pairs = (z @ p["both"].T) @ p["after"] @ z.T / len(z)
     return torch.logsumexp(pairs, dim=1).sum() + (pairs**2).mean()
 
 
 def _work(rank: int, world: int) -> dict[str, Any]:
-    parameters, own = _model(), slice(rank * B // world, (rank + 1) * B // world)
-    outputs = Rows(_embed(parameters, _inputs()[own]), torch.arange(B)[own])
+    parameters, rows = _model(), slice(rank * B // world, (rank + 1) * B // world)
+    outputs = Rows(_embed(parameters, _inputs()[rows]), torch.arange(B)[rows])
     assert gather.world_size() == world
-    whole = gather.gather_outputs(outputs)
-    assert whole.extra is None
-    loss = _loss(parameters, whole.embedding)
+    gathered = gather.gather_outputs(outputs)
+    assert gathered.extra is None
+    loss = _loss(parameters, gathered.embedding)
     if rank == 1:
         loss = loss + world * parameters["sometimes"].sum()  # a gradient on one worker only
     loss.backward()
@@ -67,7 +66,7 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         gather.average_gradients(parameters.values())
         buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
     with torch.no_grad():
-        same = gather.gather_rows(outputs.embedding)
+        gathered_rows = gather.gather_rows(outputs.embedding)
 
     module = nn.BatchNorm1d(3)  # float parameters, float and integer buffers
     gather.assert_same_on_all_workers(module)
@@ -79,10 +78,10 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         drift = str(error)
     return {
         "loss": loss.detach(),
-        "rows": whole.count,
+        "rows": gathered.count,
         "own": own_gradient,
         "buckets": buckets,
-        "same": torch.equal(same, whole.embedding),
+        "same": torch.equal(gathered_rows, gathered.embedding),
         "drift": drift,
     }
 
@@ -100,7 +99,7 @@ def truth() -> dict[str, Any]:
     return {"loss": loss.detach(), **{name: p.grad for name, p in parameters.items()}}
 
 
-def test_rows_come_in_rank_order_and_the_loss_is_that_of_the_batch(
+def test_rows_are_in_rank_order_and_the_loss_is_that_of_the_batch(
     workers: list[dict[str, Any]], truth: dict[str, Any]
 ) -> None:
     for rank, worker in enumerate(workers):
@@ -111,7 +110,7 @@ def test_rows_come_in_rank_order_and_the_loss_is_that_of_the_batch(
 
 
 @pytest.mark.parametrize("name", ["before", "after", "both"])
-def test_the_averaged_gradient_is_that_of_one_process(
+def test_the_averaged_gradient_equals_that_of_one_process(
     workers: list[dict[str, Any]], truth: dict[str, Any], name: str
 ) -> None:
     for worker in workers:
@@ -119,13 +118,13 @@ def test_the_averaged_gradient_is_that_of_one_process(
             torch.testing.assert_close(
                 bucket[name], truth[name], rtol=1e-12, atol=1e-12 * float(truth[name].abs().max())
             )
-    if name != "after":  # the test has power: no worker holds the answer by itself
+    if name != "after":  # check of the test: no single worker has the expected gradient
         assert all(
             (worker["own"][name] - truth[name]).norm() > 0.1 * truth[name].norm() for worker in workers
         )
 
 
-def test_a_gradient_missing_somewhere_counts_as_zeros_and_one_missing_everywhere_stays_missing(
+def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
     workers: list[dict[str, Any]],
 ) -> None:
     for worker in workers:
@@ -134,11 +133,11 @@ def test_a_gradient_missing_somewhere_counts_as_zeros_and_one_missing_everywhere
             torch.testing.assert_close(bucket["sometimes"], torch.ones(4, 4, dtype=torch.float64))
 
 
-def test_workers_that_drift_apart_are_noticed(workers: list[dict[str, Any]]) -> None:
+def test_detects_workers_with_different_state(workers: list[dict[str, Any]]) -> None:
     assert all(worker["drift"].startswith("num_batches_tracked differ between workers") for worker in workers)
 
 
-def test_one_worker_needs_no_group() -> None:
+def test_one_worker_needs_no_process_group() -> None:
     rows = torch.randn(3, 2, requires_grad=True)
     assert gather.gather_rows(rows) is rows
     outputs = gather.gather_outputs(Rows(rows, torch.arange(3)))
@@ -149,6 +148,6 @@ def test_one_worker_needs_no_group() -> None:
     gather.assert_same_on_all_workers(nn.Linear(2, 2))
 
 
-def test_outputs_with_another_number_of_rows_are_refused() -> None:
+def test_refuses_outputs_with_another_number_of_rows() -> None:
     with pytest.raises(AssertionError, match="one row per image"):
         gather.gather_outputs(Rows(torch.zeros(3, 2), torch.zeros(2)))

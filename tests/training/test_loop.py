@@ -1,4 +1,4 @@
-"""A whole training: what it writes, what it selects, when it stops, and that it resumes to the byte."""
+"""A complete training: its outputs, its selection, its end, and byte-equal resumption."""
 
 import csv
 import dataclasses
@@ -23,13 +23,13 @@ from pipeline.runtime.errors import UserError
 from pipeline.training import checkpoint, loop, outputs, run
 from pipeline.training.job import Job
 from pipeline.training.step import Learner, NotFinite
-from tests.training.jobs import job, recipe, write_tiny_set
+from tests.training.jobs import Killed, job, recipe, write_tiny_set
 
 CPU = torch.device("cpu")
 
 
-def _outs(job: Job) -> dict[str, bytes]:
-    """The bytes of everything that another stage reads."""
+def _output_bytes(job: Job) -> dict[str, bytes]:
+    """The bytes of all files that another stage reads."""
     assert job.outputs is not None
     files = [*sorted(job.outputs.model.iterdir()), job.outputs.history]
     return {path.name: path.read_bytes() for path in files}
@@ -37,8 +37,8 @@ def _outs(job: Job) -> dict[str, bytes]:
 
 def _log(job: Job) -> dict[str, Any]:
     assert job.outputs is not None
-    found: dict[str, Any] = json.loads(job.outputs.log.read_text())
-    return found
+    log: dict[str, Any] = json.loads(job.outputs.log.read_text())
+    return log
 
 
 def _state(job: Job) -> list[Path]:
@@ -46,24 +46,20 @@ def _state(job: Job) -> list[Path]:
     return sorted(directory.iterdir()) if directory.exists() else []
 
 
-class Killed(Exception):
-    pass
-
-
 def _killed_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Lets step `step` raise before it does anything."""
-    real = loop.train_step
+    """Lets step `step` raise before it does any work."""
+    original = loop.train_step
 
     def train_step(*arguments: Any) -> Any:
         if arguments[1].step == step:
             raise Killed
-        return real(*arguments)
+        return original(*arguments)
 
     patch.setattr(loop, "train_step", train_step)
 
 
 def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
-    """Trains `job`, killed and started again at each of `steps`, then to the end."""
+    """Trains `job`, killed and restarted at each of `steps`, then to the end."""
     for step in steps:
         with pytest.MonkeyPatch.context() as patch:
             _killed_at(step, patch)
@@ -86,9 +82,9 @@ def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Call
 
 
 def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[dict[str, float]] = []
+    reports: list[dict[str, float]] = []
     todo = job(root, recipe("baseline"))
-    result = loop.train(todo, 0, 1, CPU, report=told.append)
+    result = loop.train(todo, 0, 1, CPU, report=reports.append)
     assert todo.outputs is not None
 
     with open(todo.outputs.history, newline="") as file:
@@ -102,15 +98,15 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert row["lr"] == pytest.approx(1e-3)
         assert row["grad_norm"] > 0
 
-    assert [set(entry) for entry in told] == [
+    assert [set(entry) for entry in reports] == [
         {"iteration", "epoch", "loss", "recall_at_1", "map_at_r", "r_precision", "best"}
     ] * 3
-    assert [entry["map_at_r"] for entry in told] == pytest.approx([row["map_at_r"] for row in rows])
+    assert [entry["map_at_r"] for entry in reports] == pytest.approx([row["map_at_r"] for row in rows])
     best = max(row["map_at_r"] for row in rows)
-    assert told[-1]["best"] == pytest.approx(best)
+    assert reports[-1]["best"] == pytest.approx(best)
     assert result["best"] == pytest.approx(best)
     assert result["best_iteration"] == next(
-        entry["iteration"] for entry in told if entry["map_at_r"] == result["best"]
+        entry["iteration"] for entry in reports if entry["map_at_r"] == result["best"]
     )
 
     assert [path.name for path in sorted(todo.outputs.model.iterdir())] == [
@@ -123,44 +119,42 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert log["images_per_second"] > 0
     assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}
     assert log["resumed_at"] == []
-    assert _state(todo) == []  # of a run that ended nothing is kept
+    assert _state(todo) == []  # the state of an ended run is deleted
     assert "144/144 images" in capsys.readouterr().err
 
 
-def test_weights_are_those_of_the_best_validation_and_last_those_of_the_end(
+def test_saves_weights_of_the_best_validation_and_of_the_end(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted = iter([0.2, 0.7, 0.7])  # of equals the earlier wins
+    scripted = iter([0.2, 0.7, 0.7])  # the first of equal values is selected
     monkeypatch.setattr(
         loop, "validate", lambda *_: {"recall_at_1": 1.0, "map_at_r": next(scripted), "r_precision": 0.0}
     )
-    kept: dict[int, dict[str, torch.Tensor]] = {}
-    real = loop.assert_same_on_all_workers
+    states: dict[int, dict[str, torch.Tensor]] = {}
+    original = loop.assert_same_on_all_workers
 
     def remember(method: torch.nn.Module) -> None:
-        kept[len(kept)] = {name: value.clone() for name, value in method.state_dict().items()}
-        real(method)
+        states[len(states)] = {name: value.clone() for name, value in method.state_dict().items()}
+        original(method)
 
     monkeypatch.setattr(loop, "assert_same_on_all_workers", remember)
     todo = job(root, recipe("baseline"))
     assert loop.train(todo, 0, 1, CPU)["best_iteration"] == 10
     assert todo.outputs is not None
-    for name, which in (("weights", 1), ("last", 2)):
+    for name, index in (("weights", 1), ("last", 2)):
         saved = load_file(todo.outputs.model / f"{name}.safetensors")
         assert saved
-        assert all(torch.equal(value, kept[which][key]) for key, value in saved.items())
-        assert any(not torch.equal(value, kept[3 - which][key]) for key, value in saved.items())
+        assert all(torch.equal(value, states[index][key]) for key, value in saved.items())
+        assert any(not torch.equal(value, states[3 - index][key]) for key, value in saved.items())
 
 
-def test_patience_ends_a_run_early_and_a_resumed_run_does_not_train_on(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patience_ends_a_run_early_also_after_a_resume(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {2: 0.1, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
-    asked: list[int] = []
+    validations: list[int] = []
 
     def scripted(*_: Any) -> dict[str, float]:
-        asked.append(2 * (len(asked) + 1))
-        return {"recall_at_1": 0.0, "map_at_r": values[asked[-1]], "r_precision": 0.0}
+        validations.append(2 * (len(validations) + 1))
+        return {"recall_at_1": 0.0, "map_at_r": values[validations[-1]], "r_precision": 0.0}
 
     monkeypatch.setattr(loop, "validate", scripted)
     todo = job(root, recipe("baseline", training={"validate_every": 2, "patience": 2}))
@@ -168,9 +162,9 @@ def test_patience_ends_a_run_early_and_a_resumed_run_does_not_train_on(
         patch.setattr(loop, "write_outputs", _raise_killed)
         with pytest.raises(Killed):
             loop.train(todo, 0, 1, CPU)
-    assert asked == [2, 4, 6, 8]
+    assert validations == [2, 4, 6, 8]
     result = loop.train(todo, 0, 1, CPU)
-    assert asked == [2, 4, 6, 8]
+    assert validations == [2, 4, 6, 8]
     assert (result["iteration"], result["best_iteration"]) == (8, 4)
     assert _log(todo)["resumed_at"] == [8]
 
@@ -182,20 +176,22 @@ def _raise_killed(*_: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "steps"),
     [
-        ("irt", (1, 4, 7, 11)),  # the memory of 36 fills at step 3 and then turns over
-        # One step of average pooling; the memory of 48 fills in four; then prototypes are chosen and learn.
+        ("irt", (1, 4, 7, 11)),  # the memory of 36 is full at step 3 and then overwrites its rows
+        # One step of average pooling; the memory of 48 is full after four; then prototypes are chosen.
         ("gsp", (2, 4, 6, 9)),
     ],
 )
-def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
+def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
     fresh_root: Callable[[], Path], method: str, steps: tuple[int, ...]
 ) -> None:
     straight, broken = job(fresh_root(), recipe(method)), job(fresh_root(), recipe(method))
     loop.train(straight, 0, 1, CPU)
     _interrupted(broken, steps)
-    assert _outs(broken) == _outs(straight)
-    written = (2, 4, 5, 6, 8, 10, 12)
-    assert _log(broken)["resumed_at"] == [max(w for w in written if w <= step) for step in steps if step >= 2]
+    assert _output_bytes(broken) == _output_bytes(straight)
+    checkpoint_steps = (2, 4, 5, 6, 8, 10, 12)
+    assert _log(broken)["resumed_at"] == [
+        max(w for w in checkpoint_steps if w <= step) for step in steps if step >= 2
+    ]
     assert _state(broken) == []
 
 
@@ -221,7 +217,7 @@ loop.train(job(Path({root!r}), recipe("irt")), 0, 1, torch.device("cpu"))
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_it_writes_a_checkpoint_resumes_from_the_one_before(
+def test_a_kill_during_a_checkpoint_resumes_from_the_previous_one(
     fresh_root: Callable[[], Path],
 ) -> None:
     straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
@@ -240,11 +236,11 @@ def test_a_process_killed_while_it_writes_a_checkpoint_resumes_from_the_one_befo
     assert [name for name in names if name.endswith(".pt")] == ["00000005.pt", "00000006.pt"]
     assert [name.split(".")[1] for name in names if name.endswith(".partial")] == ["00000008"]
     loop.train(broken, 0, 1, CPU)
-    assert _outs(broken) == _outs(straight)
+    assert _output_bytes(broken) == _output_bytes(straight)
     assert _log(broken)["resumed_at"] == [6]
 
 
-def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+def test_a_damaged_checkpoint_resumes_from_the_previous_one(
     fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
@@ -259,10 +255,10 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     loop.train(broken, 0, 1, CPU)
     assert "00000008.pt is damaged" in capsys.readouterr().err
     assert _log(broken)["resumed_at"] == [6]
-    assert _outs(broken) == _outs(straight)
+    assert _output_bytes(broken) == _output_bytes(straight)
 
 
-def test_a_changed_recipe_never_resumes_and_the_old_state_goes_at_the_end(
+def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
     fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = recipe("baseline", optimizer={"weight_decay": 0.5})
@@ -273,20 +269,20 @@ def test_a_changed_recipe_never_resumes_and_the_old_state_goes_at_the_end(
         _killed_at(7, patch)
         with pytest.raises(Killed):
             loop.train(job(root, recipe("baseline")), 0, 1, CPU)
-    other = job(root, changed)
-    assert len(_state(other)) == 1
-    loop.train(other, 0, 1, CPU)
+    changed_job = job(root, changed)
+    assert len(_state(changed_job)) == 1
+    loop.train(changed_job, 0, 1, CPU)
     message = (
         "did not end and that differs in recipe.optimizer.weight_decay (0.01, now 0.5): starting from the "
         "first step."
     )
     assert message in capsys.readouterr().err
-    assert _log(other)["resumed_at"] == []
-    assert _outs(other) == _outs(straight)
-    assert _state(other) == []
+    assert _log(changed_job)["resumed_at"] == []
+    assert _output_bytes(changed_job) == _output_bytes(straight)
+    assert _state(changed_job) == []
 
 
-def test_a_checkpoint_put_into_the_state_of_another_recipe_is_refused(
+def test_refuses_a_checkpoint_in_the_state_of_another_recipe(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
@@ -295,15 +291,17 @@ def test_a_checkpoint_put_into_the_state_of_another_recipe_is_refused(
             _killed_at(3, patch)
             with pytest.raises(Killed):
                 loop.train(todo, 0, 1, CPU)
-    one, another = _state(first)
-    (one / "00000002.pt").replace(another / "00000004.pt")
-    (another / "00000002.pt").replace(one / "00000004.pt")
+    older, newest = _state(first)
+    (older / "00000002.pt").replace(newest / "00000004.pt")
+    (newest / "00000002.pt").replace(older / "00000004.pt")
     for todo in (first, second):
         with pytest.raises(UserError, match="belongs to another run"):
             loop.train(todo, 0, 1, CPU)
 
 
-def test_a_full_disk_stops_the_run_without_half_an_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_the_run_without_partial_outputs(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -318,15 +316,15 @@ def test_a_full_disk_stops_the_run_without_half_an_out(root: Path, monkeypatch: 
             loop.train(todo, 0, 1, CPU)
     assert todo.outputs is not None
     assert list(todo.outputs.model.parent.iterdir()) == []
-    loop.train(todo, 0, 1, CPU)  # with room again, the same command ends the run
+    loop.train(todo, 0, 1, CPU)  # the same command ends the run when the disk has room
     assert _log(todo)["resumed_at"] == [12]
 
 
 def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = run.initial_method
+    original = run.initial_method
 
     def broken(*arguments: Any) -> Any:
-        method = real(*arguments)
+        method = original(*arguments)
         with torch.no_grad():
             method.parameter_groups()["backbone"][0].fill_(torch.nan)
         return method
@@ -348,9 +346,9 @@ def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(
         if batch.step == 2:
             raise NotFinite({"gradient norm": float("nan")}, [])
 
-    real = loop.train_step
+    original = loop.train_step
     monkeypatch.setattr(
-        loop, "train_step", lambda *arguments: raise_not_finite(*arguments) or real(*arguments)
+        loop, "train_step", lambda *arguments: raise_not_finite(*arguments) or original(*arguments)
     )
     message = (
         r"^Step 2: gradient norm = nan\. Its images: row \d+ \(class \d/\d\.png\), .* and 4 more\.\n  Look "
@@ -360,7 +358,7 @@ def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(
         loop.train(job(root, recipe("baseline")), 0, 1, CPU)
 
 
-def test_a_shard_that_was_altered_is_refused(tmp_path: Path) -> None:
+def test_refuses_an_altered_shard(tmp_path: Path) -> None:
     write_tiny_set(tmp_path)
     shard = tmp_path / "data/shards/tiny/shard-00000.arrow"
     content = bytearray(shard.read_bytes())
@@ -370,24 +368,24 @@ def test_a_shard_that_was_altered_is_refused(tmp_path: Path) -> None:
         loop.train(job(tmp_path, recipe("baseline")), 0, 1, CPU)
 
 
-def test_a_run_without_state_and_outs_writes_nothing(root: Path) -> None:
-    before = sorted(root.rglob("*"))
+def test_a_run_without_state_and_outputs_writes_no_file(root: Path) -> None:
+    files_before = sorted(root.rglob("*"))
     result = loop.train(
         dataclasses.replace(job(root, recipe("baseline")), state=None, outputs=None), 0, 1, CPU
     )
     assert result["iteration"] == 12
-    assert sorted(root.rglob("*")) == before
+    assert sorted(root.rglob("*")) == files_before
 
 
-def test_settings_of_the_process_are_put_back(root: Path) -> None:
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def test_settings_of_the_process_are_restored(root: Path) -> None:
+    settings_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     loop.train(dataclasses.replace(job(root, recipe("baseline")), threads=2), 0, 1, CPU)
-    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == settings_before
 
 
-def test_workers_that_cannot_share_the_batch_are_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_refuses_an_indivisible_batch_before_reading_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="5 workers cannot share a batch of 12 images"):
-        loop.train(job(tmp_path, recipe("baseline")), 0, 5, CPU)  # there is not even a data set
+        loop.train(job(tmp_path, recipe("baseline")), 0, 5, CPU)  # the data set does not exist
 
 
 _COMPILED = """
@@ -411,53 +409,55 @@ assert len(calls) == 1
 
 @pytest.mark.slow
 def test_a_compiled_backbone_trains_to_the_same_weights(fresh_root: Callable[[], Path]) -> None:
-    """Traced and run by torch's eager backend, which needs no compiler. In a process of its own: checks of
-    shapes cannot be traced."""
-    plain, traced = (
+    """Traced and run by torch's eager backend, which needs no compiler. It runs in its own process because
+    checks of shapes cannot be traced."""
+    eager, traced = (
         job(
             fresh_root(), recipe("baseline", training={"iterations": 3, "validate_every": 3, "compile": flag})
         )
         for flag in (False, True)
     )
-    loop.train(plain, 0, 1, CPU)
+    loop.train(eager, 0, 1, CPU)
     root = Path(__file__).resolve().parents[2]
     script = _COMPILED.format(tests=str(root / "tests/training"), root=str(root), work=str(traced.root))
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-    assert plain.outputs is not None
+    assert eager.outputs is not None
     assert traced.outputs is not None
-    expected, found = (load_file(each.outputs.model / "last.safetensors") for each in (plain, traced))
-    assert expected.keys() == found.keys()
+    expected, weights = (load_file(todo.outputs.model / "last.safetensors") for todo in (eager, traced))
+    assert expected.keys() == weights.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_watching_the_test_classes_changes_nothing_and_keeps_their_best_iterate(
+def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weight(
     fresh_root: Callable[[], Path],
 ) -> None:
-    plain, watching = (
+    unwatched, watching = (
         job(fresh_root(), recipe("baseline", training={"watch_test": flag})) for flag in (False, True)
     )
     judged: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
-        real = loop.watch_test
+        original = loop.watch_test
         patch.setattr(
             loop,
             "watch_test",
-            lambda *arguments: judged.append(real(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]},
+            lambda *arguments: judged.append(original(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]},
         )
-        for each in (plain, watching):
-            loop.train(each, 0, 1, CPU)
+        for todo in (unwatched, watching):
+            loop.train(todo, 0, 1, CPU)
     assert len(judged) == 3  # validations after 5, 10 and 12 steps
-    assert plain.outputs is not None
+    assert unwatched.outputs is not None
     assert watching.outputs is not None
     for name in ("weights.safetensors", "last.safetensors"):
-        assert (plain.outputs.model / name).read_bytes() == (watching.outputs.model / name).read_bytes()
-    assert not (plain.outputs.model / "best_on_test.safetensors").exists()
+        assert (unwatched.outputs.model / name).read_bytes() == (watching.outputs.model / name).read_bytes()
+    assert not (unwatched.outputs.model / "best_on_test.safetensors").exists()
 
     shards = Shards(watching.shards)
     rows = shards.rows("test")
-    kept = load_method(watching.outputs.model, "best_on_test")
-    images = torch.cat([batch for batch, _ in EvalLoader(shards, rows, kept.recipe.input, 64)])
+    best_on_test = load_method(watching.outputs.model, "best_on_test")
+    images = torch.cat([batch for batch, _ in EvalLoader(shards, rows, best_on_test.recipe.input, 64)])
     with torch.no_grad():
-        embeddings = kept.method.embed(normalize(images, *kept.method.statistics(kept.recipe.input))).numpy()
+        embeddings = best_on_test.method.embed(
+            normalize(images, *best_on_test.method.statistics(best_on_test.recipe.input))
+        ).numpy()
     assert quick_metrics(embeddings, shards.labels[rows])["map_at_r"] == pytest.approx(max(judged), abs=1e-6)

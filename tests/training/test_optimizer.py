@@ -1,4 +1,4 @@
-"""Optimizers and schedules against their formulas."""
+"""Optimizers and schedules equal their formulas."""
 
 import math
 
@@ -27,37 +27,37 @@ def _step(
     settings: Optimizer, gradient: float
 ) -> tuple[dict[str, list[Parameter]], dict[str, list[torch.Tensor]]]:
     groups = _groups()
-    before = {name: [p.detach().clone() for p in members] for name, members in groups.items()}
+    values_before = {name: [p.detach().clone() for p in members] for name, members in groups.items()}
     optimizer = build_optimizer(settings, groups, CPU)
     for parameter in (p for members in groups.values() for p in members if p.requires_grad):
         parameter.grad = torch.full_like(parameter, gradient)
     optimizer.step()
-    return groups, before
+    return groups, values_before
 
 
-def test_adamw_decays_matrices_and_leaves_biases_alone() -> None:
-    # With a zero gradient the Adam update is 0 / (0 + eps) = 0: what moves is decay alone.
+def test_adamw_decays_only_matrices() -> None:
+    # With a zero gradient the Adam update is 0 / (0 + eps) = 0, so that only decay changes the values.
     settings = Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5, multipliers={"proxies": 4.0})
-    groups, before = _step(settings, 0.0)
-    torch.testing.assert_close(groups["backbone"][0].data, before["backbone"][0] * (1 - 0.1 * 0.5))
-    torch.testing.assert_close(groups["backbone"][1].data, before["backbone"][1], rtol=0, atol=0)
-    torch.testing.assert_close(groups["backbone"][2].data, before["backbone"][2], rtol=0, atol=0)
-    torch.testing.assert_close(groups["proxies"][0].data, before["proxies"][0] * (1 - 0.4 * 0.5))
+    groups, values_before = _step(settings, 0.0)
+    torch.testing.assert_close(groups["backbone"][0].data, values_before["backbone"][0] * (1 - 0.1 * 0.5))
+    torch.testing.assert_close(groups["backbone"][1].data, values_before["backbone"][1], rtol=0, atol=0)
+    torch.testing.assert_close(groups["backbone"][2].data, values_before["backbone"][2], rtol=0, atol=0)
+    torch.testing.assert_close(groups["proxies"][0].data, values_before["proxies"][0] * (1 - 0.4 * 0.5))
 
 
 def test_adam_couples_the_decay_to_the_gradient_of_every_parameter() -> None:
     # First step of Adam: m / sqrt(v) is the sign of the gradient, here of weight_decay * parameter.
-    groups, before = _step(Optimizer(name="adam", learning_rate=0.1, weight_decay=0.5), 0.0)
+    groups, values_before = _step(Optimizer(name="adam", learning_rate=0.1, weight_decay=0.5), 0.0)
     for index in (0, 1):
         torch.testing.assert_close(
             groups["backbone"][index].data,
-            before["backbone"][index] - 0.1 * before["backbone"][index].sign(),
+            values_before["backbone"][index] - 0.1 * values_before["backbone"][index].sign(),
             rtol=1e-5,
             atol=1e-6,
         )
 
 
-def test_sgd_takes_gradient_decay_and_momentum() -> None:
+def test_sgd_uses_gradient_decay_and_momentum() -> None:
     groups = _groups()
     optimizer = build_optimizer(
         Optimizer(name="sgd", learning_rate=0.1, weight_decay=0.5, momentum=0.9), groups, CPU
@@ -74,7 +74,7 @@ def test_sgd_takes_gradient_decay_and_momentum() -> None:
     torch.testing.assert_close(weight.data, expected)
 
 
-def test_an_unknown_parameter_group_is_refused() -> None:
+def test_refuses_an_unknown_parameter_group() -> None:
     with pytest.raises(UserError, match=r"no parameter group 'proxy'.*\n.*backbone, head, proxies"):
         build_optimizer(Optimizer(multipliers={"proxy": 2.0}), _groups(), CPU)
 
@@ -116,9 +116,9 @@ def test_the_learning_rate_of_a_group_is_its_peak_times_the_factor() -> None:
     ("validations", "expected"),
     [
         ([], 1.0),
-        ([0.3, 0.2, 0.2], 1.0),  # two without a gain are borne
-        ([0.3, 0.2, 0.2, 0.3], 0.1),  # an equal value is no gain
-        ([0.3, 0.2, 0.2, 0.3, 0.1, 0.1], 0.1),  # counted anew
+        ([0.3, 0.2, 0.2], 1.0),  # two validations without improvement are accepted
+        ([0.3, 0.2, 0.2, 0.3], 0.1),  # an equal value is no improvement
+        ([0.3, 0.2, 0.2, 0.3, 0.1, 0.1], 0.1),  # the count restarts
         ([0.3, 0.2, 0.2, 0.3, 0.1, 0.1, 0.1], 0.05),  # not below the minimum
         ([0.3, 0.2, 0.2, 0.4, 0.1, 0.1], 1.0),
     ],
@@ -130,22 +130,22 @@ def test_a_plateau_lowers_the_rate(validations: list[float], expected: float) ->
 
 
 @pytest.mark.parametrize(("threshold", "cooldown"), [(0.0, 0), (0.05, 0), (0.0, 2), (1e-3, 2)])
-def test_a_plateau_is_that_of_torch(threshold: float, cooldown: int) -> None:
+def test_a_plateau_equals_that_of_torch(threshold: float, cooldown: int) -> None:
     generator = torch.Generator().manual_seed(0)
     values = (torch.rand(60, generator=generator) + torch.linspace(0, 1, 60)).tolist()
     optimizer = torch.optim.SGD([Parameter(torch.zeros(1))], lr=1.0)
     plateau = {"factor": 0.5, "patience": 3, "threshold": threshold, "cooldown": cooldown}
     peer = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", min_lr=0.02, **plateau)
     schedule = Schedule.model_validate({"name": "plateau", "minimum": 0.02, **plateau})
-    found = []
+    rates = []
     for count, value in enumerate(values, start=1):
         peer.step(value)
-        found.append(factor(schedule, 0, 100, values[:count]))
-        assert found[-1] == pytest.approx(optimizer.param_groups[0]["lr"])
-    assert found[-1] < 0.2, "it fell more than twice"
+        rates.append(factor(schedule, 0, 100, values[:count]))
+        assert rates[-1] == pytest.approx(optimizer.param_groups[0]["lr"])
+    assert rates[-1] < 0.2, "the rate decreased more than twice"
 
 
-def test_rates_fall_from_layer_to_layer_towards_the_stem() -> None:
+def test_rates_decrease_by_layer_towards_the_stem() -> None:
     layers = [
         [Parameter(torch.zeros(2, 2))],
         [Parameter(torch.zeros(2, 2)), Parameter(torch.zeros(2))],
@@ -165,35 +165,41 @@ def test_rates_fall_from_layer_to_layer_towards_the_stem() -> None:
     ("name", "decay_vectors", "moved"),
     [("adamw", True, True), ("adamw", None, False), ("sgd", None, True), ("sgd", False, False)],
 )
-def test_whether_vectors_decay(name: str, decay_vectors: bool | None, moved: bool) -> None:
-    given = {
+def test_vectors_decay_if_configured(name: str, decay_vectors: bool | None, moved: bool) -> None:
+    arguments = {
         "name": name,
         "learning_rate": 0.1,
         "weight_decay": 0.5,
         "momentum": 0.0,
         "decay_vectors": decay_vectors,
     }
-    settings = Optimizer.model_validate(given)
-    groups, before = _step(settings, 0.0)
+    settings = Optimizer.model_validate(arguments)
+    groups, values_before = _step(settings, 0.0)
     weight, bias, _ = groups["backbone"]
-    assert not torch.equal(weight, before["backbone"][0])
-    assert torch.equal(bias, before["backbone"][1]) is not moved
+    assert not torch.equal(weight, values_before["backbone"][0])
+    assert torch.equal(bias, values_before["backbone"][1]) is not moved
 
 
-def test_epsilon_reaches_adam() -> None:
-    groups, before = _step(Optimizer(learning_rate=0.1, weight_decay=0.0, epsilon=1.0), 3.0)
-    torch.testing.assert_close(groups["backbone"][0].data, before["backbone"][0] - 0.1 * 3.0 / (3.0 + 1.0))
-
-
-def test_rmsprop_against_its_formula() -> None:
-    groups, before = _step(Optimizer(name="rmsprop", learning_rate=0.1, weight_decay=0.0, momentum=0.0), 2.0)
+def test_epsilon_is_passed_to_adam() -> None:
+    groups, values_before = _step(Optimizer(learning_rate=0.1, weight_decay=0.0, epsilon=1.0), 3.0)
     torch.testing.assert_close(
-        groups["backbone"][0].data, before["backbone"][0] - 0.1 * 2.0 / (math.sqrt(0.01 * 4.0) + 1e-8)
+        groups["backbone"][0].data, values_before["backbone"][0] - 0.1 * 3.0 / (3.0 + 1.0)
     )
 
 
-def test_nesterov_reaches_sgd() -> None:
-    groups, before = _step(
+def test_rmsprop_equals_its_formula() -> None:
+    groups, values_before = _step(
+        Optimizer(name="rmsprop", learning_rate=0.1, weight_decay=0.0, momentum=0.0), 2.0
+    )
+    torch.testing.assert_close(
+        groups["backbone"][0].data, values_before["backbone"][0] - 0.1 * 2.0 / (math.sqrt(0.01 * 4.0) + 1e-8)
+    )
+
+
+def test_nesterov_is_passed_to_sgd() -> None:
+    groups, values_before = _step(
         Optimizer(name="sgd", learning_rate=0.1, weight_decay=0.0, momentum=0.5, nesterov=True), 2.0
     )
-    torch.testing.assert_close(groups["backbone"][0].data, before["backbone"][0] - 0.1 * (2.0 + 0.5 * 2.0))
+    torch.testing.assert_close(
+        groups["backbone"][0].data, values_before["backbone"][0] - 0.1 * (2.0 + 0.5 * 2.0)
+    )

@@ -1,5 +1,5 @@
-"""Gradient noise recorded in a training: in the history, over a kill, on two workers, and without a trace in
-the weights."""
+"""Gradient noise recorded in a training: in the history, after a kill, on two workers, and without an effect
+on the weights."""
 
 import csv
 from pathlib import Path
@@ -38,39 +38,39 @@ def _work(rank: int, world: int, root: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
+    roots_by_name = {}
     for name in ("off", "on", "two"):
-        found[name] = tmp_path_factory.mktemp(name)
-        write_tiny_set(found[name])
-    train(found["off"], None)
-    train(found["on"], "contrastive")
-    run_workers(_work, 2, found["two"])
-    return found
+        roots_by_name[name] = tmp_path_factory.mktemp(name)
+        write_tiny_set(roots_by_name[name])
+    train(roots_by_name["off"], None)
+    train(roots_by_name["on"], "contrastive")
+    run_workers(_work, 2, roots_by_name["two"])
+    return roots_by_name
 
 
-def test_recording_leaves_no_trace_in_the_weights(roots: dict[str, Path]) -> None:
+def test_recording_does_not_change_the_weights(roots: dict[str, Path]) -> None:
     for name in ("weights", "last"):
-        off, on = (
+        unrecorded, recorded = (
             (roots[side] / f"data/models/tiny/irt/0/{name}.safetensors").read_bytes()
             for side in ("off", "on")
         )
-        assert off == on
+        assert unrecorded == recorded
     assert not set(NAMES) & set(history(roots["off"])[0])
     columns = list(history(roots["on"])[0])
     assert columns[columns.index(NAMES[0]) : columns.index("grad_norm") + 1] == [*NAMES, "grad_norm"]
 
 
-def test_rows_are_those_of_the_validations(roots: dict[str, Path]) -> None:
+def test_rows_are_at_the_validations(roots: dict[str, Path]) -> None:
     rows = history(roots["on"])
     assert [row["iteration"] for row in rows] == [5, 10]
     assert all(row[NAMES[0]] > 0 and 0 < row[NAMES[1]] <= BATCH / (BATCH - 1) for row in rows)
 
 
-def test_two_workers_record_what_one_does(roots: dict[str, Path]) -> None:
-    for one, two in zip(history(roots["on"]), history(roots["two"]), strict=True):
-        assert [two[name] for name in NAMES] == pytest.approx([one[name] for name in NAMES], rel=1e-3)
+def test_two_workers_record_the_noise_of_one(roots: dict[str, Path]) -> None:
+    for single, double in zip(history(roots["on"]), history(roots["two"]), strict=True):
+        assert [double[name] for name in NAMES] == pytest.approx([single[name] for name in NAMES], rel=1e-3)
 
 
-def test_a_term_that_is_none_stops_the_run(roots: dict[str, Path]) -> None:
+def test_refuses_an_unknown_term(roots: dict[str, Path]) -> None:
     with pytest.raises(UserError, match="no loss term 'triplet'"):
         train(roots["off"], "triplet")

@@ -1,4 +1,4 @@
-"""The state directory: initial weights that survive a kill, and what is said about the states of other
+"""The state directory: initial weights that remain after a kill, and messages about states of other
 inputs."""
 
 import dataclasses
@@ -16,24 +16,20 @@ from pipeline.runtime.errors import UserError
 from pipeline.training import loop
 from pipeline.training.job import Job
 from tests.methods.small import METHODS
-from tests.training.jobs import IMAGES, SIDE, job, recipe
+from tests.training.jobs import IMAGES, SIDE, Killed, job, recipe
 
 CPU = torch.device("cpu")
-TRAINED_CLASSES = 8  # of 10, two are held out
-
-
-class Killed(Exception):
-    pass
+TRAINED_CLASSES = 8  # of 10; two are held out
 
 
 def _kill_at(job: Job, step: int) -> Path:
     """Trains `job` until step `step` raises; returns its state."""
-    real = loop.train_step
+    original = loop.train_step
 
-    def train_step(learner: Any, batch: Any, *rest: Any) -> Any:
+    def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
         if batch.step == step:
             raise Killed
-        return real(learner, batch, *rest)
+        return original(learner, batch, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "train_step", train_step)
@@ -75,9 +71,8 @@ def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_netw
     loop.train(todo, 0, 1, CPU)
     save_file(states[1], root / "start.safetensors")
     assert todo.outputs is not None
-    monkeypatch.chdir(
-        tmp_path_factory.mktemp("elsewhere")
-    )  # a relative path in the recipe has no meaning here
+    # a relative path in the recipe does not exist here
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     loaded = load_method(todo.outputs.model, "untrained").method.backbone.network.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
@@ -97,7 +92,7 @@ def test_a_resumed_run_writes_the_initial_weights_of_its_start(root: Path, step:
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_initial_weights_that_are_lost_stop_a_run_before_it_goes_on(root: Path, damage: str) -> None:
+def test_missing_initial_weights_stop_a_resumed_run(root: Path, damage: str) -> None:
     todo = job(root, recipe("baseline"))
     path = _kill_at(todo, 3) / "untrained.safetensors"
     content = bytearray(path.read_bytes())
@@ -117,9 +112,8 @@ def test_checkpoints_do_not_contain_the_initial_weights(root: Path) -> None:
     content = torch.load(newest, weights_only=True)["state"]
     assert set(content["record"]) >= {"untrained", "best_weights"}
     assert len(content["record"]["untrained"]) == 64
-    assert not content["record"][
-        "best_weights"
-    ]  # no validation yet: the only weights are those of the method
+    # before the first validation the only weights are those of the method
+    assert not content["record"]["best_weights"]
 
 
 def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
@@ -127,12 +121,12 @@ def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
         dataclasses.replace(job(root, recipe("baseline")), state=None)
 
 
-def test_other_threads_are_named_as_what_differs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_the_different_number_of_threads(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     todo = job(root, recipe("baseline", training={"iterations": 4}))
     state = _kill_at(todo, 3)
-    other = dataclasses.replace(todo, threads=2)
+    changed = dataclasses.replace(todo, threads=2)
     capsys.readouterr()
-    _kill_at(other, 0)
+    _kill_at(changed, 0)
     message = (
         f"{state} is of a run that did not end and that differs in threads (1, now 2): starting from the "
         f"first step."
@@ -142,9 +136,7 @@ def test_other_threads_are_named_as_what_differs(root: Path, capsys: pytest.Capt
     assert "resuming at step 2" in capsys.readouterr().err
 
 
-def test_a_state_without_a_checkpoint_is_not_worth_a_message(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_state_without_checkpoint_gives_no_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _kill_at(job(root, recipe("baseline")), 1)
     loop.train(job(root, recipe("baseline", training={"iterations": 3})), 0, 1, CPU)
     assert "starting from the first step" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The name of a run's state covers whatever decides its result."""
+"""The name of the state of a run depends on all inputs of its result."""
 
 import dataclasses
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
         state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
     )
     assert state.state_directory(dataclasses.replace(job, state=None, outputs=None), facts) is None
-    for machine in ({"loader_threads": 7}, {"checkpoint_every": 7}):  # neither changes a result
+    for machine in ({"loader_threads": 7}, {"checkpoint_every": 7}):  # neither affects the result
         assert _name(dataclasses.replace(job, **machine)) == _name(job)
 
 
@@ -53,43 +53,43 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
         lambda job: _name(job, device="cuda"),
     ],
 )
-def test_a_change_is_another_directory(tmp_path: Path, change: Callable[[Job], str]) -> None:
+def test_a_change_gives_another_directory(tmp_path: Path, change: Callable[[Job], str]) -> None:
     assert change(_job(tmp_path)) != _name(_job(tmp_path))
 
 
-def test_a_changed_library_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = _name(_job(tmp_path))
+def test_a_changed_library_gives_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_before = _name(_job(tmp_path))
     monkeypatch.setattr(state.importlib.metadata, "version", lambda name: "0")
-    assert _name(_job(tmp_path)) != before
+    assert _name(_job(tmp_path)) != name_before
 
 
-def test_the_bytes_of_a_backbone_file_count_and_its_path_starts_at_the_root(tmp_path: Path) -> None:
+def test_depends_on_the_bytes_of_a_backbone_file_below_the_root(tmp_path: Path) -> None:
     job = _job(tmp_path, checkpoint="backbone.pth")
     with pytest.raises(UserError, match=r"backbone\.pth cannot be read"):
         _name(job)
     (tmp_path / "backbone.pth").write_bytes(b"one")
-    one = _name(job)
+    name = _name(job)
     (tmp_path / "backbone.pth").write_bytes(b"two")
-    assert _name(job) != one
+    assert _name(job) != name
     assert job.located().backbone.checkpoint == str(tmp_path / "backbone.pth")
     assert job.resolved().backbone.checkpoint == "backbone.pth"
 
 
 def test_differences_name_nested_values_and_only_the_name_of_a_hash() -> None:
-    before = {
+    old_inputs = {
         "recipe": {"dim": 8, "batch": {"classes": 3}},
         "code": "ab",
         "threads": 1,
         "libraries": {"torch": "2.0"},
     }
-    now = {
+    new_inputs = {
         "recipe": {"dim": 16, "batch": {"classes": 3}},
         "code": "cd",
         "threads": 1,
         "libraries": {"numpy": "2.1"},
     }
-    assert state.differences(before, before) == []
-    assert state.differences(before, now) == [
+    assert state.differences(old_inputs, old_inputs) == []
+    assert state.differences(old_inputs, new_inputs) == [
         "code",
         'libraries.numpy (null, now "2.1")',
         'libraries.torch ("2.0", now null)',
@@ -97,16 +97,16 @@ def test_differences_name_nested_values_and_only_the_name_of_a_hash() -> None:
     ]
 
 
-def test_states_of_older_settings_go_with_the_finished_run_and_other_seeds_stay(tmp_path: Path) -> None:
-    current, old, other = (tmp_path / name for name in ("1-aaaa", "1-bbbb", "10-cccc"))
-    for path in (current, old, other):
+def test_a_finished_run_deletes_older_states_of_its_seed(tmp_path: Path) -> None:
+    current, older, other_seed = (tmp_path / name for name in ("1-aaaa", "1-bbbb", "10-cccc"))
+    for path in (current, older, other_seed):
         path.mkdir()
-    assert state.other_states(current) == [old]
+    assert state.other_states(current) == [older]
     state.remove_states(current)
-    assert list(tmp_path.iterdir()) == [other]
+    assert list(tmp_path.iterdir()) == [other_seed]
 
 
-def test_a_batch_that_the_workers_cannot_share_is_refused() -> None:
+def test_refuses_a_batch_that_the_workers_cannot_share() -> None:
     recipe = BaselineRecipe.model_validate({"batch": {"classes": 3, "images_per_class": 4}})
     for world in (1, 2, 3, 4, 6, 12):
         check_world(recipe, world)

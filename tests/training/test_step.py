@@ -1,5 +1,4 @@
-"""The step on one worker, with a method small enough to compute by hand. What several workers do together:
-test_exact.py."""
+"""The step on one worker, with a method that can be computed by hand; test_exact.py tests several workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,24 +88,24 @@ def _advance(
 def test_loss_terms_gradient_norm_and_update() -> None:
     method = Linear()
     gradient = float(normalize(_images(), RECIPE.input.mean, RECIPE.input.std).mean())
-    done = _advance(method, optimizer={"clip_norm": None}, schedule={"warmup": 4})
-    assert done.terms == pytest.approx({"linear": 2 * gradient, "constant": 3.0}, rel=1e-5)
-    assert done.loss == pytest.approx(2 * gradient + 3.0, rel=1e-5)
-    assert done.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
-    assert done.learning_rate == pytest.approx(0.5 / 4)
+    result = _advance(method, optimizer={"clip_norm": None}, schedule={"warmup": 4})
+    assert result.terms == pytest.approx({"linear": 2 * gradient, "constant": 3.0}, rel=1e-5)
+    assert result.loss == pytest.approx(2 * gradient + 3.0, rel=1e-5)
+    assert result.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
+    assert result.learning_rate == pytest.approx(0.5 / 4)
     assert method.weight.item() == pytest.approx(2.0 - 0.125 * gradient, rel=1e-6)
 
 
 def test_the_gradient_is_clipped_to_its_global_norm_and_logged_before() -> None:
     method = Linear(scale=1000.0)
     gradient = 1000 * float(normalize(_images(), RECIPE.input.mean, RECIPE.input.std).mean())
-    done = _advance(method, optimizer={"clip_norm": 0.5})
-    assert done.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
+    result = _advance(method, optimizer={"clip_norm": 0.5})
+    assert result.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
     assert method.weight.item() == pytest.approx(2.0 - 0.5 * 0.5 * (1 if gradient > 0 else -1), rel=1e-4)
 
 
 def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> None:
-    flat = [0.9, 0.9, 0.1, 0.1, 0.1]  # two of the warm-up; then a gain and two without
+    flat = [0.9, 0.9, 0.1, 0.1, 0.1]  # two of the warm-up, one improvement, two without improvement
     blocks = {"schedule": {"name": "plateau", "patience": 1}, "training": {"validate_every": 2}}
     assert _advance(
         Linear(), 10, validations=flat, optimizer={"new_layers_only": 4}, **blocks
@@ -119,34 +118,33 @@ def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> N
     )
 
 
-def test_random_numbers_are_a_function_of_seed_step_and_rank_and_of_the_step_alone_in_the_objective() -> None:
-    def drawn(**which: int) -> tuple[list[float], float]:
-        torch.rand(7)  # what came before must not matter
+def test_random_numbers_depend_on_seed_step_and_rank_only() -> None:
+    def random_numbers(**which: int) -> tuple[list[float], float]:
+        torch.rand(7)  # earlier random numbers must have no effect
         method = Linear()
         _advance(method, **which)
         return method.seen["noise"].tolist(), float(method.seen["drawn"])
 
-    first = drawn(step=3, seed=1, rank=0)
-    assert drawn(step=3, seed=1, rank=0) == first
-    other_rank = drawn(step=3, seed=1, rank=1)
+    first = random_numbers(step=3, seed=1, rank=0)
+    assert random_numbers(step=3, seed=1, rank=0) == first
+    other_rank = random_numbers(step=3, seed=1, rank=1)
     assert other_rank[0] != first[0]
     assert other_rank[1] == first[1]
-    assert drawn(step=4, seed=1)[0] != first[0]
-    assert drawn(step=3, seed=2)[0] != first[0]
+    assert random_numbers(step=4, seed=1)[0] != first[0]
+    assert random_numbers(step=3, seed=2)[0] != first[0]
 
 
-def test_the_objective_sees_float32_under_bfloat16() -> None:
+def test_the_objective_has_float32_inputs_under_bfloat16() -> None:
     method = Linear()
     _advance(method, training={"precision": "bfloat16"})
     assert method.seen["type"] == torch.float32
     assert method.weight.dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (
-            method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16
-        )  # the forward pass really ran in it
+        # the forward pass ran in bfloat16
+        assert method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16
 
 
-def test_a_loss_that_is_not_finite_names_terms_and_positions_and_leaves_the_weights() -> None:
+def test_a_loss_that_is_not_finite_names_terms_and_positions() -> None:
     method = Linear(poison=7)
     with pytest.raises(NotFinite) as caught:
         _advance(method, step=5)
@@ -156,7 +154,7 @@ def test_a_loss_that_is_not_finite_names_terms_and_positions_and_leaves_the_weig
     assert method.weight.item() == 2.0
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run_too() -> None:
+def test_a_gradient_that_is_not_finite_stops_the_run() -> None:
     class Root(Linear):
         def objective(self, outputs: Any, labels: Tensor, samples: Tensor) -> dict[str, Tensor]:
             return {"root": (outputs.mean * 0).abs().sqrt().sum()}  # 0, with an infinite slope
@@ -169,7 +167,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_too() -> None:
     assert method.weight.item() == 2.0
 
 
-def test_a_slice_that_is_not_the_batch_is_refused() -> None:
+def test_refuses_a_slice_of_another_batch() -> None:
     method = Linear()
     optimizer = build_optimizer(RECIPE.optimizer, method.parameter_groups(), torch.device("cpu"))
     with pytest.raises(AssertionError, match="1 slices of 6 images are no batch of 12"):

@@ -1,4 +1,4 @@
-"""Stage `train`: from its resolved file to the job that the workers get."""
+"""Stage `train`: from its resolved file to the job of the workers."""
 
 import pickle
 from pathlib import Path
@@ -16,8 +16,8 @@ from tests.params import project
 
 
 @pytest.fixture
-def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A copy of params.yaml in an empty project, and what the stage hands to Ray."""
+def stage_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A copy of params.yaml in an empty project, and the arguments that the stage passes to Ray."""
     monkeypatch.chdir(tmp_path)
     params = project(tmp_path)
     for method in ("gsp", "ms"):
@@ -29,16 +29,18 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 TrainInputs(recipe=resolve(params, "parts", method)), {"pipeline.training.loop": "0123"}
             ),
         )
-    found: dict[str, Any] = {}
-    monkeypatch.setattr(train, "run_training", lambda job, settings: found.update(job=job, settings=settings))
-    return found
+    arguments: dict[str, Any] = {}
+    monkeypatch.setattr(
+        train, "run_training", lambda job, settings: arguments.update(job=job, settings=settings)
+    )
+    return arguments
 
 
-def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(
-    given: dict[str, Any], tmp_path: Path
+def test_the_job_has_the_resolved_recipe_and_paths_in_the_project(
+    stage_arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     train.run("parts", "gsp", 3)
-    job, settings = given["job"], given["settings"]
+    job, settings = stage_arguments["job"], stage_arguments["settings"]
     assert isinstance(job, Job)
     assert isinstance(settings, TrainSettings)
     assert job.resolved() == resolve(Params(Path("params.yaml")), "parts", "gsp")
@@ -50,15 +52,15 @@ def test_the_job_is_the_resolved_recipe_with_paths_under_the_project(
     assert job.outputs.history == tmp_path / "data/history/parts/gsp/3.csv"
     assert job.outputs.log == tmp_path / "data/logs/parts/gsp/3.json"
     assert job.threads >= 1
-    assert job.code, "the digest of the code is part of what identifies a training"
+    assert job.code, "the digest of the code is part of the identity of a training"
     assert job.loader_threads == settings.loader_threads
     assert pickle.loads(pickle.dumps(job)) == job
 
 
-def test_the_threads_of_a_worker_can_be_set(given: dict[str, Any], tmp_path: Path) -> None:
+def test_the_threads_of_a_worker_can_be_set(stage_arguments: dict[str, Any], tmp_path: Path) -> None:
     project(tmp_path, {"train.cpus_per_worker": 3, "train.checkpoint_every": 7})
     train.run("parts", "ms", 0)
-    assert (given["job"].threads, given["job"].checkpoint_every) == (3, 7)
+    assert (stage_arguments["job"].threads, stage_arguments["job"].checkpoint_every) == (3, 7)
 
 
 def test_the_workers_of_a_machine_share_its_cores(
@@ -70,16 +72,16 @@ def test_the_workers_of_a_machine_share_its_cores(
     assert given["job"].threads == 4
 
 
-def test_more_workers_than_share_the_batch_are_refused_before_ray_starts(
-    given: dict[str, Any], tmp_path: Path
-) -> None:
+def test_refuses_too_many_workers_before_ray_starts(stage_arguments: dict[str, Any], tmp_path: Path) -> None:
     project(tmp_path, {"train.workers": 7})
     with pytest.raises(UserError, match="7 workers cannot share a batch of"):
         train.run("parts", "ms", 0)
-    assert given == {}
+    assert stage_arguments == {}
 
 
-def test_a_missing_or_older_resolved_file_says_how_to_write_it(given: dict[str, Any], tmp_path: Path) -> None:
+def test_the_error_of_a_missing_or_older_resolved_file_has_a_remedy(
+    stage_arguments: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(
         UserError, match=r"data/resolved/train/parts/crt\.json is missing\.\n  Run `dvc repro`"
     ):

@@ -1,5 +1,5 @@
-"""Training on tuples: from archives of landmarks to numbers, killed and resumed to the byte, on one worker
-and on two."""
+"""Training on tuples: from archives of landmarks to metrics, killed and resumed to the byte, on one and two
+workers."""
 
 import csv
 import dataclasses
@@ -29,6 +29,7 @@ from stages import evaluate, export
 from tests.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk
 from tests.resolved import write_resolved
+from tests.training.jobs import Killed
 from tests.training.workers import run_workers
 
 pytestmark = pytest.mark.slow
@@ -55,10 +56,6 @@ VALUE: dict[str, Any] = {
     "koleo_weight": 4.0,
 }
 RECIPE: Recipe = parse_recipe(VALUE)
-
-
-class Killed(Exception):
-    pass
 
 
 def project(tmp_path: Path, shards: Path) -> Path:
@@ -123,7 +120,7 @@ def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch
     assert Path("data/evaluation", NAME, "reduction.safetensors").is_file()
 
 
-def test_the_history_holds_both_terms_and_the_published_decay(trained: Path) -> None:
+def test_the_history_has_both_terms_and_the_published_decay(trained: Path) -> None:
     with (trained / "data/history" / NAME.with_suffix(".csv")).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["iteration"], row["epoch"]) for row in rows] == [("4", "1"), ("8", "2")]
@@ -132,17 +129,17 @@ def test_the_history_holds_both_terms_and_the_published_decay(trained: Path) -> 
     assert all(0 <= float(row["map_at_r"]) <= 1 for row in rows)
 
 
-def test_the_loss_falls_although_negatives_are_mined_anew(trained: Path) -> None:
-    told: list[Any] = []
+def test_the_loss_decreases_with_newly_mined_negatives(trained: Path) -> None:
+    reports: list[Any] = []
     changes = {
         "koleo_weight": 0.0,
         "training": VALUE["training"] | {"iterations": 20},
         "optimizer": {"name": "adam", "learning_rate": 3e-4},
     }
     longer = job(trained, parse_recipe(VALUE | changes))
-    loop.train(dataclasses.replace(longer, state=None, outputs=None), 0, 1, CPU, report=told.append)
-    assert [entry["epoch"] for entry in told] == [1, 2, 3, 4, 5]
-    assert told[-1]["loss"] < 0.3 * told[0]["loss"]
+    loop.train(dataclasses.replace(longer, state=None, outputs=None), 0, 1, CPU, report=reports.append)
+    assert [entry["epoch"] for entry in reports] == [1, 2, 3, 4, 5]
+    assert reports[-1]["loss"] < 0.3 * reports[0]["loss"]
 
 
 @pytest.mark.parametrize("death", [2, 4, 5, "second mining"])
@@ -172,12 +169,12 @@ def test_killed_and_resumed_ends_with_the_same_bytes(
         loop.train(job(root), 0, 1, CPU)
     assert results(root) == results(trained)
     assert epochs == {2: [0, 1], 4: [0, 1, 1], 5: [0, 1], "second mining": [0, 1, 1]}[death], (
-        "an epoch that is under way is not mined anew"
+        "a started epoch is not mined again"
     )
 
 
-def test_the_tuples_of_an_epoch_are_those_of_the_walk(shards: Path) -> None:
-    """Against the whole pipeline: images, eval mode, ranking."""
+def test_the_tuples_of_an_epoch_equal_the_walk(shards: Path) -> None:
+    """Includes the complete pipeline: images, evaluation mode, ranking."""
     data = Shards(shards)
     rows = data.rows("train")
     split = split_groups(rows, data.labels[rows], [data.groups[row] for row in rows.tolist()])
@@ -185,14 +182,14 @@ def test_the_tuples_of_an_epoch_are_those_of_the_walk(shards: Path) -> None:
     sampler = tuple_sampler(data, split, RECIPE, seed=0)
     assert (split.labels[sampler.pairs[:, 0]] == split.labels[sampler.pairs[:, 1]]).all()
     method = initial_method(RECIPE, split.classes, len(split.rows), seed=0).train()
-    before = {name: value.clone() for name, value in method.state_dict().items()}
+    state_before = {name: value.clone() for name, value in method.state_dict().items()}
     embedder = RowEmbedder(method, data, RECIPE, Worker(0, 1, CPU))
-    found = mine(sampler, 1, embedder, split.rows).numpy()
+    tuples = mine(sampler, 1, embedder, split.rows).numpy()
     assert method.training
-    assert all(torch.equal(before[name], value) for name, value in method.state_dict().items())
+    assert all(torch.equal(state_before[name], value) for name, value in method.state_dict().items())
     embeddings = embedder.embed(split.rows).numpy()
     plan = sampler.plan(1)
-    for (query, positive), row in zip(plan.pairs.tolist(), found.tolist(), strict=True):
+    for (query, positive), row in zip(plan.pairs.tolist(), tuples.tolist(), strict=True):
         places = walk(
             embeddings[query],
             int(split.labels[query]),
@@ -210,7 +207,7 @@ def _first_epoch(rank: int, world: int, root: Path) -> dict[str, Any]:
     sampler = tuple_sampler(data, split, RECIPE, seed=0)
     method = initial_method(RECIPE, split.classes, len(split.rows), seed=0)
     embedder = RowEmbedder(method, data, RECIPE, Worker(rank, world, CPU))
-    usual, embed.BATCH = embed.BATCH, 4  # several shares, the last one short
+    usual, embed.BATCH = embed.BATCH, 4  # several shares, the last one incomplete
     tuples = mine(sampler, 0, embedder, split.rows)
     embeddings = embedder.embed(split.rows)
     embed.BATCH = usual
@@ -218,28 +215,28 @@ def _first_epoch(rank: int, world: int, root: Path) -> dict[str, Any]:
 
 
 def _work(rank: int, world: int, root: Path) -> dict[str, Any]:
-    told: list[Any] = []
+    reports: list[Any] = []
     first = _first_epoch(rank, world, root)
-    loop.train(job(root), rank, world, CPU, report=told.append)
-    return {**first, "told": told}
+    loop.train(job(root), rank, world, CPU, report=reports.append)
+    return {**first, "told": reports}
 
 
-def test_two_workers_find_the_tuples_of_one(shards: Path, trained: Path, tmp_path: Path) -> None:
+def test_two_workers_mine_the_tuples_of_one(shards: Path, trained: Path, tmp_path: Path) -> None:
     root = project(tmp_path, shards)
-    alone, workers = _first_epoch(0, 1, root), run_workers(_work, 2, root)
+    single, workers = _first_epoch(0, 1, root), run_workers(_work, 2, root)
     for worker in workers:
-        assert torch.equal(worker["tuples"], alone["tuples"])
-        assert torch.equal(worker["embeddings"], alone["embeddings"]), (
+        assert torch.equal(worker["tuples"], single["tuples"])
+        assert torch.equal(worker["embeddings"], single["embeddings"]), (
             "embedded in the same batches, to the last bit"
         )
     assert workers[0]["told"] == workers[1]["told"]
-    one: list[Any] = []
-    loop.train(dataclasses.replace(job(trained), state=None, outputs=None), 0, 1, CPU, report=one.append)
-    assert workers[0]["told"][0]["loss"] == pytest.approx(one[0]["loss"], rel=1e-3)
-    assert workers[0]["told"][1]["loss"] == pytest.approx(one[1]["loss"], rel=1e-2)
+    reports: list[Any] = []
+    loop.train(dataclasses.replace(job(trained), state=None, outputs=None), 0, 1, CPU, report=reports.append)
+    assert workers[0]["told"][0]["loss"] == pytest.approx(reports[0]["loss"], rel=1e-3)
+    assert workers[0]["told"][1]["loss"] == pytest.approx(reports[1]["loss"], rel=1e-2)
 
 
-def test_a_data_set_without_pairs_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_data_set_without_pairs(tmp_path: Path) -> None:
     directory = tmp_path / "data/shards/landmarks"
     directory.mkdir(parents=True)
     picture = miniature.encode(miniature.photograph(1, 1))
@@ -253,7 +250,7 @@ def test_a_data_set_without_pairs_is_refused(tmp_path: Path) -> None:
         loop.train(job(tmp_path), 0, 1, CPU)
 
 
-def test_a_data_set_without_a_validation_part_is_refused() -> None:
+def test_refuses_a_data_set_without_a_validation_part() -> None:
     with pytest.raises(UserError, match="group `validation`, which contains 0 of 4"):
         split_groups(np.arange(4), np.array([0, 0, 1, 1]), [None, "train", "train", None])
 
@@ -271,14 +268,14 @@ def test_a_data_set_without_a_validation_part_is_refused() -> None:
         ({"training": {"fold": {"model": 1}}}, "training.fold must be null"),
     ],
 )
-def test_recipes_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+def test_refuses_recipes_that_do_not_fit(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_recipe(VALUE | change)
 
 
 @pytest.mark.parametrize("method", ["irt_l", "irt_r", "contrastive"])
 def test_the_published_recipe(method: str) -> None:
-    """IRT section 4.2 and cnnimageretrieval-pytorch: facts of the paper, spelled out."""
+    """Values of IRT section 4.2 and cnnimageretrieval-pytorch."""
     recipe = resolve(Params(Path(__file__).resolve().parents[2] / "params.yaml"), "landmarks", method)
     assert (recipe.batch.classes, recipe.batch.images_per_class, recipe.batch.pairs, recipe.batch.pool) == (
         5,
@@ -296,14 +293,8 @@ def test_the_published_recipe(method: str) -> None:
     optimizer, view = recipe.optimizer, recipe.input
     assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay) == ("adam", 5e-7, 1e-6)
     assert optimizer.clip_norm is optimizer.clip_value is None
-    assert (view.size, view.fit, view.resize, view.crop_scale, view.crop_ratio, view.flip) == (
-        224,
-        "square",
-        None,
-        (1, 1),
-        (1, 1),
-        0,
-    )
+    assert (view.size, view.fit, view.resize, view.flip) == (224, "square", None, 0)
+    assert (view.crop_scale, view.crop_ratio) == ((1, 1), (1, 1))
     assert recipe.backbone.batch_norm == "frozen"
     assert recipe.loss.margin == 0.85
     assert getattr(recipe, "koleo_weight", 0.0) == (4.0 if method == "irt_r" else 0.0)

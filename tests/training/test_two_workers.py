@@ -1,5 +1,5 @@
-"""A whole training on two workers: rank 0 writes, both decide alike, a killed run resumes to the byte, and
-validation is that of one worker."""
+"""A complete training on two workers: rank 0 writes, both decide equally, a killed run resumes to the byte,
+and validation equals that of one worker."""
 
 import dataclasses
 import json
@@ -19,19 +19,14 @@ from pipeline.training.embed import RowEmbedder
 from pipeline.training.gather import world_size
 from pipeline.training.validation import validate
 from pipeline.training.worker import Worker
-from tests.training.jobs import job, recipe, write_tiny_set
+from tests.training.jobs import Killed, job, recipe, write_tiny_set
 from tests.training.workers import run_workers
 
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
-SETTINGS = recipe(
-    "irt", training={"validation_share": 0.3}
-)  # 3 classes of 7 images: 21 rows are no two equal shares
-
-
-class Killed(Exception):
-    pass
+# 3 classes of 7 images: 21 rows give unequal shares
+SETTINGS = recipe("irt", training={"validation_share": 0.3})
 
 
 def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float], torch.Tensor]:
@@ -41,27 +36,27 @@ def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float],
     method = initial_method(settings, split.classes, len(split.rows), seed=0)
     embedder = RowEmbedder(method, shards, settings, Worker(rank, world_size(), CPU))
     metrics = validate(embedder, split)
-    assert len(embedder.embed(split.validation_rows[:1])) == 1  # the second worker has none
+    assert len(embedder.embed(split.validation_rows[:1])) == 1  # the second worker has no row
     return metrics, embedder.embed(split.validation_rows)
 
 
 def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]:
-    told: list[Any] = []
-    result = loop.train(job(straight, SETTINGS), rank, world, CPU, report=told.append)
-    real = loop.train_step
+    reports: list[Any] = []
+    result = loop.train(job(straight, SETTINGS), rank, world, CPU, report=reports.append)
+    original = loop.train_step
 
     def killed(*arguments: Any) -> Any:
         if arguments[1].step == 7:
             raise Killed
-        return real(*arguments)
+        return original(*arguments)
 
     loop.train_step = killed
     try:
         loop.train(job(broken, SETTINGS), rank, world, CPU)
     except Killed:
-        loop.train_step = real
+        loop.train_step = original
     loop.train(job(broken, SETTINGS), rank, world, CPU)
-    return {"result": result, "told": told, "measured": _measure(straight, rank, SETTINGS)}
+    return {"result": result, "told": reports, "measured": _measure(straight, rank, SETTINGS)}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +67,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list
     return *roots, run_workers(_work, 2, *roots)
 
 
-def test_both_workers_come_to_the_same_numbers(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
+def test_both_workers_have_equal_numbers(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
     first, second = finished[2]
     assert first["result"] == second["result"]
     assert first["told"] == second["told"]
@@ -92,7 +87,9 @@ def test_two_workers_killed_and_resumed_end_with_the_same_bytes(
     assert list((broken / "data/state/tiny/irt").iterdir()) == []
 
 
-def test_validation_on_two_workers_is_that_of_one(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
+def test_validation_on_two_workers_equals_that_of_one(
+    finished: tuple[Path, Path, list[dict[str, Any]]],
+) -> None:
     metrics, embeddings = _measure(finished[0], 0, SETTINGS)
     for worker in finished[2]:
         torch.testing.assert_close(worker["measured"][1], embeddings, rtol=1e-4, atol=1e-5)
@@ -100,17 +97,21 @@ def test_validation_on_two_workers_is_that_of_one(finished: tuple[Path, Path, li
     assert len(embeddings) == 21
 
 
-def test_the_loss_that_is_logged_is_that_of_one_worker(
+def test_the_logged_loss_equals_that_of_one_worker(
     finished: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """In float32 and under Adam runs drift apart by rounding; the first window is before that shows.
-    test_exact.py holds the exact claim."""
+    """In float32 with Adam, rounding makes runs differ after the first window. test_exact.py compares
+    exactly."""
     (tmp_path / "data").symlink_to(finished[0] / "data")
-    alone = loop.train(dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None), 0, 1, CPU)
-    told: list[Any] = []
+    single = loop.train(dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None), 0, 1, CPU)
+    reports: list[Any] = []
     loop.train(
-        dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None), 0, 1, CPU, report=told.append
+        dataclasses.replace(job(tmp_path, SETTINGS), state=None, outputs=None),
+        0,
+        1,
+        CPU,
+        report=reports.append,
     )
-    assert told[-1]["loss"] == alone["loss"]  # one worker repeats to the last bit
-    assert finished[2][0]["told"][0]["loss"] == pytest.approx(told[0]["loss"], rel=1e-3)
-    assert np.isfinite(alone["loss"])
+    assert reports[-1]["loss"] == single["loss"]  # one worker is deterministic to the last bit
+    assert finished[2][0]["told"][0]["loss"] == pytest.approx(reports[0]["loss"], rel=1e-3)
+    assert np.isfinite(single["loss"])

@@ -1,4 +1,4 @@
-"""What is measured on the held-out classes."""
+"""The metrics of the held-out classes."""
 
 from pathlib import Path
 
@@ -16,25 +16,25 @@ from pipeline.training.worker import Worker
 from tests.training.jobs import CLASSES, IMAGES, recipe, write_tiny_set
 
 
-def test_the_metrics_are_those_of_the_held_out_rows_in_order(tiny_set: Path) -> None:
+def test_the_metrics_equal_those_of_the_held_out_rows(tiny_set: Path) -> None:
     shards, settings = Shards(tiny_set / "data/shards/tiny"), recipe("baseline")
     rows = shards.rows("train")
     split = split_classes(rows, shards.labels[rows], 0.4, seed=0)
     assert split.classes == CLASSES - 4
     method = initial_method(settings, split.classes, len(split.rows), seed=0)
     embedder = RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu")))
-    found = validate(embedder, split)
+    metrics = validate(embedder, split)
     assert method.training
     embeddings = embedder.embed(split.validation_rows)
     assert embeddings.shape == (4 * IMAGES, method.dim)
-    one = embedder.embed(split.validation_rows[7:8])
-    torch.testing.assert_close(one[0], embeddings[7], rtol=1e-4, atol=1e-5)
+    embedding = embedder.embed(split.validation_rows[7:8])
+    torch.testing.assert_close(embedding[0], embeddings[7], rtol=1e-4, atol=1e-5)
     expected = quick_metrics(embeddings.numpy(), split.validation_labels)
-    assert found == {name: expected[name] for name in METRICS}
-    assert 0 < found["map_at_r"] < 1
+    assert metrics == {name: expected[name] for name in METRICS}
+    assert 0 < metrics["map_at_r"] < 1
 
 
-def test_the_test_classes_of_a_landmark_set_cannot_be_watched(tmp_path: Path) -> None:
+def test_refuses_to_watch_the_test_classes_of_a_landmark_set(tmp_path: Path) -> None:
     write_tiny_set(tmp_path)
     settings = recipe("baseline", training={"watch_test": True})
     method = initial_method(settings, 8, 48, seed=0)

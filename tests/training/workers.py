@@ -1,4 +1,4 @@
-"""Starts W processes that share a gloo group, for tests of what workers do together."""
+"""Starts W processes that share a gloo group, for tests of several workers."""
 
 import multiprocessing
 import tempfile
@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# Processes are forked from one that has imported everything and run nothing, so that a session pays for the
-# imports once.
+# Processes are forked from one that has imported the libraries and has run no test code, so that a session
+# imports them once.
 multiprocessing.set_forkserver_preload(["pipeline.training.loop"])
 
 
 def run_workers(function: Callable[..., Any], world: int, *arguments: Any) -> list[Any]:
-    """Calls `function(rank, world, *arguments)` in `world` fresh processes and returns what each returned. An
-    error in one is raised here."""
+    """Calls `function(rank, world, *arguments)` in `world` new processes and returns their results. An error
+    in one process is raised here."""
     with tempfile.TemporaryDirectory() as directory:
         mp.start_processes(
             _work, (function, world, directory, arguments), nprocs=world, start_method="forkserver"

@@ -1,4 +1,4 @@
-"""The command `unseen`: its subcommands, and its answers to mistakes."""
+"""The command `unseen`: its subcommands and its errors."""
 
 import subprocess
 import sys
@@ -35,16 +35,16 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
         (["recipe", "parts", "gsp", "--dif", "x", "y"], 2, "unknown arguments: y"),
     ],
 )
-def test_a_mistake_ends_with_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:
-    done = subprocess.run(
+def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:
+    process = subprocess.run(
         [sys.executable, "-m", "unseen", *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode == status
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert process.returncode == status
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
 
 
-def test_run_hands_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_passes_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
 
     class Done:
@@ -80,6 +80,6 @@ def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) 
     assert difference("parts", "gsp", "HEAD").splitlines() == expected
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_the_version_equals_that_of_the_distribution() -> None:
     assert __version__.count(".") == 2
     assert "default" in recipe("parts", "ms")

@@ -1,4 +1,4 @@
-"""Class-bootstrap intervals: against loops over drawn classes, and as intervals."""
+"""Class-bootstrap intervals equal loops over drawn classes and have the nominal coverage."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from pipeline.evaluation.statistics.bootstrap import CHUNK, class_intervals
 from tests.oracles import retrieval as oracle
 
 
-def test_is_the_definition() -> None:
-    """The same draws, pooled by hand. Draws are replayed from the seed, chunk by chunk."""
+def test_equals_the_definition() -> None:
+    """The same draws, pooled by hand. The draws are repeated from the seed, chunk by chunk."""
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 7, 50) * 3
     values = generator.random((50, 2))
@@ -16,8 +16,8 @@ def test_is_the_definition() -> None:
     replay = np.random.default_rng(5)
     draws: list[list[int]] = []
     while len(draws) < 150:
-        drawn = replay.integers(len(classes), size=(min(CHUNK, 150 - len(draws)), len(classes)))
-        draws += classes[drawn].tolist()
+        sampled = replay.integers(len(classes), size=(min(CHUNK, 150 - len(draws)), len(classes)))
+        draws += classes[sampled].tolist()
     low, high = class_intervals(values, labels, 150, 0.9, 5)
     for column in range(2):
         averages = oracle.bootstrap(values[:, column].tolist(), labels.tolist(), draws)
@@ -28,9 +28,9 @@ def test_is_the_definition() -> None:
 def test_same_seed_same_interval() -> None:
     generator = np.random.default_rng(1)
     labels, values = generator.integers(0, 30, 300), generator.random((300, 1))
-    one, same, other = (class_intervals(values, labels, 200, 0.95, seed) for seed in (3, 3, 4))
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
+    interval, repeated, other_seed = (class_intervals(values, labels, 200, 0.95, seed) for seed in (3, 3, 4))
+    assert np.array_equal(interval, repeated)
+    assert not np.array_equal(interval, other_seed)
 
 
 def test_one_class_and_equal_values_have_no_width() -> None:
@@ -43,8 +43,8 @@ def test_one_class_and_equal_values_have_no_width() -> None:
 
 
 def test_classes_not_images_are_drawn() -> None:
-    """Images of a class agree completely: ten thousand images of twenty classes are twenty draws, an interval
-    over images would be far too narrow."""
+    """Images of a class have equal values. Ten thousand images of twenty classes have the information of
+    twenty draws; an interval over images would be far too narrow."""
     generator = np.random.default_rng(2)
     of_class = (generator.random(20) < 0.5).astype(np.float64)
     labels = np.repeat(np.arange(20), 500)
@@ -53,9 +53,9 @@ def test_classes_not_images_are_drawn() -> None:
     assert high[0] - low[0] == pytest.approx(expected, rel=0.2)
 
 
-def test_interval_covers_the_truth_as_often_as_it_says() -> None:
-    """200 data sets of 60 classes of unequal size, class means spread around 0.6: a 90% interval should hold
-    0.6 in about 180 of them."""
+def test_interval_has_the_nominal_coverage() -> None:
+    """200 data sets of 60 classes of unequal size, with class means around 0.6: about 180 of the 90%
+    intervals should contain 0.6."""
     generator = np.random.default_rng(3)
     covered = 0
     for trial in range(200):

@@ -1,4 +1,4 @@
-"""Holm's adjustment against the step-down procedure."""
+"""Holm's adjustment equals the step-down procedure."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from pipeline.evaluation.statistics.holm import holm
 from tests.oracles import comparison as oracle
 
 
-def test_holm_is_the_step_down_procedure() -> None:
+def test_holm_equals_the_step_down_procedure() -> None:
     generator = np.random.default_rng(8)
     for _ in range(50):
         p_values = np.round(generator.random(generator.integers(1, 8)) ** 3, 2)  # ties among them
@@ -20,7 +20,7 @@ def test_holm_is_the_step_down_procedure() -> None:
         assert (adjusted <= 1).all()
 
 
-def test_holm_of_one_is_itself_and_of_many_is_dearer() -> None:
+def test_holm_keeps_a_single_p_value_and_increases_several() -> None:
     assert holm(np.array([0.03])).tolist() == [0.03]
     assert holm(np.array([0.01, 0.04, 0.03])).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert holm(np.array([])).tolist() == []

@@ -1,4 +1,4 @@
-"""Figures: every series and name is drawn, in the colours of the page, with the same bytes each time."""
+"""Figures contain every series and name, use the colours of the page, and have equal bytes each time."""
 
 import re
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_same_figure_same_bytes_and_the_colours_of_the_page(draw: Callable[..., 
     assert all(identifier.startswith("here-") for identifier in re.findall(r' id="([^"]+)"', svg))
 
 
-def test_a_chart_takes_no_formula_or_markup_from_a_name() -> None:
+def test_a_chart_escapes_formulas_and_markup_of_names() -> None:
     def draw() -> str:
         with panel(plain("a $x^2$ <b>")) as (figure, axes):
             axes.plot([1, 2], [3, 4], marker="o")
@@ -85,9 +85,9 @@ def test_a_chart_takes_no_formula_or_markup_from_a_name() -> None:
 def test_modes_name_the_decay_and_end_with_the_values() -> None:
     assert "gsp" in label(FIGURES["modes"](name="x"))
     assert f"{RUNS['gsp'][0]['spectral_decay']:.3f}" in label(FIGURES["modes"](name="x"))
-    missing = {f"spectral_decay{end}_at_{m}": None for end in ("", "_reversed") for m in range(4, 11)}
-    short = {"gsp": [decay_modes(np.array([3.0, 2, 1])) | missing]}
-    assert "<svg" in modes(short, POSITIONS, "x")
+    undefined = {f"spectral_decay{end}_at_{m}": None for end in ("", "_reversed") for m in range(4, 11)}
+    three_values = {"gsp": [decay_modes(np.array([3.0, 2, 1])) | undefined]}
+    assert "<svg" in modes(three_values, POSITIONS, "x")
 
 
 def test_the_means_of_similarities_are_in_the_description() -> None:
@@ -98,7 +98,7 @@ def test_the_means_of_similarities_are_in_the_description() -> None:
 
 def test_attributes_name_classes_and_the_leading_prototypes() -> None:
     svg = FIGURES["attributes"](name="x")
-    assert "&lt;a&gt;<title>birds/&lt;a&gt;</title></text>" in svg, "the whole name of a shortened one"
+    assert "&lt;a&gt;<title>birds/&lt;a&gt;</title></text>" in svg, "the complete name of a shortened one"
     assert "cost $5$</text>" in svg
     leading = int(np.argmax(np.mean(SHARES["share"], axis=0)))
     assert f">{leading}</text>" in svg
@@ -122,8 +122,8 @@ def ticks(svg: str) -> list[float]:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_no_axis_of_percentages_leaves_0_to_100(share: float) -> None:
-    """If all values are at one end, matplotlib's own limits go beyond it."""
+def test_axes_of_percentages_are_within_0_to_100(share: float) -> None:
+    """If all values are at one end, the default limits of matplotlib exceed it."""
     rows = [{"iteration": float(step), "recall_at_1": share} for step in (1000, 2000, 3000)]
     curves = [tick for tick in ticks(validation({"a": [rows]}, {"a": 0}, "recall_at_1", "x")) if tick < 1000]
     values = {"a": {"selected": {"recall_at_1": Value(share, share, share)}}}

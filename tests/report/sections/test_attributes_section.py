@@ -17,5 +17,5 @@ def test_transfer_and_attributes_of_the_method_with_prototypes(page: Element) ->
 
 
 def test_without_prototypes_there_is_no_section(birds: DataSet) -> None:
-    others = replace(birds, report_data=replace(birds.report_data, methods=("good", "poor")))
-    assert content(others) is None
+    other_methods = replace(birds, report_data=replace(birds.report_data, methods=("good", "poor")))
+    assert content(other_methods) is None

@@ -31,8 +31,8 @@ def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -
 
 def test_without_significance_no_method_is_called_better(page: Element) -> None:
     text = page.first("header").text() + page.first("section", id="set-0-results").text()
-    for words in ("is better", "is significant.", "are significant.", "outperform", "state of the art"):
-        assert words not in text.replace("No difference to another method is significant.", ""), words
+    for claim in ("is better", "is significant.", "are significant.", "outperform", "state of the art"):
+        assert claim not in text.replace("No difference to another method is significant.", ""), claim
 
 
 @pytest.mark.parametrize(

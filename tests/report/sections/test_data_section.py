@@ -1,4 +1,4 @@
-"""What ingest changed, skipped and found to be duplicate."""
+"""Changes, skipped images and duplicates of ingest."""
 
 from tests.report.page_reader import Element
 

@@ -1,4 +1,5 @@
-"""Galleries: the worst queries first, right and wrong matches marked, files and classes named."""
+"""Galleries: the worst queries are first, correct and incorrect matches are marked, files and classes are
+named."""
 
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def test_worst_queries_come_first(page: Element, project: Path) -> None:
         assert max(median) <= sorted(ap.values())[19]
 
 
-def test_marks_tell_whether_the_class_is_right(page: Element, project: Path) -> None:
+def test_marks_show_whether_the_class_is_correct(page: Element, project: Path) -> None:
     shards = Shards(project / "shards/birds")
-    right = wrong = 0
+    correct = incorrect = 0
     for method in METHODS:
         table = pq.read_table(project / f"evaluation/birds/{method}/0/neighbours.parquet").to_pydict()
         for query in queries_of(page, method):
@@ -39,14 +40,14 @@ def test_marks_tell_whether_the_class_is_right(page: Element, project: Path) -> 
             assert [int(match["data-row"]) for match in matches] == table["neighbours"][place][:5]
             for match, similarity in zip(matches, table["similarities"][place], strict=False):
                 label = shards.labels[int(match["data-row"])]
-                same = label == shards.labels[row]
-                assert match["class"] == f"match {'right' if same else 'wrong'}"
+                is_correct = label == shards.labels[row]
+                assert match["class"] == f"match {'right' if is_correct else 'wrong'}"
                 mark = match.first("span", **{"class": None})
-                title = "same class" if same else "another class"
+                title = "same class" if is_correct else "another class"
                 assert (mark["title"], mark.text()) == (title, f"{similarity:.2f}")
                 assert match.first("img")["alt"] == shards.class_names[label]
-                right, wrong = right + bool(same), wrong + (not same)
-    assert min(right, wrong) > 5
+                correct, incorrect = correct + bool(is_correct), incorrect + (not is_correct)
+    assert min(correct, incorrect) > 5
 
 
 def test_the_gallery_of_the_best_method_is_open(page: Element) -> None:
@@ -68,11 +69,11 @@ def test_random_queries_are_the_same_for_every_method(project: Path) -> None:
     for table in tables:
         groups = {title: positions.tolist() for title, positions in choose(table, 8)}
         random = groups.pop("Random queries")
-        others = {position for positions in groups.values() for position in positions}
-        assert random == [position for position in order if position not in others][:2]
+        random_positions = {position for positions in groups.values() for position in positions}
+        assert random == [position for position in order if position not in random_positions][:2]
 
 
-def test_every_picture_names_its_file_and_every_query_prints_it(page: Element, project: Path) -> None:
+def test_every_picture_and_every_query_names_its_file(page: Element, project: Path) -> None:
     shards = Shards(project / "shards/birds")
     for query in queries_of(page, "poor"):
         source = shards.sources[int(query["data-row"])]
@@ -86,6 +87,6 @@ def test_captions_show_the_part_of_a_class_name_that_differs(page: Element) -> N
     captions = page.all("b", title=LONG)
     assert captions
     assert {caption.text() for caption in captions} == {"Kleiber und Verwandte aus dem Süden"}
-    wrong = page.all("span", **{"class": "class", "title": LONG})
-    assert wrong
-    assert {span.text() for span in wrong} == {"Kleiber…aus dem Süden"}
+    spans = page.all("span", **{"class": "class", "title": LONG})
+    assert spans
+    assert {span.text() for span in spans} == {"Kleiber…aus dem Süden"}

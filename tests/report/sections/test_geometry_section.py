@@ -7,10 +7,10 @@ from pipeline.report.sections.geometry import content
 from tests.report.page_reader import Element
 
 
-def test_every_method_has_its_network_before_and_after_training(page: Element, birds: DataSet) -> None:
+def test_every_method_has_a_row_before_and_after_training(page: Element, birds: DataSet) -> None:
     table = page.first("section", id="set-0-geometry").first("table")
-    before = ["before training", "pretrained, before fine-tuning", "before training"]
-    assert [row.first("th").text() for row in table.all("tr", **{"class": "beside"})] == before
+    initial_labels = ["before training", "pretrained, before fine-tuning", "before training"]
+    assert [row.first("th").text() for row in table.all("tr", **{"class": "beside"})] == initial_labels
     density = birds.analysis.means["good", "selected"]["embedding_density"]
     assert table.first("tbody").all("td")[0].text() == f"{density:.3f}"
 

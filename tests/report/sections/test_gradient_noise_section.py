@@ -18,7 +18,7 @@ def test_the_table_has_means_over_training(page: Element) -> None:
     assert cells == ["pair", "0.0408", "0.5"]  # mean of 1/10, 1/20, ... 1/60
 
 
-def test_mean_noise_is_that_of_the_training() -> None:
+def test_mean_noise_equals_that_of_the_training() -> None:
     assert NOISE == gradient_noise.NAMES
     rows = [
         {"iteration": 3.0, NOISE[0]: 3.0},
@@ -29,5 +29,5 @@ def test_mean_noise_is_that_of_the_training() -> None:
 
 
 def test_without_measurements_there_is_no_section(birds: DataSet) -> None:
-    others = replace(birds, report_data=replace(birds.report_data, methods=("good", "fair")))
-    assert content(others) is None
+    other_methods = replace(birds, report_data=replace(birds.report_data, methods=("good", "fair")))
+    assert content(other_methods) is None

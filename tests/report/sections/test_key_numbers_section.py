@@ -1,12 +1,11 @@
 """The tiles: size of the test, highest numbers, the network before training."""
 
-from dataclasses import replace
-
 import pytest
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.key_numbers import tiles
 from tests.report.page_reader import Element
+from tests.report.sections.initial_weights import with_initial_weights
 
 
 def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
@@ -33,12 +32,7 @@ def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
 def test_the_network_before_training_names_its_weights(
     birds: DataSet, pretrained: bool, checkpoint: str | None, word: str, weights: str
 ) -> None:
-    def change(recipe: dict) -> dict:
-        backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
-        return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}
-
-    runs = [replace(run, recipe=change(run.recipe)) for run in birds.report_data.runs]
-    changed = replace(birds, report_data=replace(birds.report_data, runs=runs))
+    changed = with_initial_weights(birds, pretrained, checkpoint)
     last = tiles(changed, changed.summary, changed.best)[-1]
     assert (last["label"], last["under"]) == (f"MAP@R before {word}", f"good, {weights} weights")
 

@@ -10,4 +10,4 @@ def test_every_term_of_every_method_is_drawn(birds: DataSet) -> None:
     for chart in charts:
         for term in ("sum", "diversity", "pair"):
             assert f">{term}</text>" in chart
-        assert "covariance" not in chart, "gradient noise is no term"
+        assert "covariance" not in chart, "gradient noise is not a loss term"

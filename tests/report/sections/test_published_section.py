@@ -1,4 +1,5 @@
-"""Published numbers next to ours: the right rows, the right differences, and all conditions that differ."""
+"""Published numbers next to measured ones: the correct rows, the correct differences, and all differing
+conditions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,11 +41,9 @@ def inputs_of(
     recipe = resolve(
         PARAMS, dataset, method, {key.replace("__", "."): value for key, value in settings.items()}
     ).model_dump(mode="json")
-    nothing = pa.table({})
+    empty = pa.table({})
     protocol = {"reduction": "reduced_*: to 128 dimensions, whitening none"}
-    run = RunResults(
-        dataset, method, 0, metrics, [], {"recipe": recipe}, protocol, nothing, Path(), nothing, {}
-    )
+    run = RunResults(dataset, method, 0, metrics, [], {"recipe": recipe}, protocol, empty, Path(), empty, {})
     row = {
         "dataset": dataset,
         "method": method,
@@ -84,7 +83,7 @@ def cells(row: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {cell["metric"]: (cell["value"], cell["difference"]) for cell in row["cells"] if cell["value"]}
 
 
-def test_the_papers_own_setting_has_our_difference() -> None:
+def test_the_setting_of_the_paper_has_a_difference() -> None:
     tables = section("cub", "ms", 512)
     row = line(tables["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
     assert cells(row) == {
@@ -92,7 +91,7 @@ def test_the_papers_own_setting_has_our_difference() -> None:
         "recall_at_2": ("77.0", "−2.0"),
         "recall_at_4": ("86.3", "−1.3"),
         "recall_at_8": ("91.2", ""),
-    }, "Recall@8 was not measured here: no difference"
+    }, "Recall@8 was not measured: no difference"
     assert row["differences"] == []
     assert row["unstated"] == "image size"
     assert row["notes"] == ["The paper prints R50; MS was published with BN-Inception."]
@@ -107,7 +106,7 @@ def test_the_papers_own_setting_has_our_difference() -> None:
     }  # fmt: skip
 
 
-def test_what_differs_is_named() -> None:
+def test_names_differing_conditions() -> None:
     """The published network and dimensions against a small one, trained on a laptop."""
     tables = section("cub", "ms", 128, backbone__name="resnet18", dim=128, input__size=64, input__resize=72)
     row = line(tables["shown"], "CRT table 3, Multi-Head table 1, IRT table 2", "MS")
@@ -130,8 +129,8 @@ def test_what_differs_is_named() -> None:
 def test_a_row_with_other_settings_is_shown_if_the_run_has_them() -> None:
     tables = section("cub", "ms", 128, backbone__name="resnet50.tv_in1k", dim=128, pooling__name="average")
     assert line(tables["shown"], "CRT table 5", "ResNet-50, MS")["differences"] == []
-    other = line(tables["collapsed"], "CRT table 5", "BN-Inception, MS")
-    assert other["differences"] == ["bn_inception in the paper, resnet50.tv_in1k here"]
+    row = line(tables["collapsed"], "CRT table 5", "BN-Inception, MS")
+    assert row["differences"] == ["bn_inception in the paper, resnet50.tv_in1k here"]
 
 
 def test_weights_differ_if_the_row_names_them() -> None:
@@ -154,8 +153,8 @@ def test_settings_that_differ_are_named() -> None:
 
 
 def test_ensembles_are_compared_with_ensembles() -> None:
-    alone = section("cub", "gsp", 128)
-    rows = [row for block in alone["shown"] for row in block["rows"]]
+    single = section("cub", "gsp", 128)
+    rows = [row for block in single["shown"] for row in block["rows"]]
     assert [row["differences"] for row in rows] == [
         [
             "512 dimensions in the paper, 128 here",
@@ -163,12 +162,12 @@ def test_ensembles_are_compared_with_ensembles() -> None:
         ],
         ["MLRC in the paper (separated, 4 networks), one network here"],
     ]
-    both = section("cub", "gsp", 128, ensemble=True)
-    assert [(block["kind"], block["conditions"]) for block in both["shown"]] == [
+    with_ensemble = section("cub", "gsp", 128, ensemble=True)
+    assert [(block["kind"], block["conditions"]) for block in with_ensemble["shown"]] == [
         (", separated", "bn_inception, 128 dimensions, 227 pixels"),
         (", concatenated", "bn_inception, 512 dimensions, 227 pixels"),
     ]
-    separated, concatenated = (block["rows"][0] for block in both["shown"])
+    separated, concatenated = (block["rows"][0] for block in with_ensemble["shown"])
     assert separated["differences"] == concatenated["differences"] == []
     assert cells(separated) == {"recall_at_1": ("57.39", "+0.6"), "map_at_r": ("20.34", "−2.3")}
     assert cells(concatenated) == {"recall_at_1": ("65.50", "+0.5"), "map_at_r": ("25.09", "+0.9")}
@@ -215,7 +214,7 @@ def test_a_baseline_in_the_setting_of_another_recipe_names_it() -> None:
     assert len(rows) == 2
     assert all("trained with recipe gsp_xbm in the paper" in row["differences"] for row in rows)
     assert all(not any("zero_shot" in text for text in row["differences"]) for row in rows), (
-        "its settings are those of the other recipe"
+        "its settings equal those of the other recipe"
     )
 
 
@@ -233,7 +232,7 @@ def test_each_paper_states_its_selection_once() -> None:
 
 
 @pytest.mark.parametrize(("dataset", "method"), [("parts", "ms"), ("folder", "crt"), ("cub", "snca")])
-def test_nothing_published_no_section(dataset: str, method: str) -> None:
+def test_without_published_rows_there_is_no_section(dataset: str, method: str) -> None:
     assert section(dataset, method, 64) is None
 
 
@@ -241,7 +240,7 @@ def test_equal_rows_are_merged() -> None:
     rows = published("cub", "ms")
     groups = merged(rows)
     assert sorted(map(id, (row for group in groups for row in group))) == sorted(map(id, rows)), (
-        "none lost, none twice"
+        "every row occurs exactly once"
     )
     names = [{row.source for row in group} for group in groups if len(group) > 1]
     assert names == [{"CRT table 3", "Multi-Head table 1", "IRT table 2"}, {"CRT table 5", "CRT table 6"}]
@@ -260,13 +259,13 @@ def _agree(group: list[Row]) -> bool:
     return all(len(values) == 1 for values in texts.values())
 
 
-def test_the_page_has_the_section_for_a_published_data_set_alone(
+def test_only_published_data_sets_have_the_section(
     papers_page: Element, papers_inputs: ReportData, html: str
 ) -> None:
     part = papers_page.first("section", id="set-0-published")
     row = part.first("tr", **{"data-published": "CRT table 3, Multi-Head table 1, IRT table 2"})
-    ours = papers_inputs.of("cub", "ms")[0].metrics["recall_at_1"]
-    expected = f"65.7{100 * ours - 65.7:+.1f}".replace("-", "−")
+    measured = papers_inputs.of("cub", "ms")[0].metrics["recall_at_1"]
+    expected = f"65.7{100 * measured - 65.7:+.1f}".replace("-", "−")
     assert row.first("td", **{"data-metric": "recall_at_1"}).text() == expected
     assert papers_page.first("nav").all("a", href="#set-0-published")
     assert len(part.all("details")) == 1
@@ -286,27 +285,27 @@ def rows_of(part: Element, method: str) -> list[Element]:
     return rows
 
 
-def test_a_variant_has_the_rows_of_the_method_that_it_is_like(papers_page: Element) -> None:
+def test_a_variant_has_the_rows_of_its_parent(papers_page: Element) -> None:
     part = papers_page.first("section", id="set-0-published")
     parent, variant = (rows_of(part, method) for method in ("gsp", "gsp-soft"))
     assert [row["data-published"] for row in variant] == [row["data-published"] for row in parent]
     assert len(variant) == 4
-    for row, other in zip(variant, parent, strict=True):
+    for row, parent_row in zip(variant, parent, strict=True):
         named = [line.text() for line in row.all("div", **{"class": "differs"})]
         assert named[-2:] == [
             "pooling.epsilon 1 here, 5 in gsp",
             "training.iterations 70 here, 20,000 in gsp",
         ]
-        assert named[:-2] == [line.text() for line in other.all("div", **{"class": "differs"})]
-    ours = part.first("tr", **{"data-ours": "gsp-soft"}).first("th")
-    assert ours.text() == "gsp-softlike gsp"
+        assert named[:-2] == [line.text() for line in parent_row.all("div", **{"class": "differs"})]
+    header = part.first("tr", **{"data-ours": "gsp-soft"}).first("th")
+    assert header.text() == "gsp-softlike gsp"
 
 
-def test_a_variant_without_its_method_is_named_as_one(papers_inputs: ReportData) -> None:
-    alone = replace(papers_inputs, methods=("gsp-soft",))
-    run = alone.of("cub", "gsp-soft")[0]
+def test_a_variant_without_its_parent_is_named_as_a_variant(papers_inputs: ReportData) -> None:
+    inputs = replace(papers_inputs, methods=("gsp-soft",))
+    run = inputs.of("cub", "gsp-soft")[0]
     summary = summarize([("gsp-soft", run.metrics)], ("gsp-soft",))
-    tables = published_tables(alone, "cub", summary, styles_of(["gsp-soft"], "set-0", alone.like))
+    tables = published_tables(inputs, "cub", summary, styles_of(["gsp-soft"], "set-0", inputs.like))
     assert tables is not None
     rows = [row for block in tables["shown"] for row in block["rows"]]
     assert rows

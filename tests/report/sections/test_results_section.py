@@ -1,4 +1,4 @@
-"""The results table: numbers of the metrics files, bold only if best and clear, every network and metric."""
+"""The results table: numbers of the metrics files, bold only for a clear best, every network and metric."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ def file_of(root: Path, method: str, seed: int = 0) -> dict[str, float]:
     return json.loads((root / f"metrics/birds/{method}/{seed}.json").read_text())
 
 
-def test_numbers_of_the_table_are_those_of_the_metrics_files(page: Element, project: Path) -> None:
+def test_numbers_of_the_table_equal_the_metrics_files(page: Element, project: Path) -> None:
     rows = page.all("tr", **{"data-network": None})
     assert len(rows) == 9
     names = set()
@@ -31,8 +31,8 @@ def test_numbers_of_the_table_are_those_of_the_metrics_files(page: Element, proj
         metrics = file_of(project, row["data-method"])
         for cell in row.all("td"):
             name = PREFIX[row["data-network"]] + cell["data-metric"]
-            low, high = (f"{100 * metrics[f'{name}_{end}']:.1f}" for end in ("low", "high"))
-            assert cell.text() == f"{100 * metrics[name]:.1f}{low} – {high}"
+            lower, upper = (f"{100 * metrics[f'{name}_{end}']:.1f}" for end in ("low", "high"))
+            assert cell.text() == f"{100 * metrics[name]:.1f}{lower} – {upper}"
             names.add(cell["data-metric"])
     assert names == {"recall_at_1", "recall_at_2", "recall_at_4", "r_precision", "map_at_r", "map"}
 
@@ -42,11 +42,11 @@ def test_bold_only_if_the_best_interval_is_clear(page: Element, project: Path) -
     for row in page.all("tr", **{"data-network": None}):
         for cell in row.all("td"):
             name, method = cell["data-metric"], row["data-method"]
-            others = [metrics[other][f"{name}_high"] for other in METHODS if other != method]
-            clear = row["data-network"] == "selected" and metrics[method][f"{name}_low"] > max(others)
+            upper_bounds = [metrics[other][f"{name}_high"] for other in METHODS if other != method]
+            clear = row["data-network"] == "selected" and metrics[method][f"{name}_low"] > max(upper_bounds)
             assert bool(cell.all("b")) == clear, (method, name)
     assert metrics["good"]["map_at_r_low"] > metrics["fair"]["map_at_r_high"], (
-        "the made-up run has a clear winner"
+        "the synthetic run has a clear best method"
     )
 
 
@@ -73,11 +73,11 @@ def test_several_seeds_have_mean_deviation_and_joint_interval(
         intervals = joint_intervals(runs)
         for network, prefix in PREFIX.items():
             values = [run.metrics[f"{prefix}map_at_r"] for run in runs]
-            low, high = intervals[f"{prefix}map_at_r"]
+            lower, upper = intervals[f"{prefix}map_at_r"]
             mean = f"{100 * statistics.fmean(values):.1f} ± {100 * statistics.stdev(values):.1f}"
             row = two_seeds_page.first("tr", **{"data-method": method, "data-network": network})
             cell = row.first("td", **{"data-metric": "map_at_r"})
-            assert cell.text() == f"{mean}{100 * low:.1f} – {100 * high:.1f}"
+            assert cell.text() == f"{mean}{100 * lower:.1f} – {100 * upper:.1f}"
     text = two_seeds_page.first("section", id="set-0-results").text()
     assert "all seeds use the same resamples" in text
     assert "before training, with its interval" in text
@@ -93,7 +93,7 @@ def one_method(make_project: Callable[..., Path]) -> Path:
     return make_project(noise={"good": 0.25})
 
 
-def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> None:
+def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
     path = one_method / "metrics/birds/good/0.json"
     class_mean = {
         "class_mean_map_at_r": 0.5,
@@ -101,8 +101,8 @@ def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> No
         "class_mean_map_at_r_high": 0.75,
     }
     search = {"approximate_search_recall_at_1": 0.99, "approximate_search_recall_at_10": 0.925}
-    others = {"nmi": 0.625, "reduced_map_at_r": 0.375, "approximate_map_at_r": 0.75}
-    write_json(path, json.loads(path.read_text()) | class_mean | search | others)
+    other_metrics = {"nmi": 0.625, "reduced_map_at_r": 0.375, "approximate_map_at_r": 0.75}
+    write_json(path, json.loads(path.read_text()) | class_mean | search | other_metrics)
     inputs = read_report_data(one_method, ("birds",), ("good",), (0,))
     section = read_page(build(inputs, "A report", 4, 3, 24)).first("section", id="set-0-results")
     table, means = section.all("table", **{"class": "results"})
@@ -115,7 +115,7 @@ def test_metrics_are_shown_under_whatever_name_they_have(one_method: Path) -> No
     assert rows["approximate"].first("td", **{"data-metric": "map_at_r"}).text() == "75.0"
     label = rows["approximate"].first("th").text()
     assert label == "with the approximate indexfinds 92.5% of the exact 10 nearest"
-    assert [cell.text() for cell in means.all("td")] == ["50.025.0 – 75.0"], "of the selected network alone"
+    assert [cell.text() for cell in means.all("td")] == ["50.025.0 – 75.0"], "only of the selected network"
 
 
 def test_one_method_has_no_bold_value(one_method: Path) -> None:

@@ -30,7 +30,7 @@ def test_mean_deviation_and_t_interval(two_seeds_page: Element, two_seeds_inputs
 def test_both_kinds_of_intervals_are_explained(two_seeds_page: Element) -> None:
     text = two_seeds_page.first("section", id="set-0-results").text()
     table = two_seeds_page.first("table", **{"class": "seeds"}).text()
-    assert "(cut)" in table, "t takes an interval of the made-up run beyond 100"
+    assert "(cut)" in table, "a t interval of the synthetic run exceeds 100"
     assert "Bounds below 0 or above 100 are cut off and marked" in text
     assert "Several seeds" in two_seeds_page.first("section", id="guide").text()
 

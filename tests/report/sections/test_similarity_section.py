@@ -10,8 +10,8 @@ from pipeline.report.sections.similarity import content
 def test_all_methods_share_one_axis(birds: DataSet) -> None:
     charts = content(birds)["figures"]
     assert len(charts) == 3
-    low, high = shared_span(list(birds.analysis.first_curves.values()))
-    assert -1 <= low < high <= 1
+    lower, upper = shared_span(list(birds.analysis.first_curves.values()))
+    assert -1 <= lower < upper <= 1
     ticks = [
         re.findall(r">(−?\d\.\d+)</text>", chart.split('id="set-0-pairs-')[1].split("matplotlib.axis_2")[0])
         for chart in charts

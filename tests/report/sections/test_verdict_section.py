@@ -1,7 +1,5 @@
 """The first paragraph: the best method and its significant differences, for one, two and many methods."""
 
-from dataclasses import replace
-
 import pytest
 
 from pipeline.report.comparison import Lead
@@ -9,6 +7,7 @@ from pipeline.report.dataset import DataSet
 from pipeline.report.sections.verdict import sentence
 from pipeline.report.summary import Summary, Value, best_method
 from tests.report.page_reader import Element
+from tests.report.sections.initial_weights import with_initial_weights
 
 TEST = "birds has 35 test images of 7 classes that were not seen in training. "
 ONCE = "Each method was trained once, so this comparison excludes the variation between trainings. "
@@ -84,7 +83,7 @@ def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> Non
 
 
 @pytest.mark.parametrize(
-    ("pretrained", "checkpoint", "words"),
+    ("pretrained", "checkpoint", "phrases"),
     [
         (False, None, ("training", "random")),
         (True, None, ("fine-tuning", "pretrained")),
@@ -92,20 +91,15 @@ def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> Non
     ],
 )
 def test_a_pretrained_network_is_not_called_untrained(
-    birds: DataSet, pretrained: bool, checkpoint: str | None, words: tuple[str, str]
+    birds: DataSet, pretrained: bool, checkpoint: str | None, phrases: tuple[str, str]
 ) -> None:
-    def change(recipe: dict) -> dict:
-        backbone = recipe["recipe"]["backbone"] | {"pretrained": pretrained, "checkpoint": checkpoint}
-        return recipe | {"recipe": recipe["recipe"] | {"backbone": backbone}}
-
-    runs = [replace(run, recipe=change(run.recipe)) for run in birds.report_data.runs]
-    changed = replace(birds, report_data=replace(birds.report_data, runs=runs))
+    changed = with_initial_weights(birds, pretrained, checkpoint)
     text = text_of(changed, summary_of({"good": 0.5}), None)
-    assert text.endswith(" Before {}, the same network with {} weights had 12.5.".format(*words))
+    assert text.endswith(" Before {}, the same network with {} weights had 12.5.".format(*phrases))
     assert "untrained" not in text.lower()
 
 
-def test_the_page_starts_with_it(page: Element) -> None:
+def test_the_page_starts_with_the_verdict(page: Element) -> None:
     text = page.first("p", **{"class": "lede"}).text()
     assert text.startswith(TEST + "good has the highest MAP@R: 100.0")
     assert "No difference to another method is significant." in text, "seven classes are too few"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.studies.ensemble.protocol_runs import go, write_set
+from tests.studies.ensemble.protocol_runs import run_protocol, write_set
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +27,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, shards: Path) -> Callable[[]
 
 
 @pytest.fixture(scope="session")
-def whole(fresh: Callable[[], Path]) -> Path:
-    """A root in which the protocol ran without a stop. Not to be written to."""
+def uninterrupted(fresh: Callable[[], Path]) -> Path:
+    """A root in which the protocol ran without interruption. Tests must not write to it."""
     root = fresh()
-    go(root)
+    run_protocol(root)
     return root

@@ -1,4 +1,4 @@
-"""A data set of hard little pictures, and the protocol in its shortest form on it."""
+"""A small data set of noisy pictures, and the shortest form of the protocol on it."""
 
 import io
 from pathlib import Path
@@ -19,8 +19,8 @@ SHORT = {"iterations": 4, "validate_every": 2}
 
 
 def write_set(root: Path, train: int = TRAIN, test: int = TEST) -> None:
-    """Classes are colours beneath much noise, so that no metric is 0 or 1. One test image in five asks only,
-    one answers only."""
+    """Classes are colours with much noise, so that no metric is 0 or 1. One test image in five is only a
+    query, one only in the gallery."""
     directory = root / "data/shards/tiny"
     directory.mkdir(parents=True)
     generator = np.random.default_rng(5)
@@ -60,18 +60,19 @@ def short(**more: Any) -> Recipe:
     return recipe("baseline", training={**SHORT, **more})
 
 
-def go(
+def run_protocol(
     root: Path,
-    wanted: EnsembleSettings | None = None,
+    ensemble_settings: EnsembleSettings | None = None,
     how: Recipe | None = None,
     machine: TrainSettings = MACHINE,
 ) -> dict[str, Any]:
-    """The protocol on data set `tiny` under `root`, one member after the other unless `wanted` says
-    otherwise."""
-    return ensemble("tiny", "baseline", how or short(), wanted or settings(), machine, root, cores=1)
+    """The protocol on data set `tiny` under `root`, one member after the other by default."""
+    return ensemble(
+        "tiny", "baseline", how or short(), ensemble_settings or settings(), machine, root, cores=1
+    )
 
 
-def outs(root: Path) -> dict[str, bytes]:
-    """The bytes of everything that the stage leaves."""
+def output_bytes(root: Path) -> dict[str, bytes]:
+    """The bytes of all outputs of the stage."""
     files = [*(root / "data/ensemble").rglob("*"), *(root / "data/metrics").rglob("*")]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files if path.is_file()}

@@ -1,5 +1,4 @@
-"""The protocol as a whole: its numbers against an oracle, kills at every point, members that are taken over,
-its stage."""
+"""The complete protocol: its numbers equal an oracle, kills at every point, reused members, its stage."""
 
 import csv
 import json
@@ -28,10 +27,11 @@ from tests.studies.ensemble.protocol_runs import (
     REPEATS,
     TEST,
     TRAIN,
-    go,
-    outs,
+    output_bytes,
+    run_protocol,
     settings,
 )
+from tests.training.jobs import Killed
 
 pytestmark = pytest.mark.slow
 
@@ -51,11 +51,11 @@ def table(root: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_numbers_are_those_of_the_members_embeddings(whole: Path) -> None:
-    metrics = json.loads((whole / "data/metrics/tiny/baseline/ensemble.json").read_text())
+def test_the_numbers_equal_those_of_the_embeddings(uninterrupted: Path) -> None:
+    metrics = json.loads((uninterrupted / "data/metrics/tiny/baseline/ensemble.json").read_text())
     members = [
         [
-            side(whole / OUT / f"members/model-{model}-repeat-{repeat}/test.arrow")
+            side(uninterrupted / OUT / f"members/model-{model}-repeat-{repeat}/test.arrow")
             for repeat in range(1, REPEATS + 1)
         ]
         for model in range(1, FOLDS + 1)
@@ -77,18 +77,18 @@ def test_the_numbers_are_those_of_the_members_embeddings(whole: Path) -> None:
         "gallery": 4 * TEST,
         "classes": TEST,
     }
-    results = json.loads((whole / OUT / "results.json").read_text())
+    results = json.loads((uninterrupted / OUT / "results.json").read_text())
     assert results["metrics"] == metrics
-    assert [one["repeats"] for one in results["ensembles"]] == [
+    assert [ensemble["repeats"] for ensemble in results["ensembles"]] == [
         [a, b, c] for a in (1, 2) for b in (1, 2) for c in (1, 2)
     ]
     second = oracle.metrics(members[1][1], RECALL_AT)
-    row = next(row for row in table(whole) if (row["model"], row["repeat"]) == ("2", "2"))
+    row = next(row for row in table(uninterrupted) if (row["model"], row["repeat"]) == ("2", "2"))
     assert {name: float(row[f"test_{name}"]) for name in second} == pytest.approx(second, abs=1e-9)
 
 
-def test_each_member_is_trained_beside_its_fold_from_a_seed_of_its_own(whole: Path) -> None:
-    rows = table(whole)
+def test_each_member_has_its_own_fold_and_seed(uninterrupted: Path) -> None:
+    rows = table(uninterrupted)
     assert [(row["model"], row["repeat"], row["seed"]) for row in rows] == [
         (str(model), str(repeat), str(FOLDS * (repeat - 1) + model - 1))
         for repeat in (1, 2)
@@ -102,125 +102,121 @@ def test_each_member_is_trained_beside_its_fold_from_a_seed_of_its_own(whole: Pa
             (block + 1) * third - 1,
         )
         with open(
-            whole / OUT / f"members/model-{row['model']}-repeat-{row['repeat']}/history.csv",
+            uninterrupted / OUT / f"members/model-{row['model']}-repeat-{row['repeat']}/history.csv",
             newline="",
             encoding="utf-8",
         ) as file:
             history = list(csv.DictReader(file))
-        best = max(history, key=lambda one: float(one["map_at_r"]))
+        best = max(history, key=lambda validation: float(validation["map_at_r"]))
         assert (row["iterations"], row["best_iteration"]) == ("4", best["iteration"])
         assert float(row["validation_map_at_r"]) == float(best["map_at_r"])
-    embeddings = {path.read_bytes() for path in (whole / OUT).rglob("test.arrow")}
+    embeddings = {path.read_bytes() for path in (uninterrupted / OUT).rglob("test.arrow")}
     assert len(embeddings) == FOLDS * REPEATS
-    assert sorted(path.name for path in (whole / OUT).iterdir()) == [
+    assert sorted(path.name for path in (uninterrupted / OUT).iterdir()) == [
         "members",
         "members.csv",
         "protocol.json",
         "results.json",
     ]
-    assert not (whole / "data/state/ensemble/tiny/baseline").exists()
-    assert not (whole / "data/models").exists()
+    assert not (uninterrupted / "data/state/ensemble/tiny/baseline").exists()
+    assert not (uninterrupted / "data/models").exists()
 
 
-class Killed(Exception):
-    pass
-
-
-def kill(patch: pytest.MonkeyPatch, where: Any, name: str, at: int) -> None:
-    """Lets the `at`-th call of a function (from 0) raise before it does anything."""
-    real, calls = getattr(where, name), []
+def kill(patch: pytest.MonkeyPatch, module_or_class: Any, name: str, at: int) -> None:
+    """Lets call `at` (from 0) of a function raise before it does any work."""
+    original, calls = getattr(module_or_class, name), []
 
     def counted(*arguments: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == at + 1:
             raise Killed
-        return real(*arguments, **named)
+        return original(*arguments, **named)
 
-    patch.setattr(where, name, counted)
+    patch.setattr(module_or_class, name, counted)
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
-    fresh: Callable[[], Path], whole: Path, capsys: pytest.CaptureFixture[str]
+def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
+    fresh: Callable[[], Path], uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = fresh()
-    for where, name, at in (
-        (loop, "train_step", 3),  # in the first training, behind its second validation
+    for killed_module, name, at in (
+        (loop, "train_step", 3),  # in the first training, after its second validation
         (member_training, "load_method", 0),  # between the training of a member and its export
         (loop, "train_step", 5),  # in the third training
         (member_training, "write_json", 1),  # in the export of a member
-        (module, "score_ensembles", 0),  # when all are trained
-        (module, "write_json", 0),  # the outs are there, the metrics are not
+        (module, "score_ensembles", 0),  # after all trainings
+        (module, "write_json", 0),  # the outputs exist, the metrics do not
     ):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            kill(patch, where, name, at)
-            go(root)
+            kill(patch, killed_module, name, at)
+            run_protocol(root)
         assert not (root / "data/metrics").exists()
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
-        kill(patch, loop, "train_step", 0)  # no step is left
-        go(root)
-    said = capsys.readouterr()
-    assert "ensemble: 6 members, 3 folds x 2 repeats, 6 of them finished before, 0 resume" in said.err
-    assert outs(root) == outs(whole)
+        kill(patch, loop, "train_step", 0)  # no step remains
+        run_protocol(root)
+    captured = capsys.readouterr()
+    assert "ensemble: 6 members, 3 folds x 2 repeats, 6 of them finished before, 0 resume" in captured.err
+    assert output_bytes(root) == output_bytes(uninterrupted)
 
 
-def test_no_step_is_taken_twice(fresh: Callable[[], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    root, steps, real = fresh(), [], loop.train_step
+def test_no_step_is_repeated(fresh: Callable[[], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    root, steps, train_step = fresh(), [], loop.train_step
 
     def counted(*arguments: Any) -> Any:
         steps.append((arguments[0].seed, arguments[1].step))
         if len(steps) == 7:
             raise Killed
-        return real(*arguments)
+        return train_step(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "train_step", counted)
         with pytest.raises(Killed):
-            go(root, settings(folds=2, repeats=1))
-        go(root, settings(folds=2, repeats=1))
+            run_protocol(root, settings(folds=2, repeats=1))
+        run_protocol(root, settings(folds=2, repeats=1))
     assert steps[6] == steps[7] == (1, 2)
     assert (
         sorted(set(steps))
         == sorted(steps[:6] + steps[7:])
         == [(seed, step) for seed in range(2) for step in range(4)]
     )
-    said = capsys.readouterr().err
-    assert "model 2, repeat 1: member 2 of 2, seed 1, from step 2" in said
-    assert "2 members, 2 folds x 1 repeats, 1 of them finished before, 1 resume" in said
+    errors = capsys.readouterr().err
+    assert "model 2, repeat 1: member 2 of 2, seed 1, from step 2" in errors
+    assert "2 members, 2 folds x 1 repeats, 1 of them finished before, 1 resume" in errors
 
 
-def test_members_of_an_earlier_run_are_taken_over(fresh: Callable[[], Path], whole: Path) -> None:
-    root, trained, real = fresh(), [], member_training.train
-    shutil.copytree(whole / "data/ensemble", root / "data/ensemble")
+def test_members_of_an_earlier_run_are_reused(fresh: Callable[[], Path], uninterrupted: Path) -> None:
+    root, trained, train = fresh(), [], member_training.train
+    shutil.copytree(uninterrupted / "data/ensemble", root / "data/ensemble")
 
-    def counted(job: Any, *rest: Any) -> Any:
+    def counted(job: Any, *arguments: Any) -> Any:
         trained.append(job.seed)
-        return real(job, *rest)
+        return train(job, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(member_training, "train", counted)
-        assert go(root, settings(recall_at=(8, 1)))["separated_recall_at_8"] > 0
+        assert run_protocol(root, settings(recall_at=(8, 1)))["separated_recall_at_8"] > 0
         assert trained == []
         damaged = root / OUT / "members/model-1-repeat-1/test.arrow"
         damaged.write_bytes(damaged.read_bytes()[:-9] + bytes(9))
         shutil.rmtree(root / OUT / "members/model-2-repeat-2")
-        go(root)
+        run_protocol(root)
         assert trained == [0, 4]
-        assert outs(root) == outs(whole)
+        assert output_bytes(root) == output_bytes(uninterrupted)
 
 
-def test_an_error_says_which_member(fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    def train(job: Any, *rest: Any) -> None:
+def test_an_error_names_the_member(fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(job: Any, *arguments: Any) -> None:
         raise UserError("The loss is not finite at step 3.", "Lower the learning rate.")
 
     monkeypatch.setattr(member_training, "train", train)
     with pytest.raises(
         UserError, match=r"Model 1, repeat 1: The loss is not finite at step 3.\n  Lower the learning rate."
     ):
-        go(fresh())
+        run_protocol(fresh())
 
 
-def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_parallel_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     auto = TrainSettings()
     assert module.concurrent_members(settings(concurrent=None), MACHINE, 8, 1) == 8
     assert module.concurrent_members(settings(concurrent=None), MACHINE, 8, 3) == 2
@@ -238,30 +234,34 @@ def test_how_many_are_trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         module.concurrent_members(settings(), TrainSettings(gpu="yes"), 8, 1)
 
 
-def test_the_protocol_has_a_hash_that_follows_its_words() -> None:
-    whole = EnsembleProtocol(4, 3, (1, 2))
-    others = [
+def test_the_hash_of_the_protocol_depends_on_every_field() -> None:
+    protocol = EnsembleProtocol(4, 3, (1, 2))
+    variants = [
         EnsembleProtocol(4, 4, (1, 2)),
         EnsembleProtocol(3, 3, (1, 2)),
         EnsembleProtocol(4, 3, (1,)),
         EnsembleProtocol(4, 3, (1, 2), spread=""),
     ]
-    assert len({whole.hash(), *(one.hash() for one in others)}) == 5
-    declared = whole.declaration()
+    assert len({protocol.hash(), *(variant.hash() for variant in variants)}) == 5
+    declared = protocol.declaration()
     assert declared["ties"] == "equal similarities in ascending order of row id"
     assert not {"bootstrap", "confidence", "interval", "nmi"} & declared.keys()
 
 
-def test_the_stage_hands_over_what_params_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_passes_the_settings_of_params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = resolve(project(tmp_path), "parts", "gsp").model_dump(mode="json")
     protocol = {"folds": 4, "repeats": 3, "seed": 0, "recall_at": [1], "member_code": "0123"}
     write_resolved(tmp_path, "ensemble", "parts", "gsp", recipe=recipe, **protocol)
     monkeypatch.chdir(tmp_path)
-    found: list[Any] = []
-    monkeypatch.setattr(stage, "ensemble", lambda *arguments: found.extend(arguments))
+    passed_arguments: list[Any] = []
+    monkeypatch.setattr(stage, "ensemble", lambda *arguments: passed_arguments.extend(arguments))
     stage.run("parts", "gsp")
-    dataset, method, given, settings, machine, root, cores, code = found
-    assert (dataset, method, given) == ("parts", "gsp", resolve(Params(Path("params.yaml")), "parts", "gsp"))
+    dataset, method, passed_recipe, settings, machine, root, cores, code = passed_arguments
+    assert (dataset, method, passed_recipe) == (
+        "parts",
+        "gsp",
+        resolve(Params(Path("params.yaml")), "parts", "gsp"),
+    )
     assert (settings.folds, settings.repeats, settings.recall_at, code) == (4, 3, (1,), "0123")
     assert machine == TrainSettings(checkpoint_every=50)
     assert root == tmp_path

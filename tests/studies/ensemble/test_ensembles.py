@@ -40,20 +40,20 @@ def test_similarity_of_concatenations_is_the_mean_of_the_members() -> None:
     assert np.array_equal(concatenate([members[0]]).gallery.embedding, members[0].gallery.embedding)
 
 
-def test_queries_and_gallery_may_be_apart() -> None:
-    apart = [
+def test_queries_and_gallery_may_be_disjoint() -> None:
+    members = [
         Sides(Rows(*(column[:7] for column in rows.queries)), Rows(*(column[7:] for column in rows.gallery)))
         for rows in map(member, range(2))
     ]
-    joined = concatenate(apart)
+    joined = concatenate(members)
     assert joined.queries.embedding.shape == (7, 20)
     assert joined.gallery.row_id.tolist() == list(range(7, 40))
 
 
 @pytest.mark.slow
-def test_all_81_against_the_definition() -> None:
-    """Every ensemble by nested loops; its metric by pure Python over the mean of the members'
-    similarities."""
+def test_all_81_ensembles_equal_the_definition() -> None:
+    """Every ensemble by nested loops; its metric in pure Python over the mean of the similarities of the
+    members."""
     members = [[member(3 * model + repeat) for repeat in range(3)] for model in range(4)]
     results = ensembles(members, score)
     assert results.choices == tuple(itertools.product(range(3), repeat=4))
@@ -81,16 +81,16 @@ def test_all_81_against_the_definition() -> None:
     assert flat["separated_map_at_r"] == pytest.approx(results.members["map_at_r"].mean(), abs=1e-12)
 
 
-def test_a_share_of_the_ensembles_is_that_share() -> None:
+def test_shares_together_equal_all_ensembles() -> None:
     members = [[member(2 * model + repeat) for repeat in range(2)] for model in range(3)]
-    whole = ensembles(members, score)
-    shares = [ensembles(members, score, slice(start, None, 3)) for start in range(3)]
-    assert len(whole.choices) == 8
-    for start, share in enumerate(shares):
-        assert share.choices == whole.choices[start::3]
+    expected = ensembles(members, score)
+    shares = [ensembles(members, score, slice(offset, None, 3)) for offset in range(3)]
+    assert len(expected.choices) == 8
+    for offset, share in enumerate(shares):
+        assert share.choices == expected.choices[offset::3]
         for kind in ("separated", "concatenated"):
             assert np.array_equal(
-                getattr(share, kind)["recall_at_1"], getattr(whole, kind)["recall_at_1"][start::3]
+                getattr(share, kind)["recall_at_1"], getattr(expected, kind)["recall_at_1"][offset::3]
             )
 
 
@@ -99,8 +99,8 @@ def test_one_run_of_each_model_has_no_spread() -> None:
     assert flat["separated_recall_at_1_std"] == flat["concatenated_recall_at_1_std"] == 0
 
 
-def test_models_of_other_rows_or_unequal_repeats_are_refused() -> None:
-    with pytest.raises(UserError, match="Model 2 of the ensemble does not have the rows"):
+def test_refuses_models_of_other_rows_or_unequal_repeats() -> None:
+    with pytest.raises(UserError, match="Model 2 of the ensemble was not shown the same rows"):
         concatenate([member(0), member(1, np.arange(40) + 1)])
     with pytest.raises(UserError, match="were trained 2, 1 times"):
         ensembles([[member(0), member(1)], [member(2)]], score)

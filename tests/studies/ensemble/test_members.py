@@ -1,4 +1,4 @@
-"""Which members there are, what they train on, what is refused before any of them starts, how far each is."""
+"""The members, their training data, refused settings, and their progress."""
 
 import shutil
 from collections.abc import Callable
@@ -20,33 +20,33 @@ def planned(base: Job, gpu: str = "no", **more: int) -> list[Member]:
     return plan(base, EnsembleSettings(**more), base.root / "state", "shards", gpu)
 
 
-def test_four_models_three_times(tmp_path: Path) -> None:
+def test_there_are_four_models_three_times(tmp_path: Path) -> None:
     members = planned(job(tmp_path, short()))
-    assert [(one.repeat, one.model) for one in members] == [
+    assert [(member.repeat, member.model) for member in members] == [
         (repeat, model) for repeat in (1, 2, 3) for model in (1, 2, 3, 4)
     ]
-    assert [one.job.seed for one in members] == list(range(12))
-    for one in members:
-        assert one.job.recipe["training"]["fold"] == {"model": one.model, "folds": 4}
-        assert one.job.outputs is not None
+    assert [member.job.seed for member in members] == list(range(12))
+    for member in members:
+        assert member.job.recipe["training"]["fold"] == {"model": member.model, "folds": 4}
+        assert member.job.outputs is not None
         assert {
-            one.job.outputs.model.parent,
-            one.job.outputs.history.parent,
-            one.job.outputs.log.parent,
-            one.directory,
-        } == {one.directory}
-        assert one.directory.parent == tmp_path / "state"
-    assert len({one.directory for one in members}) == 12
+            member.job.outputs.model.parent,
+            member.job.outputs.history.parent,
+            member.job.outputs.log.parent,
+            member.directory,
+        } == {member.directory}
+        assert member.directory.parent == tmp_path / "state"
+    assert len({member.directory for member in members}) == 12
     assert (members[5].name, members[5].title) == ("model-2-repeat-2", "model 2, repeat 2")
 
 
-def test_more_repeats_leave_the_members_that_are_there(tmp_path: Path) -> None:
+def test_more_repeats_keep_the_existing_members(tmp_path: Path) -> None:
     base = job(tmp_path, short())
     assert planned(base, repeats=1) == planned(base, repeats=2)[:4]
-    assert [one.job.seed for one in planned(base, seed=40, repeats=1)] == [40, 41, 42, 43]
+    assert [member.job.seed for member in planned(base, seed=40, repeats=1)] == [40, 41, 42, 43]
 
 
-def test_what_changes_the_bytes_changes_the_identity(tmp_path: Path) -> None:
+def test_the_identity_covers_all_inputs(tmp_path: Path) -> None:
     base = job(tmp_path, short())
     changes = [
         planned(base, repeats=1),
@@ -64,7 +64,7 @@ def test_what_changes_the_bytes_changes_the_identity(tmp_path: Path) -> None:
     )
 
 
-def test_how_far_a_member_is(tmp_path: Path) -> None:
+def test_the_progress_of_a_member(tmp_path: Path) -> None:
     member = planned(job(tmp_path, short()), repeats=1)[0]
     assert member.iteration() == 0
     states = member.directory / "state/tiny/baseline/0-abc"
@@ -73,7 +73,7 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
         (states / name).touch()
     assert (member.iteration(), member.finished) == (3, False)
     assert member.job.outputs is not None
-    member.job.outputs.log.touch()  # its training is over and has removed its state
+    member.job.outputs.log.touch()  # the training has ended and removed its state
     shutil.rmtree(member.directory / "state")
     assert (member.iteration(), member.finished) == (4, False)
     member.done.mkdir()
@@ -107,19 +107,19 @@ def test_how_far_a_member_is(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_starts(
+def test_refuses_invalid_settings_before_training(
     shards: Path, change: dict[str, dict[str, object]], folds: int, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         check(job(shards, recipe("baseline", **change)), settings(folds=folds), Shards(shards))
 
 
-def test_a_set_without_test_classes_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_set_without_test_classes(tmp_path: Path) -> None:
     write_set(tmp_path, test=0)
     with pytest.raises(UserError, match="tiny has no test image"):
         check(job(tmp_path, short()), settings(), Shards(tmp_path / "data/shards/tiny"))
 
 
-def test_what_can_be_trained_is_not(fresh: Callable[[], Path]) -> None:
+def test_accepts_valid_settings(fresh: Callable[[], Path]) -> None:
     root = fresh()
     check(job(root, short()), settings(folds=4), Shards(root / "data/shards/tiny"))

@@ -20,7 +20,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 
 @pytest.fixture
 def root(params: Params, tmp_path: Path) -> Path:
-    """A project whose data set `parts` is eight train classes of six plain pictures."""
+    """A project whose data set `parts` has eight train classes of six plain pictures."""
     directory = tmp_path / "data/shards/parts"
     directory.mkdir(parents=True)
     colours = np.random.default_rng(0).integers(0, 256, (8, 3), dtype=np.uint8)

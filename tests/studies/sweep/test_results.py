@@ -1,4 +1,4 @@
-"""Table, figure, best values, and the line that adopts them."""
+"""Table, figure, best values, and the command that adopts them."""
 
 import csv
 import json
@@ -26,26 +26,19 @@ SETTINGS = SweepSettings.parse(
 
 
 def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
-    return {
-        "iteration": float(iteration),
-        "epoch": 0.5,
-        "loss": 1 - metric,
-        "recall_at_1": metric + 0.1,
-        "r_precision": metric,
-        "map_at_r": metric,
-        "seconds": seconds,
-    }
+    metrics = {"recall_at_1": metric + 0.1, "r_precision": metric, "map_at_r": metric}
+    return {"iteration": float(iteration), "epoch": 0.5, "loss": 1 - metric, **metrics, "seconds": seconds}
 
 
 @pytest.fixture
 def trials() -> list[Trial]:
-    whole = Trial(
+    complete = Trial(
         0,
         {RATIO: 0.1, "loss.name": "multi_similarity"},
         [row(10, 0.4, 2.0), row(20, 0.3, 4.0)],
         finished=True,
     )
-    short = Trial(
+    stopped = Trial(
         1, {RATIO: 0.3, "loss.name": "multi_similarity"}, [row(10, 0.2)], finished=True, stopped_early=True
     )
     failed = Trial(
@@ -55,18 +48,16 @@ def trials() -> list[Trial]:
         finished=True,
         error="The loss is not finite.\n  Lower the learning rate.",
     )
-    return [whole, short, failed]
+    return [complete, stopped, failed]
 
 
-def test_every_trial_is_in_the_table_and_the_best_is_of_its_best_validation(
-    trials: list[Trial], tmp_path: Path
-) -> None:
+def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], tmp_path: Path) -> None:
     write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
     with open(tmp_path / "out/trials.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [
-        (one["trial"], one[RATIO], one["iterations"], one["stopped_early"], one["best_map_at_r"])
-        for one in rows
+        (row["trial"], row[RATIO], row["iterations"], row["stopped_early"], row["best_map_at_r"])
+        for row in rows
     ] == [
         ("0", "0.1", "20", "False", "0.4"),
         ("1", "0.3", "10", "True", "0.2"),
@@ -98,7 +89,7 @@ def test_a_sweep_whose_trials_all_failed_has_no_best(trials: list[Trial], tmp_pa
         best_of(trials[2:], "map_at_r")
 
 
-def test_records_come_back_but_failed_trials_are_tried_again(trials: list[Trial], tmp_path: Path) -> None:
+def test_reads_records_and_repeats_failed_trials(trials: list[Trial], tmp_path: Path) -> None:
     for trial in trials:
         save(tmp_path, trial)
     values = [trial.values for trial in trials]
@@ -110,17 +101,17 @@ def test_a_resumed_trial_repeats_no_validation_and_its_seconds_add_up() -> None:
     trial = Trial(0, {}, [row(5, 0.1, 1.0), row(10, 0.2, 2.0), row(15, 0.3, 3.0)])
     trial.add(row(10, 0.25, 0.5))
     trial.add(row(15, 0.35, 1.5))
-    assert [one["map_at_r"] for one in trial.rows] == [0.1, 0.25, 0.35]
+    assert [validation["map_at_r"] for validation in trial.rows] == [0.1, 0.25, 0.35]
     assert trial.seconds == 1.0 + 1.5
 
 
 def adopted(line: str) -> Params:
-    """params.yaml after the assignments of a line, as DVC writes it."""
-    words = shlex.split(line)
-    assert words[:3] == ["dvc", "exp", "run"]
-    assert set(words[3::2]) == {"-S"}
+    """params.yaml after the assignments of a command, as DVC writes it."""
+    arguments = shlex.split(line)
+    assert arguments[:3] == ["dvc", "exp", "run"]
+    assert set(arguments[3::2]) == {"-S"}
     shutil.copy("params.yaml", "adopted.yaml")
-    apply_overrides(Path("adopted.yaml"), words[4::2])
+    apply_overrides(Path("adopted.yaml"), arguments[4::2])
     return Params(Path("adopted.yaml"))
 
 
@@ -139,12 +130,14 @@ def test_adopting_changes_one_data_set_and_repeats_no_search(
     params: Params, method: str, values: dict[str, Any]
 ) -> None:
     line = adopting_command(params, "parts", method, values)
-    after = adopted(line)
-    assert resolve(after, "parts", method) == resolve(params, "parts", method, values)
+    adopted_params = adopted(line)
+    assert resolve(adopted_params, "parts", method) == resolve(params, "parts", method, values)
     for dataset in ("cub", "cifar10"):
-        assert resolve(after, dataset, method) == resolve(params, dataset, method)
+        assert resolve(adopted_params, dataset, method) == resolve(params, dataset, method)
     search = SweepSettings.parse(
         {"space": {field: {"grid": [value]} for field, value in values.items()}, "iterations": 40}
     )
-    before, now = (trial_recipes(given, "parts", method, search, draw(search)) for given in (params, after))
-    assert before == now
+    recipes_before, recipes_after = (
+        trial_recipes(current, "parts", method, search, draw(search)) for current in (params, adopted_params)
+    )
+    assert recipes_before == recipes_after

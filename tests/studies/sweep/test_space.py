@@ -1,4 +1,4 @@
-"""Spaces: what is drawn, and what is refused before anything starts."""
+"""Search spaces: drawn values and refused spaces."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ def space(domains: dict[str, dict[str, Any]], **more: Any) -> SweepSettings:
     return SweepSettings.parse({"space": domains, "iterations": 100, **more})
 
 
-def test_grids_are_combined_and_taken_whole_once() -> None:
+def test_grids_are_combined_completely_once() -> None:
     settings = space({"a": {"grid": [1, 2]}, "b": {"grid": ["x", "y"]}}, trials=7)
     assert draw(settings) == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
 
 
-def test_draws_stay_in_their_domain_and_depend_on_the_seed_alone() -> None:
+def test_draws_are_in_their_domain_and_depend_only_on_the_seed() -> None:
     domains = {
         "a": {"uniform": [0.2, 0.4]},
         "b": {"loguniform": [1e-5, 1e-1]},
@@ -32,7 +32,7 @@ def test_draws_stay_in_their_domain_and_depend_on_the_seed_alone() -> None:
     assert all(0.2 <= trial["a"] <= 0.4 and 1e-5 <= trial["b"] <= 1e-1 for trial in trials)
     assert {trial["c"] for trial in trials} == {"x", None}
     assert 70 < sum(trial["b"] < 1e-3 for trial in trials) < 130, (
-        "half of the draws lie below the middle of the logarithms"
+        "half of the draws are below the geometric mean"
     )
     assert draw(space(domains, trials=100)) == trials
     assert draw(space(domains, trials=100, seed=1)) != trials
@@ -44,11 +44,11 @@ def test_a_range_of_logarithms_starts_above_zero() -> None:
 
 
 def test_tied_fields_have_the_value_of_their_axis(params: Params) -> None:
-    """Branches of CRT that share their weights have the same prototypes (table 9): no other space could vary
-    them."""
+    """Branches of CRT with shared weights have equal prototypes (table 9), so a space must vary both
+    together."""
     tied = space({"embedding.prototypes": {"grid": [4, 16], "tied": ["auxiliary.prototypes"]}})
-    found = trial_recipes(params, "cub", "crt", tied, draw(tied))
-    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in found] == [
+    recipes = trial_recipes(params, "cub", "crt", tied, draw(tied))
+    assert [(recipe.embedding.prototypes, recipe.auxiliary.prototypes) for recipe in recipes] == [
         (4, 4),
         (16, 16),
     ]
@@ -58,9 +58,9 @@ def test_tied_fields_have_the_value_of_their_axis(params: Params) -> None:
 
 def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params) -> None:
     settings = space({RATIO: {"grid": [0.1, 0.6]}})
-    found = trial_recipes(params, "parts", "gsp", settings, draw(settings))
-    assert [recipe.pooling.transport_ratio for recipe in found] == [0.1, 0.6]
-    assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in found} == {(100, 25)}
+    recipes = trial_recipes(params, "parts", "gsp", settings, draw(settings))
+    assert [recipe.pooling.transport_ratio for recipe in recipes] == [0.1, 0.6]
+    assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in recipes} == {(100, 25)}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params
         ("training.iterations", [10], "cannot be swept: set `iterations` of the sweep"),
     ],
 )
-def test_a_field_or_a_value_that_makes_no_recipe_is_refused(
+def test_refuses_fields_and_values_without_a_valid_recipe(
     params: Params, field: str, values: list[Any], message: str
 ) -> None:
     settings = space({field: {"grid": values}})

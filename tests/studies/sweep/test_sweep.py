@@ -1,5 +1,4 @@
-"""Whole sweeps under Ray Tune: trials stop, fail and are resumed as they should, with a loop whose metric is
-known."""
+"""Complete sweeps under Ray Tune with a loop whose metric is given: trials stop, fail and resume."""
 
 import csv
 import json
@@ -31,7 +30,7 @@ def run(
     concurrent: int = 1,
     **more: Any,
 ) -> str | None:
-    """A sweep of gsp on `parts` over transport ratios, as stage `resolve` hands it on."""
+    """A sweep of gsp on `parts` over transport ratios, in the form of stage `resolve`."""
     search = SweepSettings.parse({"space": {RATIO: {"grid": ratios}}, "iterations": 16, **more})
     values = draw(search)
     recipes = trial_recipes(params, "parts", "gsp", search, values)
@@ -49,9 +48,9 @@ def run(
     return sweep(params, "parts", "gsp", inputs, concurrent, TrainSettings(gpu="no"), root, 1, output, loop)
 
 
-def known(log: Path) -> Callable[..., dict[str, float]]:
-    """A loop whose map_at_r rises linearly to the transport ratio. A closure, so that it travels to the
-    workers by value."""
+def given_metric(log: Path) -> Callable[..., dict[str, float]]:
+    """A loop whose map_at_r rises linearly to the transport ratio. A closure, so that workers receive it by
+    value."""
 
     def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
         training, ratio = job.recipe["training"], job.recipe["pooling"]["transport_ratio"]
@@ -66,16 +65,8 @@ def known(log: Path) -> Callable[..., dict[str, float]]:
                 raise ValueError("a defect")
             time.sleep(0.01)
             metric = ratio * iteration / training["iterations"]
-            report(
-                {
-                    "iteration": iteration,
-                    "epoch": 0.5,
-                    "loss": 1.0,
-                    "recall_at_1": metric,
-                    "r_precision": metric,
-                    "map_at_r": metric,
-                }
-            )
+            metrics = ("recall_at_1", "r_precision", "map_at_r")
+            report({"iteration": iteration, "epoch": 0.5, "loss": 1.0, **dict.fromkeys(metrics, metric)})
         return {"best": ratio}
 
     return loop
@@ -90,22 +81,22 @@ def trials_of(output: Path) -> list[dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(
+def test_a_sweep_stops_bad_trials_and_records_failed_and_best_ones(
     params: Params, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
-    line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, known(log))
+    line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, given_metric(log))
     assert line == "dvc exp run -S '++datasets.parts.methods.gsp.pooling.transport_ratio=0.8'"
-    found = trials_of(output)
-    assert [(one["iterations"], one["stopped_early"]) for one in found] == [
+    trials = trials_of(output)
+    assert [(trial["iterations"], trial["stopped_early"]) for trial in trials] == [
         ("16", "False"),
         ("4", "True"),
         ("0", "False"),
         ("0", "False"),
         ("4", "True"),
     ]
-    assert found[2]["error"] == "The loss is not finite at step 3.\n  Lower the learning rate."
-    assert found[3]["error"].endswith("ValueError: a defect")
+    assert trials[2]["error"] == "The loss is not finite at step 3.\n  Lower the learning rate."
+    assert trials[3]["error"].endswith("ValueError: a defect")
     assert json.loads((output / "best.json").read_text())["value"] == pytest.approx(0.8)
     printed = capsys.readouterr()
     assert line in printed.out
@@ -117,51 +108,44 @@ def test_a_sweep_stops_bad_trials_records_failed_ones_and_finds_the_best(
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_killed_sweep_goes_on_with_the_trials_that_are_missing(
+def test_a_killed_sweep_runs_only_the_missing_trials(
     params: Params, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
 
-    def killed(jobs: Any, trials: Any, directory: Path, *rest: Any) -> None:
-        row = {
-            "iteration": 16.0,
-            "epoch": 0.5,
-            "loss": 1.0,
-            "recall_at_1": 0.9,
-            "r_precision": 0.9,
-            "map_at_r": 0.9,
-            "seconds": 1.0,
-        }
+    def killed(jobs: Any, trials: Any, directory: Path, *arguments: Any) -> None:
+        metrics = dict.fromkeys(("recall_at_1", "r_precision", "map_at_r"), 0.9)
+        row = {"iteration": 16.0, "epoch": 0.5, "loss": 1.0, **metrics, "seconds": 1.0}
         trials[0].rows, trials[0].finished = [row], True
         save(directory, trials[0])
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "search", killed)
-        run(params, root, [0.2, 0.3], output, known(log), scheduler="none")
+        run(params, root, [0.2, 0.3], output, given_metric(log), scheduler="none")
     assert not output.exists()
-    run(params, root, [0.2, 0.3], output, known(log), scheduler="none")
+    run(params, root, [0.2, 0.3], output, given_metric(log), scheduler="none")
     assert log.read_text().split() == ["0.3", "0/1", "1"], "trial 0 did not run again"
-    assert [float(one["best_map_at_r"]) for one in trials_of(output)] == [0.9, pytest.approx(0.3)]
+    assert [float(trial["best_map_at_r"]) for trial in trials_of(output)] == [0.9, pytest.approx(0.3)]
 
 
-def test_another_space_never_resumes(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
+def test_another_space_does_not_resume(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directories: list[Path] = []
 
-    def stop(jobs: Any, trials: Any, directory: Path, *rest: Any) -> None:
-        seen.append(directory)
+    def stop(jobs: Any, trials: Any, directory: Path, *arguments: Any) -> None:
+        directories.append(directory)
         assert load(directory, [{}]) != []
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "search", stop)
-    for ratio, more in ((0.8, {}), (0.8, {}), (0.7, {}), (0.8, {"grace": 2}), (0.8, {"concurrent": 2})):
+    for ratio, changes in ((0.8, {}), (0.8, {}), (0.7, {}), (0.8, {"grace": 2}), (0.8, {"concurrent": 2})):
         with pytest.raises(KeyboardInterrupt):
-            run(params, root, [ratio], root / "out", **more)
-    assert len(set(seen)) == 3
-    assert seen[0] == seen[1] == seen[4]
+            run(params, root, [ratio], root / "out", **changes)
+    assert len(set(directories)) == 3
+    assert directories[0] == directories[1] == directories[4]
 
 
-def test_a_data_set_that_the_sweep_does_not_name_has_no_search(params: Params, root: Path) -> None:
+def test_a_data_set_outside_the_sweep_has_no_search(params: Params, root: Path) -> None:
     empty = SweepInputs(
         space=SweepSettings.parse({"space": {RATIO: {"grid": [0.1]}}}).space,
         seed=0,

@@ -1,0 +1,32 @@
+"""Rows, engines and result files of evaluations."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.evaluation.metrics import Engine, Rows
+
+
+@pytest.fixture(params=["counting", "search"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param
+
+
+def rows(embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = None) -> Rows:
+    """Rows with ids from 0 by default."""
+    return Rows(np.arange(len(labels)) if ids is None else ids, np.asarray(labels, np.int64), embeddings)
+
+
+def read_results(directory: Path) -> tuple[pa.Table, pa.Table]:
+    """Queries and neighbours of an evaluation, which has exactly the expected files."""
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "neighbours.parquet",
+        "protocol.json",
+        "queries-last.parquet",
+        "queries-untrained.parquet",
+        "queries.parquet",
+    ]
+    return pq.read_table(directory / "queries.parquet"), pq.read_table(directory / "neighbours.parquet")
