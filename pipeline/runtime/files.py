@@ -26,7 +26,7 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
 
 
 @contextlib.contextmanager
-def full_disk_is_an_error(path: Path) -> Iterator[None]:
+def unwritable_is_an_error(path: Path) -> Iterator[None]:
     """Turns "no space left" and "quota exceeded" under `path` into a UserError with the free space."""
     try:
         yield
@@ -50,7 +50,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     On any error it is removed, and `path` does not change.
     """
     path = Path(path)
-    with full_disk_is_an_error(path):
+    with unwritable_is_an_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = _partial(path)
         partial.touch(0o666, exist_ok=False)  # the system applies the umask
@@ -73,7 +73,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     `restore_directory` restores it. The remains of a killed process are removed first, so that only one
     process at a time may write `path`. If `path` is a link, its target is replaced.
     """
-    with full_disk_is_an_error(Path(path)):
+    with unwritable_is_an_error(Path(path)):
         path = Path(path).resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         restore_directory(path)
