@@ -9,7 +9,7 @@ from pipeline.config import Params, TrainSettings
 from pipeline.config.inputs import SweepInputs, digest
 from pipeline.config.stages import Search
 from pipeline.data.shards import Shards
-from pipeline.runtime.files import atomic_directory, write_json
+from pipeline.runtime.files import atomic_directory, require_writable, write_json
 from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results
 from pipeline.studies.sweep.record import load
 from pipeline.studies.sweep.search import jobs_of, search
@@ -42,6 +42,7 @@ def sweep(
         with atomic_directory(output) as directory:
             write_json(directory / SKIPPED, {"reason": f"sweep.{method}.datasets does not name {dataset}"})
         return None
+    require_writable(output.parent, root / "data/state")
     settings = Search(
         space=inputs.space,
         seed=inputs.seed,
