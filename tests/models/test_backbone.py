@@ -362,6 +362,7 @@ def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_refuses_a_checkpoint_whose_weights_are_not_finite(tmp_path: Path, value: float) -> None:
     state = Backbone("test_resnet").network.state_dict()
+    state = {name: tensor.contiguous() for name, tensor in state.items()}
     key = next(iter(state))
     state[key].view(-1)[0] = value
     save_file(state, tmp_path / "weights.safetensors")
