@@ -30,7 +30,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     ("arguments", "status", "message"),
     [
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
-        (["data", "cubs"], 1, "no published data set 'cubs'"),
+        (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["recipes"], 2, "invalid choice"),
         (["recipe", "parts", "gsp", "--dif", "x", "y"], 2, "unknown arguments: y"),
     ],
