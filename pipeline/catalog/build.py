@@ -23,7 +23,14 @@ from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
 from pipeline.ingest.collection import Content
 from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.files.archive import is_hidden
-from pipeline.ingest.sources.folder import CONVERT, SUFFIXES, Directory, unread_images, unread_sentence
+from pipeline.ingest.sources.folder import (
+    CONVERT,
+    SUFFIXES,
+    Directory,
+    irregular_sentence,
+    unread_images,
+    unread_sentence,
+)
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
@@ -127,6 +134,8 @@ def listed(photos: Path, processes: int | None = None) -> Listed:
     """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
+    if files.irregular:
+        sys.stderr.write(f"catalog: warning: {irregular_sentence(files.irregular)}\n")
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:
