@@ -49,7 +49,7 @@ def sections() -> dict[str, list[str]]:
     return commands_of
 
 
-BUILD_CATALOG = "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog"
+BUILD_CATALOG = "unseen index ~/photos data/catalog --model data/models/folder/ms/0"
 RESTORE = "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout"
 VARIANT = (
     "dvc exp run -S '++methods.gsp_soft={like: gsp, pooling: {epsilon: 1.0}}' "
@@ -86,6 +86,11 @@ def everything_is_built(project: Project, output: str) -> None:
     ] == [], "the state is deleted on success"
     project.commit("first run")
     assert project.run("git status --porcelain") == "", "every built file is either in git or ignored"
+
+
+def nothing_is_missing(project: Project, output: str) -> None:
+    assert "MISSING" not in output
+    assert "built in" in output
 
 
 def nothing_is_built(project: Project, output: str) -> None:
@@ -193,13 +198,14 @@ def two_workers_trained(project: Project, output: str) -> None:
 Check = Callable[[Project, str], None]
 CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
+    "unseen doctor": nothing_is_missing,
     "dvc repro": nothing_is_built,
     "dvc status": all_is_up_to_date,
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
     BUILD_CATALOG: the_photos_are_in_a_catalog,
-    "python -m pipeline.catalog find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
+    "unseen find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
     "dvc exp run -S '++methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
     "unseen recipe parts gsp --diff HEAD": the_changed_value_is_shown,
