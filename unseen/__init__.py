@@ -1,9 +1,10 @@
 """unseen: deep metric learning evaluated on classes that were not seen in training.
 
-    from unseen import Catalog, Embedder, index
+    from unseen import Catalog, Embedder, evaluate, index
 
     index(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
     Catalog("catalog").find(["new.jpg"], k=5)
+    evaluate(vectors, labels)["map_at_r"]
 
 This package contains the command line and the public names; package `pipeline` contains the implementation. A
 name is imported at its first use, so that the command starts quickly.
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.catalog.build import build as index
     from pipeline.catalog.catalog import Catalog, Match
     from pipeline.catalog.embedder import Embedder
+    from pipeline.evaluation.external import evaluate_vectors as evaluate
     from pipeline.runtime.errors import UserError
 
     __version__: str
@@ -25,9 +27,10 @@ _SOURCES = {
     "Embedder": ("pipeline.catalog.embedder", "Embedder"),
     "Match": ("pipeline.catalog.catalog", "Match"),
     "UserError": ("pipeline.runtime.errors", "UserError"),
+    "evaluate": ("pipeline.evaluation.external", "evaluate_vectors"),
     "index": ("pipeline.catalog.build", "build"),
 }
-__all__ = ["Catalog", "Embedder", "Match", "UserError", "__version__", "index"]
+__all__ = ["Catalog", "Embedder", "Match", "UserError", "__version__", "evaluate", "index"]
 
 
 def __getattr__(name: str) -> Any:

@@ -94,7 +94,7 @@ def test_help_imports_no_library_of_the_graph() -> None:
     ).stdout.splitlines()
     loaded = {name.partition(".")[0] for name in printed[-1].split()}
     assert not loaded & {"torch", "faiss", "numpy", "pyarrow", "ray", "dvc", "pydantic"}
-    for command in ("run", "recipe", "data", "index", "find", "doctor", "completion"):
+    for command in ("run", "recipe", "data", "index", "find", "evaluate", "doctor", "completion"):
         assert any(line.startswith(f"  {command} ") for line in printed), command
 
 
