@@ -35,7 +35,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     ("arguments", "status", "message"),
     [
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
-        (["data", "cubs"], 1, "published data set 'cubs'"),
+        (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["recipes"], 2, "No such command 'recipes'"),
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
         (["find", "catalog"], 2, "Missing argument 'PHOTO...'"),
