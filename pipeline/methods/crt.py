@@ -76,11 +76,11 @@ class Crt(Method):
             )
         recipe = self.recipe
         first, second = recipe.embedding.loss_weight, recipe.auxiliary.loss_weight
-        consistency = similarity_consistency(outputs.embedding, outputs.auxiliary)
         terms = {
             recipe.loss.name: first * self.loss(outputs.embedding, labels),
             f"{recipe.loss.name}_auxiliary": second * self.loss(outputs.auxiliary, labels),
-            "consistency": recipe.consistency_weight * consistency,
+            "consistency": recipe.consistency_weight
+            * similarity_consistency(outputs.embedding, outputs.auxiliary),
         }
         prototypes = self.branches.prototypes[:1] if recipe.branches == "shared" else self.branches.prototypes
         if prototypes:

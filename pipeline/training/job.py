@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.runtime.errors import UserError
 
-# As pipeline.training.loop.train. None stands for that function: only the process that trains imports it, and
+# As pipeline.training.loop.train. None selects that function: only the process that trains imports it, and
 # torch.
 Loop = Callable[..., dict[str, Any]]
 

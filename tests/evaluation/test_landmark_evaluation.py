@@ -54,9 +54,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     configure(tmp_path)
     folder = tmp_path / "data/embeddings" / NAME
-    ids, asks = np.arange(100, 170), np.isin(np.arange(100, 170), [row["query"] for row in TRUTH])
+    ids, is_query = np.arange(100, 170), np.isin(np.arange(100, 170), [row["query"] for row in TRUTH])
     for seed, name in enumerate(("test", "test-last", "test-untrained")):
-        write(folder / f"{name}.arrow", ids, np.repeat([7, 8], [40, 30]), unit(70, seed), asks, ~asks)
+        write(folder / f"{name}.arrow", ids, np.repeat([7, 8], [40, 30]), unit(70, seed), is_query, ~is_query)
     write(folder / "train.arrow", np.arange(100), np.repeat(np.arange(10), 10), unit(100, 9))
     pq.write_table(pa.Table.from_pylist(TRUTH), folder / "ground_truth.parquet")
     pairs = np.random.default_rng(1).permutation(100)[:80].reshape(40, 2)
@@ -71,12 +71,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def expected(embeddings: np.ndarray, prefix: str = "") -> dict[str, float]:
     """Computed by the walk down the ranked list, in float64."""
-    vectors, asks = embeddings.astype(float), {row["query"] for row in TRUTH}
+    vectors, is_query = embeddings.astype(float), {row["query"] for row in TRUTH}
     flat = {}
     for benchmark, ids in (("roxford5k", range(100, 140)), ("rparis6k", range(140, 170))):
         scores: dict[str, list[Any]] = {level: [] for level in LEVELS}
         for row in (row for row in TRUTH if row["benchmark"] == benchmark):
-            gallery = [identity for identity in ids if identity not in asks]
+            gallery = [identity for identity in ids if identity not in is_query]
             ranking = sorted(
                 gallery, key=lambda identity: -float(vectors[identity - 100] @ vectors[row["query"] - 100])
             )
@@ -186,19 +186,19 @@ def test_category_sets_can_be_reduced(project: Path) -> None:
         run("landmarks", "irt_r", 0)
 
 
-def sides(ids: np.ndarray, labels: np.ndarray, asks: np.ndarray) -> Sides:
+def sides(ids: np.ndarray, labels: np.ndarray, is_query: np.ndarray) -> Sides:
     rows = Rows(ids, labels, unit(len(ids), 4))
-    return Sides(*(Rows(*(column[side] for column in rows)) for side in (asks, ~asks)))
+    return Sides(*(Rows(*(column[side] for column in rows)) for side in (is_query, ~is_query)))
 
 
 def test_refuses_inconsistent_inputs() -> None:
     ids, protocol = np.arange(100, 170), LandmarkProtocol("test", 10, 0.9, 0)
-    asks = np.isin(ids, [row["query"] for row in TRUTH])
-    valid = sides(ids, np.repeat([7, 8], [40, 30]), asks)
+    is_query = np.isin(ids, [row["query"] for row in TRUTH])
+    valid = sides(ids, np.repeat([7, 8], [40, 30]), is_query)
     table = pa.Table.from_pylist(TRUTH)
     with pytest.raises(UserError, match="network last have other rows"):
         evaluate_landmarks(
-            valid, {"last": sides(ids + 1, np.repeat([7, 8], [40, 30]), asks)}, table, protocol
+            valid, {"last": sides(ids + 1, np.repeat([7, 8], [40, 30]), is_query)}, table, protocol
         )
     with pytest.raises(UserError, match="lack query 99 of the ground truth of roxford5k"):
         evaluate_landmarks(valid, {}, pa.Table.from_pylist([TRUTH[0] | {"query": 99}]), protocol)

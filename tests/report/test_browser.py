@@ -150,4 +150,8 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         assert all(overflow <= 1 and complete for _, overflow, complete in tables), (width, tables)
         hidden = page.evaluate(REST)
         assert hidden == [[width == 390, 5]] * 2, "the method and the four other metrics"
+        other_networks = page.locator("#set-0-results tr.beside").first
+        assert not other_networks.is_visible()
+        page.locator("#set-0-results input[type=checkbox]").first.check()
+        assert other_networks.is_visible()
         page.close()

@@ -47,3 +47,15 @@ def test_documents_link_to_files_that_exist() -> None:
     for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "README.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text(encoding="utf-8")):
             assert (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def test_the_table_of_faults_names_files_and_tests_that_exist() -> None:
+    rows = re.findall(
+        r"^\| `(.+?)` \|.*`(test_\w+)`", (ROOT / "docs/faults.md").read_text("utf-8"), re.MULTILINE
+    )
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(rows) >= 30
+    for file, name in rows:
+        folder = ROOT if file.startswith(("stages/", "unseen/")) else ROOT / "pipeline"
+        assert (folder / file).is_file(), file
+        assert f"def {name}(" in tests, name

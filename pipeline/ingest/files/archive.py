@@ -90,7 +90,7 @@ class Zip:
         begin, stored, size, crc, deflated = self._table[row].tolist()
         header = self._slices(begin, _HEADER.size) if begin >= 0 else b""
         if len(header) < _HEADER.size or header[:4] != b"PK\3\4":
-            raise ValueError("damaged within the archive: no member begins where its list says")
+            raise ValueError("damaged within the archive: no member starts at its listed offset")
         begin += _HEADER.size + sum(_HEADER.unpack(header)[1:])
         total, checksum = 0, 0
         inflater = zlib.decompressobj(-zlib.MAX_WBITS) if deflated else None
@@ -104,7 +104,7 @@ class Zip:
         except zlib.error as error:
             raise ValueError(f"damaged within the archive: {error}") from error
         if total != size:
-            raise ValueError(f"the archive announces {size:,} bytes and holds {total:,}")
+            raise ValueError(f"the archive lists {size:,} bytes but contains {total:,}")
         if checksum != crc:
             raise ValueError("damaged within the archive: Bad CRC-32")
 

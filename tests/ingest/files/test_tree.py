@@ -116,9 +116,9 @@ def test_refuses_members_with_a_wrong_size_position_or_checksum(tmp_path: Path) 
     content = path.read_bytes()
     central = content.index(b"PK\1\2")
     for offset, value, message in [
-        (24, 10_000, r"announces 10,000 bytes and holds 10,001"),
-        (24, 10_500, r"announces 10,500 bytes and holds 10,240"),
-        (42, 3, r"no member begins where its list says"),
+        (24, 10_000, r"lists 10,000 bytes but contains 10,001"),
+        (24, 10_500, r"lists 10,500 bytes but contains 10,240"),
+        (42, 3, r"no member starts at its listed offset"),
         (16, 12345, r"Bad CRC-32"),
     ]:
         position = central + offset

@@ -100,7 +100,7 @@ def test_one_run_of_each_model_has_no_spread() -> None:
 
 
 def test_refuses_models_of_other_rows_or_unequal_repeats() -> None:
-    with pytest.raises(UserError, match="Model 2 of the ensemble was not shown the same rows"):
+    with pytest.raises(UserError, match="Model 2 of the ensemble does not have the rows of model 1"):
         concatenate([member(0), member(1, np.arange(40) + 1)])
     with pytest.raises(UserError, match="were trained 2, 1 times"):
         ensembles([[member(0), member(1)], [member(2)]], score)
