@@ -130,6 +130,7 @@ TABLE: list[Row] = [
     (ALL, GSP, "zero_shot.weight", 0.1, "GSP code: prediction_loss_weight"),
     (ALL, GSP, "zero_shot.ridge", 0.05, "GSP code: regression_regularizer_weight"),
     (ALL, GSP, "zero_shot.scale", 9.5, "GSP code"),
+    (ALL, GSP, "zero_shot.initialization", "he_normal", "GSP code: kernel_initializer of the embeddings"),
     (ALL, "gsp", "loss.mining_margin", None, "GSP code: no miner"),
     ("cub sop", "gsp", "loss.beta", 40.0, CCP),
     ("cars", "gsp", "loss.alpha", 14.35, CCP),
