@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import results as figures
-from pipeline.report.networks import before, few_validation_classes
+from pipeline.report.networks import before, few_validation_classes, protocols
 from pipeline.report.report_data import RunResults
 from pipeline.report.summary import CLASS_MEAN, NETWORKS, Summary, best_method
 from pipeline.report.words import interval, name_of, percent
@@ -33,6 +33,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
         "headline": name_of(summary.headline),
         "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
         "over": "queries" if dataset.is_landmarks else "test classes",
+        "protocols": protocols(dataset.report_data, dataset.name),
         "few": few_validation_classes(dataset.report_data, dataset.name),
         "forests": [
             Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted

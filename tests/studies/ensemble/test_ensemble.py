@@ -68,6 +68,7 @@ def test_the_numbers_equal_those_of_the_embeddings(uninterrupted: Path) -> None:
     counts = {name: value for name, value in metrics.items() if name not in expected}
     assert counts == {
         "protocol": EnsembleProtocol(FOLDS, REPEATS, RECALL_AT).hash(),
+        "training_protocol": "selected",
         "members": FOLDS * REPEATS,
         "ensembles": REPEATS**FOLDS,
         "separated_dimensions": 8,
