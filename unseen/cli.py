@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -17,7 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.chdir(ROOT)
     with report_errors():
         if options.command == "run":
-            raise SystemExit(run([*options.targets, *unknown]))
+            from pipeline.scheduling.run import run
+
+            raise SystemExit(run(options.targets, unknown, options.jobs))
         if options.command == "recipe":
             from unseen.recipe import difference, recipe
 
@@ -32,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             fetch(options.dataset, options.directory or f"data/raw/{options.dataset}")
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Runs `dvc repro` with these arguments; returns its exit status."""
-    command = [sys.executable, "-m", "dvc", "repro", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of 1 or more")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,7 +45,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run_parser = commands.add_parser(
-        "run", help="run the stages that are missing or changed, as `dvc repro`, with the same arguments"
+        "run", help="run the stages that are missing or changed, as `dvc repro`, with the same options"
+    )
+    run_parser.add_argument(
+        "-j",
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="stages that run at the same time; default: trainings for which the cluster of RAY_ADDRESS has "
+        "resources, 1 without a cluster",
     )
     run_parser.add_argument(
         "targets", nargs="*", help="stages, such as train@parts-ms-0; default: all stages"

@@ -32,6 +32,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
         (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["recipes"], 2, "invalid choice"),
+        (["run", "-j", "0"], 2, "0 is not a number of 1 or more"),
         (["recipe", "parts", "gsp", "--dif", "x", "y"], 2, "unknown arguments: y"),
     ],
 )
@@ -44,18 +45,22 @@ def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: in
     assert "Traceback" not in process.stderr
 
 
-def test_run_passes_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-
-    class Done:
-        returncode = 3
-
-    monkeypatch.setattr(cli.subprocess, "run", lambda command, **_: calls.append(command) or Done())
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        (["run", "-f", "train@parts-ms-0"], (["train@parts-ms-0"], ["-f"], None)),
+        (["run", "-j", "4", "report"], (["report"], [], 4)),
+    ],
+)
+def test_run_passes_its_arguments(
+    arguments: list[str], call: tuple[list[str], list[str], int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr("pipeline.scheduling.run.run", lambda *values: calls.append(values) or 3)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "-f", "train@parts-ms-0"])
+        cli.main(arguments)
     assert ended.value.code == 3
-    assert calls[0][1:4] == ["-m", "dvc", "repro"]
-    assert sorted(calls[0][4:]) == ["-f", "train@parts-ms-0"]
+    assert calls == [call]
 
 
 @pytest.mark.parametrize(
