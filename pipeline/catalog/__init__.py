@@ -3,10 +3,10 @@
 The pictures need no labels and belong to no data set.
 
     Embedder("data/models/folder/ms/0")(["shirt.jpg"])              unit vectors, (1, D) float32
-    build(Path("data/models/folder/ms/0"), Path("photos"), Path("catalog"))
+    build(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
     Catalog("catalog").find(["shirt.jpg"], 5)                        the five nearest pictures of each
 
-`python -m pipeline.catalog --help` lists the commands.
+The commands are `unseen index` and `unseen find`.
 """
 
 from pipeline.catalog.build import build

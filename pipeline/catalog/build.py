@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
 
-from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, SCHEMA_VERSION, Catalog
+from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, SCHEMA_VERSION, Catalog, read_about
 from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
 from pipeline.index.index import build as build_index
 from pipeline.index.index import save
@@ -23,7 +23,14 @@ from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
 from pipeline.ingest.collection import Content
 from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.files.archive import is_hidden
-from pipeline.ingest.sources.folder import CONVERT, SUFFIXES, Directory, unread_images, unread_sentence
+from pipeline.ingest.sources.folder import (
+    CONVERT,
+    SUFFIXES,
+    Directory,
+    irregular_sentence,
+    unread_images,
+    unread_sentence,
+)
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
@@ -43,34 +50,34 @@ class Listed(NamedTuple):
 
 
 def build(
-    model: Path,
     photos: Path,
     output: Path,
+    model: Path | None = None,
     skip_damaged: bool = False,
     index: Setting | None = None,
     processes: int | None = None,
 ) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
 
-    An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of
-    unchanged files are kept if the model is the same. A picture is identified by its bytes, so moving files
-    embeds nothing.
-    A damaged catalog is built again from the pictures. Vectors that a killed build had embedded are read from
-    `<output>.unfinished`.
+    `model` None: the model of the existing catalog. An existing catalog is updated: new pictures are added,
+    missing ones are removed, and the vectors of unchanged files are kept if the model is the same. A picture
+    is identified by its bytes, so moving files embeds nothing. A damaged catalog is built again from the
+    pictures. Vectors that a killed build had embedded are read from `<output>.unfinished`.
 
     `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
 
-    Raises UserError if there is no picture, the model is incomplete, the disk is full, the pictures are too
-    few for the index, or, unless `skip_damaged`, a picture cannot be read; then nothing has changed. Skipped
-    pictures are listed in catalog.json. Raises ValueError for an index without full vectors.
+    Raises UserError if there is no picture, the model is missing or incomplete, the disk is full, the
+    pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be read; then nothing has
+    changed. Skipped pictures are listed in catalog.json. Raises ValueError for an index without full vectors.
     """
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
-    model, photos, output = Path(model), Path(photos), Path(output)
+    photos, output = Path(photos), Path(output)
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is no catalog.", "Choose another directory, or remove it.")
-    embedder = Embedder(model)
+    source, model_name = _model(output, model)
+    embedder = Embedder(source)
     fingerprint = embedder.fingerprint()
     pictures = listed(photos, processes)
     if pictures.damaged and not skip_damaged:
@@ -86,7 +93,7 @@ def build(
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
-        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model}\n"
+        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model_name}\n"
     )
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
@@ -103,13 +110,13 @@ def build(
         pq.write_table(pa.table({"path": pictures.paths, "sha256": pictures.sha256}), directory / PICTURES)
         (directory / MODEL).mkdir()
         for name in (WEIGHTS, RECIPE):
-            shutil.copyfile(model / name, directory / MODEL / name)
+            shutil.copyfile(source / name, directory / MODEL / name)
         about = {
             "schema_version": SCHEMA_VERSION,
             "photos": str(photos.resolve()),
             "pictures": len(pictures.paths),
             "dim": embedder.dim,
-            "model": str(model),
+            "model": model_name,
             "fingerprint": fingerprint,
             "index": to_plain(setting),
             "left_out": pictures.damaged,
@@ -127,6 +134,8 @@ def listed(photos: Path, processes: int | None = None) -> Listed:
     """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
+    if files.irregular:
+        sys.stderr.write(f"catalog: warning: {irregular_sentence(files.irregular)}\n")
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:
@@ -164,6 +173,26 @@ def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
 def _is_catalog(output: Path) -> bool:
     """Whether a build made this directory, even if one of its files is missing. Others are never replaced."""
     return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
+
+
+def _model(output: Path, model: Path | None) -> tuple[Path, str]:
+    """The directory of the model, and its name in catalog.json.
+
+    Raises UserError without a model if there is no catalog, or none with an undamaged model.
+    """
+    if model is not None:
+        return Path(model), str(model)
+    remedy = "Name the directory of a trained model with --model, e.g. data/models/folder/ms/0."
+    if not output.exists():
+        raise UserError(f"{output} does not exist, and a new catalog needs a model.", remedy)
+    try:
+        about = read_about(output)
+        fingerprint = Embedder(output / MODEL).fingerprint()
+    except UserError as error:
+        raise UserError(f"The model of the catalog cannot be used: {error.what}", remedy) from error
+    if fingerprint != about["fingerprint"]:
+        raise UserError(f"{output / MODEL} is not the model that embedded this catalog.", remedy)
+    return output / MODEL, about["model"]
 
 
 def _earlier(output: Path, fingerprint: str) -> tuple[Vectors, Setting]:

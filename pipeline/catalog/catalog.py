@@ -6,13 +6,12 @@ index.faiss         FAISS index of the unit vectors, row i for picture i (IndexF
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
 pictures.parquet    path below the folder of the pictures, sha256 of the file
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-setting of the
-                    index, and the files that were left out
+                    setting of the index, and the files that were left out
 model/              weights.safetensors and recipe.json
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from pipeline.runtime.errors import UserError
 INDEX, PICTURES, ABOUT, MODEL = "index.faiss", "pictures.parquet", "catalog.json", "model"
 SCHEMA_VERSION = 1  # of the directory; catalogs of unreleased versions have none
 _ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index"}
-_REMEDY = "Build the catalog again: python -m pipeline.catalog build."
 
 
 class Match(NamedTuple):
@@ -47,24 +45,18 @@ class Catalog:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        self.about: dict[str, Any] = self._read(ABOUT, _about)
-        if self.about["schema_version"] != SCHEMA_VERSION:
-            raise UserError(
-                f"{self.directory / ABOUT} has schema version {self.about['schema_version']}, this version "
-                "of "
-                f"unseen reads {SCHEMA_VERSION}.",
-                _REMEDY,
-            )
-        table: pa.Table = self._read(PICTURES, lambda path: pq.read_table(path, memory_map=False))
+        self.about = read_about(self.directory)
+        table: pa.Table = _read(self.directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
         setting = from_plain(self.about["index"])
-        self.index: Index = self._read(INDEX, lambda path: load(path, setting))
+        self.index: Index = _read(self.directory, INDEX, lambda path: load(path, setting))
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self.paths) == vectors == self.about["pictures"]:
             raise UserError(
-                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.", _REMEDY
+                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.",
+                _rebuild(self.directory),
             )
 
     def __len__(self) -> int:
@@ -84,7 +76,7 @@ class Catalog:
                 model = self.about["model"]
                 raise UserError(
                     f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
-                    _REMEDY,
+                    _rebuild(self.directory, " --model DIR"),
                 )
             self._embedder = embedder
         return self._embedder
@@ -108,17 +100,37 @@ class Catalog:
             for matches in zip(rows.tolist(), similarities.tolist(), strict=True)
         ]
 
-    def _read(self, name: str, reader: Any) -> Any:
-        path = self.directory / name
-        if not path.is_file():
-            raise UserError(
-                f"{path} is missing: {self.directory} is no catalog.",
-                "Build one: python -m pipeline.catalog build.",
-            )
-        try:
-            return reader(path)
-        except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
-            raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _REMEDY) from error
+
+def read_about(directory: Path) -> dict[str, Any]:
+    """The content of catalog.json.
+
+    Raises UserError if it is missing, damaged or of another schema version.
+    """
+    about: dict[str, Any] = _read(directory, ABOUT, _about)
+    if about["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{directory / ABOUT} has schema version {about['schema_version']}, this version of unseen reads "
+            f"{SCHEMA_VERSION}.",
+            _rebuild(directory, " --model DIR"),
+        )
+    return about
+
+
+def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+    path = directory / name
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing: {directory} is no catalog.",
+            f"Build one: `unseen index PHOTOS {directory} --model DIR`.",
+        )
+    try:
+        return reader(path)
+    except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
+
+
+def _rebuild(directory: Path, model: str = "") -> str:
+    return f"Build the catalog again: `unseen index PHOTOS {directory}{model}`."
 
 
 def _about(path: Path) -> dict[str, Any]:

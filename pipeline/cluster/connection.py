@@ -20,6 +20,7 @@ from pipeline.runtime.errors import UserError
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
 # Address of the private cluster that the stages of `unseen run -j` share (pipeline/cluster/run_cluster.py)
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
+_PATIENCE = 20.0  # seconds of joining without a message
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -174,7 +175,8 @@ def _existing(address: str) -> Iterator[str]:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="warning")
+        with _reported(address):
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         what = f"RAY_ADDRESS is {address}, but the cluster cannot be joined: {reason}"
@@ -201,6 +203,27 @@ def _of_the_run(address: str) -> Iterator[str]:
         yield "this machine"
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _reported(address: str) -> Iterator[None]:
+    """Writes to stderr if the block, which connects to `address`, takes long. Ray waits for minutes on a
+    server of HTTP/2 that is no GCS, without a message, in native code that no exception interrupts."""
+    joined = threading.Event()
+
+    def watch() -> None:
+        if not joined.wait(_PATIENCE):
+            sys.stderr.write(
+                f"warning: RAY_ADDRESS is {address}, but no GCS of a Ray cluster has answered there for "
+                f"{_PATIENCE:.0f} s. Ray continues to try.\n  {_JOIN}\n"
+            )
+            sys.stderr.flush()
+
+    threading.Thread(target=watch, name="limit of joining", daemon=True).start()
+    try:
+        yield
+    finally:
+        joined.set()
 
 
 def _answers(host: str, port: int, timeout: float = 10.0) -> bool:

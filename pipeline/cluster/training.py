@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.cluster.connection import cluster_address, connection, imported, run_cluster_address
 from pipeline.cluster.devices import device_here, usable_gpu
 from pipeline.config.stages import TrainSettings
-from pipeline.runtime.files import write_json
+from pipeline.runtime.files import require_writable, write_json
 from pipeline.training.job import Job, Loop, check_world
 
 
@@ -24,12 +24,20 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
 
     Adds to the job's log `train_seconds` (the loop and its imports) and, if Ray starts the workers,
     `ray_seconds` (connect, start of the workers, return, shutdown). Raises UserError for a batch that the
-    workers cannot share, for a machine or cluster without the resources, and for every UserError of the loop.
+    workers cannot share, for outputs that cannot be written, for a machine or cluster without the resources,
+    and for every UserError of the loop.
     """
     check_world(job.resolved(), settings.workers)
+    _require_writable(job)
     if settings.workers == 1 and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
     return _train_on_workers(job, settings, loop)
+
+
+def _require_writable(job: Job) -> None:
+    """Raises UserError if a directory of the outputs or of the state cannot be written."""
+    outputs = () if job.outputs is None else (job.outputs.model, job.outputs.history, job.outputs.log)
+    require_writable(*(path.parent for path in outputs), *(() if job.state is None else (job.state,)))
 
 
 def _train_here(job: Job, gpu: str, loop: Loop | None) -> dict[str, Any]:

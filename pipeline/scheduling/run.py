@@ -18,20 +18,21 @@ _WITHOUT_RESULT = {"--dry", "-h", "--help", "-s", "--single-item"}
 _CLUSTER_LOG = LOGS / "cluster.log"
 
 
-def run(targets: Sequence[str], options: Sequence[str], jobs: int | None) -> int:
-    """Runs `dvc repro` with `targets` and `options`, with up to `jobs` stages at a time; returns its exit
-    status.
+def run(arguments: Sequence[str], jobs: int | None) -> int:
+    """Runs `dvc repro` with these arguments, with up to `jobs` stages at a time; returns its exit status.
 
     Default of `jobs`: as many trainings as the cluster of RAY_ADDRESS can run at a time, 1 without a cluster.
     1 is `dvc repro` itself. Prints the result of a successful run that includes stage `report`.
     """
     began = time.monotonic()
+    options = [argument for argument in arguments if argument.startswith("-")]
+    targets = [argument for argument in arguments if not argument.startswith("-")]
     params = Params()
     require_lists(params)
     if jobs is None and cluster_address() is not None:
         jobs = slots(params, *resources(_CLUSTER_LOG))
     if jobs is None or jobs == 1:
-        status = _in_sequence([*options, *targets])
+        status = _in_sequence(arguments)
     else:
         status = _in_parallel(params, targets, options, jobs)
     if status == 0 and not _WITHOUT_RESULT & set(options) and (not targets or "report" in targets):

@@ -352,6 +352,29 @@ def test_refuses_a_missing_and_an_invalid_checkpoint(tmp_path: Path) -> None:
             Backbone("test_resnet", checkpoint=tmp_path / name)
 
 
+@pytest.mark.parametrize("content", [b"junk", b"a\xc8\x9b\xc8\xc5\xfb\x8e\x852\x88", b"0.", b"N."])
+def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "weights.pth").write_bytes(content)
+    with pytest.raises(ValueError, match=r"weights\.pth is neither a \.safetensors file"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_refuses_a_checkpoint_whose_weights_are_not_finite(tmp_path: Path, value: float) -> None:
+    state = Backbone("test_resnet").network.state_dict()
+    state = {name: tensor.contiguous() for name, tensor in state.items()}
+    key = next(iter(state))
+    state[key].view(-1)[0] = value
+    save_file(state, tmp_path / "weights.safetensors")
+    with pytest.raises(
+        ValueError, match=r"weights\.safetensors has values that are not finite in conv1\.0\.weight"
+    ):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
+    torch.save({"epoch": 3}, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=r"no table of weights: 'epoch' is a int"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+
+
 class _Payload:
     def __reduce__(self) -> tuple:
         return (print, ("code of a checkpoint must not run",))

@@ -232,7 +232,6 @@ def make_sweep(directory: Path) -> None:
                     "recall_at_1": 0.5,
                     "map_at_r": score,
                     "r_precision": 0.3,
-                    "seconds": float(step),
                 }
             )
     trials[1].stopped_early = True

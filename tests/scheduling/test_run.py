@@ -36,8 +36,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_without_jobs_it_is_dvc_repro_and_prints_the_result(
     calls: list[object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert module.run([], ["-f"], None) == 0
-    assert module.run(["train"], [], 1) == 0
+    assert module.run(["-f"], None) == 0
+    assert module.run(["train"], 1) == 0
     assert calls == [["repro", "-f"], ["repro", "train"]]
     output = capsys.readouterr().out
     assert output.count("the verdict") == 1, "a run of some targets has no result"
@@ -47,16 +47,16 @@ def test_without_jobs_it_is_dvc_repro_and_prints_the_result(
 def test_with_jobs_it_is_parallel_and_fails_with_a_stage(
     calls: list[object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert module.run([], [], 3) == 0
-    assert module.run(["bad"], ["-f"], 3) == 1
+    assert module.run([], 3) == 0
+    assert module.run(["bad", "-f"], 3) == 1
     assert calls == [([], [], 3), (["bad"], ["-f"], 3)]
     assert capsys.readouterr().out.count("the verdict") == 1
 
 
 def test_a_cluster_sets_the_number_of_jobs(calls: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    module.run([], [], None)
-    module.run([], [], 2)
+    module.run([], None)
+    module.run([], 2)
     assert calls == [([], [], 6), ([], [], 2)]
 
 
@@ -66,5 +66,5 @@ def test_an_axis_without_brackets_stops_before_dvc(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("run:\n  methods: ms\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"params.yaml:2: run.methods is ms, which is not a list"):
-        module.run([], [], None)
+        module.run([], None)
     assert calls == []

@@ -30,6 +30,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
     return {
         "table_over_queries": table_of(dataset, metrics),
         "table_over_classes": table_of(dataset, class_means),
+        "headline": name_of(summary.headline),
         "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
         "over": "queries" if dataset.is_landmarks else "test classes",
         "few": few_validation_classes(dataset.report_data, dataset.name),
@@ -49,11 +50,15 @@ def _different(summary: Summary) -> list[str]:
 
 
 def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
-    """Each method's selected network, then its other networks. A value is bold if it is best and clear."""
+    """Each method's selected network, then its other networks; methods in the order of `Summary.ranked`.
+
+    A value is bold if it is best and clear.
+    """
     summary = dataset.summary
     best = {name: best_method(summary, name) for name in metrics}
     rows = []
-    for method in dataset.methods:
+    methods = {method.name: method for method in dataset.methods}
+    for method in (methods[name] for name in summary.ranked()):
         for network in NETWORKS:
             if all(summary.of(method.name, name, network) is None for name in metrics):
                 continue
