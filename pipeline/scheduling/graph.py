@@ -82,19 +82,15 @@ class Stages:
     def changed(self, stage: str) -> bool:
         """Whether `dvc repro --single-item` would run or restore `stage` now.
 
-        Its command, a dependency or an output differs from dvc.lock. Raises UserError if another process of
-        DVC writes these files.
+        Its command, a dependency or an output differs from dvc.lock. This is `Stage.changed` of DVC without
+        its locks, for which the stages that run compete. No stage of this run writes these files now, and a
+        process that is started checks again with the locks.
         """
-        from dvc.exceptions import DvcException
-
-        try:
-            with self._repo.lock:
-                return bool(self._by_name[stage].changed())
-        except DvcException as error:
-            raise UserError(
-                f"DVC cannot check stage {stage}: {error}",
-                "If another `dvc repro` or `unseen run` is active in this directory, wait for its end.",
-            ) from error
+        of_dvc = self._by_name[stage]
+        deps_changed = not of_dvc.frozen and (
+            of_dvc.is_callback or of_dvc.always_changed or any(dep.status() for dep in of_dvc.deps)
+        )
+        return bool(of_dvc.changed_stage() or deps_changed or any(out.status() for out in of_dvc.outs))
 
     def close(self) -> None:
         self._repo.close()
