@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
+from pipeline.runtime.leftovers import remove_leftover_directories
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
@@ -74,6 +75,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
         with report_errors():
             _require_own_clone(Path(sys.argv[0]).resolve())
             os.chdir(ROOT)
+            remove_leftover_directories(ROOT)
             run(**arguments)
     finally:
         # Nothing is left to close: SIGTERM may interrupt the shutdown of Python.

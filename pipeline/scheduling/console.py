@@ -13,10 +13,10 @@ _LISTED = 6  # stages without a process that one line of the summary names
 
 
 class Console:
-    """Prints to `write`. `total` is the number of stages, `logs` the directory of their logs."""
+    """Prints to `write`, default standard output. `total` is the number of stages."""
 
-    def __init__(self, total: int, write: Callable[[str], object] = sys.stdout.write) -> None:
-        self.total, self.ended, self._write = total, 0, write
+    def __init__(self, total: int, write: Callable[[str], object] | None = None) -> None:
+        self.total, self.ended, self._write = total, 0, write or sys.stdout.write
 
     def line(self, text: str) -> None:
         self._write(f"{text}\n")

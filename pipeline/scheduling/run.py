@@ -4,10 +4,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from pipeline.cluster.connection import cluster_address
 from pipeline.config import Params
+from pipeline.runtime.leftovers import remove_leftovers
 from pipeline.scheduling.cluster import RunCluster, resources
 from pipeline.scheduling.console import duration
 from pipeline.scheduling.needs import gpus_of_this_machine, needs, require_lists, slots
@@ -29,6 +31,7 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
     targets = [argument for argument in arguments if not argument.startswith("-")]
     params = Params()
     require_lists(params)
+    remove_leftovers(Path())
     if jobs is None and cluster_address() is not None:
         jobs = slots(params, *resources(_CLUSTER_LOG))
     if jobs is None or jobs == 1:
