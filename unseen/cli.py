@@ -1,6 +1,6 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `recipe`, `data`) work in the directory of the project. The others (`index`,
+Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others (`index`,
 `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
@@ -99,6 +99,27 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
 
     os.chdir(ROOT)
     return run_graph(arguments, jobs)
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen clean          list, and ask
+    unseen clean --yes    remove without a question
+    """,
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--states", is_flag=True, help="Also remove the states of unfinished trainings and sweeps.")
+def clean(yes: bool, states: bool) -> None:
+    """List what takes space; remove what no commit needs.
+
+    Removes files of DVC's cache that neither the workspace nor a commit nor an experiment uses, and logs of
+    parallel runs.
+    """
+    from unseen import clean as cleaning
+
+    os.chdir(ROOT)
+    sys.stdout.write("\n".join([*cleaning.clean(yes, states), ""]))
 
 
 @command.command(
