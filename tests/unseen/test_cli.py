@@ -38,7 +38,8 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
         (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["recipes"], 2, "No such command 'recipes'"),
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
-        (["find", "catalog"], 2, "Missing argument 'PHOTO...'"),
+        (["find", "catalog"], 1, "There is no photo to search for"),
+        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
         (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere --model DIR"),
     ],
 )
