@@ -137,6 +137,17 @@ def a_new_photo_is_answered(project: Project, output: str) -> None:
     assert re.fullmatch(r"\(1, \d+\)", printed[5])
 
 
+def the_products_are_labels(project: Project, output: str) -> None:
+    assert "data/catalog: 96 pictures, 96 with one of 24 labels" in output
+
+
+def an_unknown_photo_is_recognised(project: Project, output: str) -> None:
+    content, _ = json.JSONDecoder().raw_decode(output)
+    assert content["threshold"]["products"] == 24
+    assert content["threshold"]["limit"] <= 0.5
+    assert content["queries"][0]["unknown"] is (not content["queries"][0]["matches"])
+
+
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
     assert stages_run(output) == {"resolve", *chain("folder", "ms"), "analyze", "report"}
     recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))[
@@ -226,6 +237,8 @@ CHECKS: dict[str, Check] = {
     LAPTOP: a_laptop_trains_a_small_network,
     BUILD_CATALOG: the_photos_are_in_a_catalog,
     "unseen find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
+    "unseen index ~/photos data/catalog --labels folders": the_products_are_labels,
+    "unseen find data/catalog ~/new.jpg --at-most-false 50% --json": an_unknown_photo_is_recognised,
     EVALUATE: an_embedding_file_has_the_metrics_of_the_graph,
     f"{EVALUATE} data/embeddings/parts/gsp/0/test.arrow --json": two_embedding_files_are_compared,
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
