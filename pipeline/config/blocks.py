@@ -32,6 +32,9 @@ class Backbone(Strict):
     # frozen: running statistics, as in most published code; fixed: frozen, and scale and shift are not
     # trained
     batch_norm: Literal["frozen", "fixed", "batch"] = "frozen"
+    # share of a new batch in the running statistics, in torch's convention; None: that of the network, mostly
+    # 0.1
+    batch_norm_momentum: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class Input(Strict):
