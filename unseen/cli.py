@@ -1,7 +1,7 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others (`index`,
-`find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
+Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
+(`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
