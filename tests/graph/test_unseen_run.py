@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.graph, pytest.mark.ray, pytest.mark.timeout(900)]
 def digests(project: Project) -> dict[str, str]:
     """SHA-256 of the files that `dvc repro` reproduces to the byte. A sweep records seconds."""
     folders = [
-        project.path / "data" / name for name in ("metrics", "history", "models", "evaluation", "analysis")
+        project.path / "data" / name for name in ("metrics", "history", "models", "evaluation", "report")
     ]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     return {
@@ -22,8 +22,6 @@ def digests(project: Project) -> dict[str, str]:
 
 def test_a_parallel_run_writes_the_same_bytes(built: Project) -> None:
     expected = digests(built)
-    page = built.path / "data/report/index.html"
-    report = page.read_text(encoding="utf-8")
     output = built.run("unseen run -j 2 --force")
     assert digests(built) == expected
     assert len(expected) > 10
@@ -34,7 +32,5 @@ def test_a_parallel_run_writes_the_same_bytes(built: Project) -> None:
         assert f"{stage}: done" in output
     assert (built.path / "data/state/logs/cluster.log").exists(), "the sweep started the cluster of the run"
     assert "parts has 36 test images of 6 classes" in output
-    assert f"report: {page.relative_to(built.path)}" in output
-    seconds = slice(0, report.index("<h2"))  # the page shows the seconds of the sweep's trials further down
-    assert page.read_text(encoding="utf-8")[seconds] == report[seconds]
+    assert "report: data/report/index.html" in output
     assert "unchanged: " in built.run("unseen run -j 2")
