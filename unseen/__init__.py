@@ -1,6 +1,63 @@
-"""unseen: deep metric learning evaluated on classes that were not seen in training. This package is the
-command line; package `pipeline` contains the implementation."""
+"""unseen: deep metric learning evaluated on classes that were not seen in training.
 
-from importlib.metadata import version
+    from unseen import Catalog, Embedder, evaluate, index
 
-__version__ = version("unseen")
+    index(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
+    Catalog("catalog").find(["new.jpg"], k=5)
+    evaluate(vectors, labels)["map_at_r"]
+
+This package contains the command line and the public names; package `pipeline` contains the implementation. A
+name is imported at its first use, so that the command starts quickly.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.catalog.build import build as index
+    from pipeline.catalog.catalog import Answer, Catalog, Match, Product
+    from pipeline.catalog.embedder import Embedder
+    from pipeline.catalog.unknown import Threshold
+    from pipeline.evaluation.external import evaluate_vectors as evaluate
+    from pipeline.runtime.errors import UserError
+
+    __version__: str
+
+_SOURCES = {
+    "Answer": ("pipeline.catalog.catalog", "Answer"),
+    "Catalog": ("pipeline.catalog.catalog", "Catalog"),
+    "Embedder": ("pipeline.catalog.embedder", "Embedder"),
+    "Match": ("pipeline.catalog.catalog", "Match"),
+    "Product": ("pipeline.catalog.catalog", "Product"),
+    "Threshold": ("pipeline.catalog.unknown", "Threshold"),
+    "UserError": ("pipeline.runtime.errors", "UserError"),
+    "evaluate": ("pipeline.evaluation.external", "evaluate_vectors"),
+    "index": ("pipeline.catalog.build", "build"),
+}
+__all__ = [
+    "Answer",
+    "Catalog",
+    "Embedder",
+    "Match",
+    "Product",
+    "Threshold",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "index",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("unseen")
+    if name not in _SOURCES:
+        raise AttributeError(f"module 'unseen' has no attribute {name!r}")
+    module, attribute = _SOURCES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,65 +1,370 @@
-"""The command `unseen`: runs the graph, prints a recipe, downloads the files of a data set."""
+"""The command `unseen` and its subcommands.
 
-import argparse
+Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
+(`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
+
+Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
+"""
+
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+import click
 
 from pipeline.runtime.stage import ROOT, report_errors
 
+INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds, which imports FAISS
+SHELLS = ("bash", "zsh", "fish")
+_PATH = click.Path(path_type=Path)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a subcommand and exits with its status. A UserError prints its message and exits with status 1."""
-    options, unknown = _parser().parse_known_args(arguments)
-    if unknown and options.command != "run":
-        _parser().error(f"unknown arguments: {' '.join(unknown)}")
+    """Runs a subcommand and exits with its status. A UserError prints its message and exits with status 1, a
+    mistake in the arguments with status 2."""
+    try:
+        with report_errors():
+            status = command.main(arguments, prog_name="unseen", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.Abort:
+        raise SystemExit(130) from None
+    if status:
+        raise SystemExit(status)
+
+
+class _Examples(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *arguments: object, examples: str = "", **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples.strip().splitlines():
+                    formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
+
+
+@click.group(
+    name="unseen", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="unseen", message="%(version)s")
+def command() -> None:
+    """Deep metric learning, evaluated on classes that were not seen in training."""
+
+
+def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return _recipe_names("datasets", incomplete)
+
+
+def _methods(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return _recipe_names("methods", incomplete)
+
+
+def _recipe_names(kind: str, incomplete: str) -> list[str]:
+    """The published recipes whose names begin with `incomplete`."""
+    names = sorted(path.stem for path in (ROOT / "pipeline/recipes" / kind).glob("*.yaml"))
+    return [name for name in names if name.startswith(incomplete) and not name.startswith("_")]
+
+
+@command.command(
+    cls=_Examples,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    examples="""
+    unseen run                       every stage that is missing or changed
+    unseen run -j 4                  up to four stages at a time
+    unseen run -f train@parts-ms-0   one stage, again
+    """,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF DVC REPRO] [TARGETS]...")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="Stages that run at the same time. Default: the trainings for which the cluster of RAY_ADDRESS has "
+    "resources, 1 without a cluster.",
+)
+def run(arguments: tuple[str, ...], jobs: int | None) -> int:
+    """Run the stages that are missing or changed, and print the result.
+
+    It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
+    train@parts-ms-0; default: all.
+    """
+    from pipeline.scheduling.run import run as run_graph
+
     os.chdir(ROOT)
-    with report_errors():
-        if options.command == "run":
-            raise SystemExit(run([*options.targets, *unknown]))
-        if options.command == "recipe":
-            from unseen.recipe import difference, recipe
-
-            if options.diff is None:
-                text = recipe(options.dataset, options.method)
-            else:
-                text = difference(options.dataset, options.method, options.diff)
-            sys.stdout.write(f"{text}\n")
-        else:
-            from pipeline.ingest.files.download import fetch
-
-            fetch(options.dataset, options.directory or f"data/raw/{options.dataset}")
+    return run_graph(arguments, jobs)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Runs `dvc repro` with these arguments; returns its exit status."""
-    command = [sys.executable, "-m", "dvc", "repro", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen clean          list, and ask
+    unseen clean --yes    remove without a question
+    """,
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--states", is_flag=True, help="Also remove the states of unfinished trainings and sweeps.")
+def clean(yes: bool, states: bool) -> None:
+    """List what takes space; remove what no commit needs.
+
+    Removes files of DVC's cache that neither the workspace nor a commit nor an experiment uses, and logs of
+    parallel runs.
+    """
+    from unseen import clean as cleaning
+
+    os.chdir(ROOT)
+    sys.stdout.write("\n".join([*cleaning.clean(yes, states), ""]))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="unseen", description="Deep metric learning evaluated on unseen classes."
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen recipe parts gsp
+    unseen recipe parts gsp --diff HEAD
+    """,
+)
+@click.argument("dataset", shell_complete=_datasets)
+@click.argument("method", shell_complete=_methods)
+@click.option(
+    "--diff",
+    "revision",
+    metavar="REV",
+    help="Print the differences from the recipe and code of a git revision.",
+)
+def recipe(dataset: str, method: str, revision: str | None) -> None:
+    """Print every value of a recipe and the line that sets it."""
+    from unseen import recipe as recipes
+
+    os.chdir(ROOT)
+    text = (
+        recipes.recipe(dataset, method) if revision is None else recipes.difference(dataset, method, revision)
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    run_parser = commands.add_parser(
-        "run", help="run the stages that are missing or changed, as `dvc repro`, with the same arguments"
-    )
-    run_parser.add_argument(
-        "targets", nargs="*", help="stages, such as train@parts-ms-0; default: all stages"
-    )
-    recipe_parser = commands.add_parser(
-        "recipe", help="print every value of a recipe and the line that sets it"
-    )
-    recipe_parser.add_argument("dataset")
-    recipe_parser.add_argument("method")
-    recipe_parser.add_argument(
-        "--diff", metavar="REV", help="print the differences from the recipe and code of a git revision"
-    )
-    data_parser = commands.add_parser(
-        "data", help="download the published files of a data set; resumes, and verifies hashes"
-    )
-    data_parser.add_argument("dataset")
-    data_parser.add_argument("directory", nargs="?", help="target directory; default: data/raw/DATASET")
-    return parser
+    sys.stdout.write(f"{text}\n")
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen data cub
+    unseen data sop /data/sop
+    """,
+)
+@click.argument("dataset", shell_complete=_datasets)
+@click.argument("directory", required=False)
+def data(dataset: str, directory: str | None) -> None:
+    """Download the published files of a data set.
+
+    A second call resumes; hashes are verified. DIRECTORY is relative to the project; default:
+    data/raw/DATASET.
+    """
+    from pipeline.ingest.files.download import fetch
+
+    os.chdir(ROOT)
+    fetch(dataset, directory or f"data/raw/{dataset}")
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen index photos catalog --model data/models/folder/ms/0
+    unseen index photos catalog                                  after photos were added or removed
+    unseen index photos catalog --labels folders                 one folder per product
+    unseen index photos catalog --index hnsw                     an approximate index
+    """,
+)
+@click.argument("photos", type=_PATH)
+@click.argument("catalog", type=_PATH)
+@click.option(
+    "--model",
+    type=_PATH,
+    help="Directory of a trained model, e.g. data/models/folder/ms/0. Default: that of the existing catalog.",
+)
+@click.option(
+    "--index",
+    "kind",
+    type=click.Choice(INDEX_KINDS),
+    help="Kind of index. Default: that of the existing catalog, otherwise flat.",
+)
+@click.option(
+    "--labels",
+    metavar="SOURCE",
+    help="The product of each picture: `folders` (the name of its folder), a CSV with the columns path and "
+    "label, or `none`. Default: as in the existing catalog, otherwise none.",
+)
+@click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
+def index(
+    photos: Path, catalog: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
+) -> None:
+    """Build or update the catalog of a folder of pictures.
+
+    PHOTOS is a folder with any subfolders. CATALOG is the directory to write. Only new pictures are embedded;
+    a killed build continues.
+    """
+    from unseen.search import write_catalog
+
+    write_catalog(photos, catalog, model, kind, labels, skip_damaged)
+
+
+def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """A share such as 1% or 0.01."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{text!r} is no share between 0 and 1, such as 1% or 0.01.")
+    return share
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen find catalog new.jpg
+    unseen find catalog new.jpg other.jpg -k 5 --page found.html
+    unseen find catalog inbox --at-most-false 1% --json            every photo below a folder
+    unseen find catalog --list paths.txt
+    """,
+)
+@click.argument("catalog", type=_PATH)
+@click.argument("photos", type=_PATH, nargs=-1, metavar="[PHOTO]...")
+@click.option(
+    "--list", "listed", type=_PATH, help="A text file with one path a line; - is the standard input."
+)
+@click.option("-k", default=10, show_default=True, help="Matches of each photo.")
+@click.option(
+    "--at-most-false",
+    "share",
+    metavar="SHARE",
+    callback=_share,
+    help="Answer `unknown` below the similarity at which at most this share of the photos of unknown "
+    "products gets a match, e.g. 1%. The catalog needs labels.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--page", type=_PATH, help="Also write the matches to this HTML file.")
+def find(
+    catalog: Path,
+    photos: tuple[Path, ...],
+    listed: Path | None,
+    k: int,
+    share: float | None,
+    as_json: bool,
+    page: Path | None,
+) -> None:
+    """Find the most similar pictures of a catalog.
+
+    PHOTO is a file or a folder. With labels, the matches are grouped by product, the product of the nearest
+    picture first.
+    """
+    from unseen.search import find_photos, queries
+
+    sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json))
+
+
+def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    """Positive numbers separated by commas."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"{text!r} is no list of positive numbers, such as 1,2,4,8.")
+    return numbers
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen evaluate vectors.parquet
+    unseen evaluate data/embeddings/parts/ms/0/test.arrow --json
+    unseen evaluate vectors.npy --labels labels.txt --normalize
+    unseen evaluate before.parquet after.parquet                   with differences, intervals and p values
+    """,
+)
+@click.argument("embeddings", type=_PATH, nargs=-1, required=True, metavar="EMBEDDINGS [EMBEDDINGS]")
+@click.option("--labels", type=_PATH, help="Labels of .npy files: .npy, or .txt with one label a line.")
+@click.option(
+    "--normalize", is_flag=True, help="Divide each vector by its length. Default: refuse other lengths."
+)
+@click.option("--recall-at", default="1,2,4,8", show_default=True, callback=_numbers, help="K of Recall@K.")
+@click.option("--class-means", is_flag=True, help="Also average over classes instead of queries.")
+@click.option(
+    "--bootstrap",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Class resamples of an interval.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0, 1, True, True),
+    default=0.95,
+    show_default=True,
+    help="Of an interval.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def evaluate(
+    embeddings: tuple[Path, ...],
+    labels: Path | None,
+    normalize: bool,
+    recall_at: tuple[int, ...],
+    class_means: bool,
+    bootstrap: int,
+    confidence: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Exact metrics of the vectors of any tool, with intervals.
+
+    EMBEDDINGS is a Parquet or Arrow file with the columns `label` and `embedding`, optionally `row_id`,
+    `is_query` and `is_gallery`; or a .npy file of shape (rows, dimensions) with --labels. Two files of the
+    same rows are compared query by query.
+    """
+    if len(embeddings) > 2:
+        raise click.UsageError(f"Expected one or two files, got {len(embeddings)}.")
+    from pipeline.evaluation.external import Settings
+    from unseen.evaluation import evaluation
+
+    settings = Settings(recall_at, bootstrap, confidence, seed, class_means, normalize)
+    sys.stdout.write(evaluation(embeddings, labels, settings, as_json))
+
+
+@command.command()
+def doctor() -> None:
+    """Print versions, devices, pretrained weights and data sets.
+
+    The weights and data sets are those of block `run` in params.yaml. The exit status is 1 if
+    one of them is missing.
+    """
+    from unseen.doctor import examine
+
+    os.chdir(ROOT)
+    report, complete = examine()
+    sys.stdout.write(report)
+    if not complete:
+        raise SystemExit(1)
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    eval "$(unseen completion bash)"                                      in ~/.bashrc
+    unseen completion fish > ~/.config/fish/completions/unseen.fish
+    """,
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes the command in a shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    sys.stdout.write(kind(command, {}, "unseen", "_UNSEEN_COMPLETE").source() + "\n")

@@ -15,8 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
 
-from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, SCHEMA_VERSION, Catalog
+from pipeline.catalog.catalog import (
+    ABOUT,
+    INDEX,
+    MODEL,
+    PICTURES,
+    RIVALS,
+    SCHEMA_VERSION,
+    Catalog,
+    read_about,
+)
 from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
+from pipeline.catalog.labels import FOLDERS, NONE, labels_of
+from pipeline.catalog.unknown import rivals
 from pipeline.index.index import build as build_index
 from pipeline.index.index import save
 from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
@@ -50,34 +61,38 @@ class Listed(NamedTuple):
 
 
 def build(
-    model: Path,
     photos: Path,
     output: Path,
+    model: Path | None = None,
     skip_damaged: bool = False,
     index: Setting | None = None,
+    labels: str | None = None,
     processes: int | None = None,
 ) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
 
-    An existing catalog is updated: new pictures are added, missing ones are removed, and the vectors of
-    unchanged files are kept if the model is the same. A picture is identified by its bytes, so moving files
-    embeds nothing.
-    A damaged catalog is built again from the pictures. Vectors that a killed build had embedded are read from
-    `<output>.unfinished`.
+    `model` None: the model of the existing catalog. An existing catalog is updated: new pictures are added,
+    missing ones are removed, and the vectors of unchanged files are kept if the model is the same. A picture
+    is identified by its bytes, so moving files embeds nothing. A damaged catalog is built again from the
+    pictures. Vectors that a killed build had embedded are read from `<output>.unfinished`.
 
     `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
+    `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
+    the existing catalog, otherwise none.
 
-    Raises UserError if there is no picture, the model is incomplete, the disk is full, the pictures are too
-    few for the index, or, unless `skip_damaged`, a picture cannot be read; then nothing has changed. Skipped
-    pictures are listed in catalog.json. Raises ValueError for an index without full vectors.
+    Raises UserError if there is no picture, the model is missing or incomplete, the labels cannot be read,
+    the disk is full, the pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be
+    read; then nothing has changed. Skipped pictures are listed in catalog.json. Raises ValueError for an
+    index without full vectors.
     """
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
-    model, photos, output = Path(model), Path(photos), Path(output)
+    photos, output = Path(photos), Path(output)
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is no catalog.", "Choose another directory, or remove it.")
-    embedder = Embedder(model)
+    source, model_name = _model(output, model)
+    embedder = Embedder(source)
     fingerprint = embedder.fingerprint()
     pictures = listed(photos, processes)
     if pictures.damaged and not skip_damaged:
@@ -87,13 +102,15 @@ def build(
             f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}."
         )
 
+    label_source = _label_source(output, labels)
+    label_of = labels_of(label_source, pictures.paths)
     vectors, earlier_index = _earlier(output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
     vectors |= _read_unfinished(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
-        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model}\n"
+        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model_name}\n"
     )
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
@@ -107,18 +124,25 @@ def build(
     built = build_index(rows, np.arange(len(rows)), setting)
     with atomic_directory(output) as directory:
         save(directory / INDEX, built)
-        pq.write_table(pa.table({"path": pictures.paths, "sha256": pictures.sha256}), directory / PICTURES)
+        columns = {
+            "path": pictures.paths,
+            "sha256": pictures.sha256,
+            "label": pa.array(label_of, pa.string()),
+        }
+        pq.write_table(pa.table(columns), directory / PICTURES)
+        _write_rivals(directory / RIVALS, rows, label_of)
         (directory / MODEL).mkdir()
         for name in (WEIGHTS, RECIPE):
-            shutil.copyfile(model / name, directory / MODEL / name)
+            shutil.copyfile(source / name, directory / MODEL / name)
         about = {
             "schema_version": SCHEMA_VERSION,
             "photos": str(photos.resolve()),
             "pictures": len(pictures.paths),
             "dim": embedder.dim,
-            "model": str(model),
+            "model": model_name,
             "fingerprint": fingerprint,
             "index": to_plain(setting),
+            "labels": label_source,
             "left_out": pictures.damaged,
         }
         write_json(directory / ABOUT, about)
@@ -175,6 +199,26 @@ def _is_catalog(output: Path) -> bool:
     return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
 
 
+def _model(output: Path, model: Path | None) -> tuple[Path, str]:
+    """The directory of the model, and its name in catalog.json.
+
+    Raises UserError without a model if there is no catalog, or none with an undamaged model.
+    """
+    if model is not None:
+        return Path(model), str(model)
+    remedy = "Name the directory of a trained model with --model, e.g. data/models/folder/ms/0."
+    if not output.exists():
+        raise UserError(f"{output} does not exist, and a new catalog needs a model.", remedy)
+    try:
+        about = read_about(output)
+        fingerprint = Embedder(output / MODEL).fingerprint()
+    except UserError as error:
+        raise UserError(f"The model of the catalog cannot be used: {error.what}", remedy) from error
+    if fingerprint != about["fingerprint"]:
+        raise UserError(f"{output / MODEL} is not the model that embedded this catalog.", remedy)
+    return output / MODEL, about["model"]
+
+
 def _earlier(output: Path, fingerprint: str) -> tuple[Vectors, Setting]:
     """The vectors of the existing catalog if it is undamaged and of the same model, and its kind of index."""
     if not output.exists():
@@ -190,6 +234,25 @@ def _earlier(output: Path, fingerprint: str) -> tuple[Vectors, Setting]:
         sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
         return {}, setting
     return dict(zip(catalog.sha256, catalog.vectors(), strict=True)), setting
+
+
+def _label_source(output: Path, labels: str | None) -> str:
+    """The source of the labels, as catalog.json contains it: a CSV by its absolute path."""
+    if labels is None:
+        try:
+            return str(read_about(output)["labels"]) if output.exists() else NONE
+        except UserError:  # _earlier reports the damaged catalog
+            return NONE
+    return labels if labels in (NONE, FOLDERS) else str(Path(labels).resolve())
+
+
+def _write_rivals(path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None]) -> None:
+    """Writes the rivals of the photos (unknown.py) if every photo has a label and there are two products."""
+    if None in labels or len(set(labels)) < 2:
+        return
+    sys.stderr.write("catalog: compare every photo with those of other products\n")
+    numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)[1]
+    pq.write_table(pa.table(rivals(rows, numbered.astype(np.int64))._asdict()), path)
 
 
 def _write_unfinished(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:

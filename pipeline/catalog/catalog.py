@@ -4,15 +4,15 @@ A catalog is a directory with all files that a search needs:
 
 index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
-pictures.parquet    path below the folder of the pictures, sha256 of the file
+pictures.parquet    path below the folder of the pictures, sha256 of the file, label (null without labels)
+rivals.parquet      what each picture resembles among the other labels (unknown.py); with labels only
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-setting of the
-                    index, and the files that were left out
+                    setting of the index, source of the labels, and the files that were left out
 model/              weights.safetensors and recipe.json
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +22,15 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from pipeline.catalog.embedder import Embedder, Picture
+from pipeline.catalog.unknown import Rivals, Threshold, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.errors import UserError
 
-INDEX, PICTURES, ABOUT, MODEL = "index.faiss", "pictures.parquet", "catalog.json", "model"
-SCHEMA_VERSION = 1  # of the directory; catalogs of unreleased versions have none
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index"}
-_REMEDY = "Build the catalog again: python -m pipeline.catalog build."
+INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
+ABOUT, MODEL = "catalog.json", "model"
+SCHEMA_VERSION = 2  # of the directory; catalogs of unreleased versions have none
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels"}
 
 
 class Match(NamedTuple):
@@ -37,6 +38,23 @@ class Match(NamedTuple):
 
     path: str  # below the folder of the pictures
     similarity: float  # cosine, -1 to 1
+    label: str | None = None  # of the picture, in a catalog with labels
+
+
+class Product(NamedTuple):
+    """The matches of a query with one label."""
+
+    label: str
+    similarity: float  # of the nearest
+    votes: int  # number of the matches
+
+
+class Answer(NamedTuple):
+    """What a catalog contains for one query."""
+
+    unknown: bool | None  # whether no picture reaches the threshold; None without a threshold
+    products: list[Product]  # by the similarity of their nearest picture; empty without labels
+    matches: list[Match]  # nearest first; with a threshold only those that reach it
 
 
 class Catalog:
@@ -47,24 +65,19 @@ class Catalog:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        self.about: dict[str, Any] = self._read(ABOUT, _about)
-        if self.about["schema_version"] != SCHEMA_VERSION:
-            raise UserError(
-                f"{self.directory / ABOUT} has schema version {self.about['schema_version']}, this version "
-                "of "
-                f"unseen reads {SCHEMA_VERSION}.",
-                _REMEDY,
-            )
-        table: pa.Table = self._read(PICTURES, lambda path: pq.read_table(path, memory_map=False))
+        self.about = read_about(self.directory)
+        table: pa.Table = _read(self.directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
+        self.labels: list[str | None] = table["label"].to_pylist()
         setting = from_plain(self.about["index"])
-        self.index: Index = self._read(INDEX, lambda path: load(path, setting))
+        self.index: Index = _read(self.directory, INDEX, lambda path: load(path, setting))
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self.paths) == vectors == self.about["pictures"]:
             raise UserError(
-                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.", _REMEDY
+                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.",
+                _rebuild(self.directory),
             )
 
     def __len__(self) -> int:
@@ -84,7 +97,7 @@ class Catalog:
                 model = self.about["model"]
                 raise UserError(
                     f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
-                    _REMEDY,
+                    _rebuild(self.directory, " --model DIR"),
                 )
             self._embedder = embedder
         return self._embedder
@@ -104,21 +117,87 @@ class Catalog:
             return []
         rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
         return [
-            [Match(self.paths[row], similarity) for row, similarity in zip(*matches, strict=True) if row >= 0]
+            [
+                Match(self.paths[row], similarity, self.labels[row])
+                for row, similarity in zip(*matches, strict=True)
+                if row >= 0
+            ]
             for matches in zip(rows.tolist(), similarities.tolist(), strict=True)
         ]
 
-    def _read(self, name: str, reader: Any) -> Any:
-        path = self.directory / name
-        if not path.is_file():
+    def identify(
+        self, pictures: Sequence[Picture], k: int = 10, threshold: Threshold | None = None
+    ) -> list[Answer]:
+        """The k nearest pictures of each of `pictures`, grouped by label. With a threshold, a query without a
+        match at or above it is unknown."""
+        return [_answer(matches, threshold) for matches in self.find(pictures, k)]
+
+    def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
+        """The similarity at which at most a share of the photos of unknown products get a match, with this
+        confidence (unknown.py).
+
+        Raises UserError if a picture has no label, or if the products are too few for the share.
+        """
+        missing = self.labels.count(None)
+        remedy = (
+            f"`unseen index {self.photos} {self.directory} --labels folders` takes the folder of each "
+            "picture as its label, `--labels FILE.csv` reads the columns path and label."
+        )
+        if missing:
             raise UserError(
-                f"{path} is missing: {self.directory} is no catalog.",
-                "Build one: python -m pipeline.catalog build.",
+                f"{missing:,} of {len(self):,} pictures of {self.directory} have no label. The rate of false "
+                "matches is measured on products that are left out of the catalog.",
+                remedy,
             )
-        try:
-            return reader(path)
-        except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
-            raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _REMEDY) from error
+        classes = len(set(self.labels))
+        if classes < 2:
+            raise UserError(f"All pictures of {self.directory} have the label {self.labels[0]}.", remedy)
+        table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
+        of_catalog = Rivals(*(table[name].to_numpy() for name in Rivals._fields))
+        return calibrate(of_catalog, classes, at_most_false, confidence)
+
+
+def _answer(matches: list[Match], threshold: Threshold | None) -> Answer:
+    if threshold is not None:
+        matches = [match for match in matches if match.similarity >= threshold.similarity]
+    by_label: dict[str, list[Match]] = {}
+    for match in matches:
+        if match.label is not None:
+            by_label.setdefault(match.label, []).append(match)
+    products = [Product(label, group[0].similarity, len(group)) for label, group in by_label.items()]
+    return Answer(None if threshold is None else not matches, products, matches)
+
+
+def read_about(directory: Path) -> dict[str, Any]:
+    """The content of catalog.json.
+
+    Raises UserError if it is missing, damaged or of another schema version.
+    """
+    about: dict[str, Any] = _read(directory, ABOUT, _about)
+    if about["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{directory / ABOUT} has schema version {about['schema_version']}, this version of unseen reads "
+            f"{SCHEMA_VERSION}.",
+            _rebuild(directory, " --model DIR"),
+        )
+    return about
+
+
+def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+    path = directory / name
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing: {directory} is no catalog.",
+            f"Build one: `unseen index PHOTOS {directory} --model DIR`.",
+        )
+    try:
+        return reader(path)
+    except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
+
+
+def _rebuild(directory: Path, model: str = "") -> str:
+    return f"Build the catalog again: `unseen index PHOTOS {directory}{model}`."
 
 
 def _about(path: Path) -> dict[str, Any]:

@@ -64,14 +64,20 @@ def require_classes(
 ) -> None:
     """Raises UserError if train images with these `labels` have too few classes or images for a recipe.
     Training would raise the same error later."""
-    from pipeline.data.class_split import split_classes
+    from pipeline.data.class_split import all_classes, split_classes
     from pipeline.data.sampler import make_sampler
 
     for (method, recipe), seed in product(recipes.items(), seeds):
         if recipe.batch.sampling != "tuples":
             with field_origins(params, dataset, method):
                 share, fold = recipe.training.validation_share, recipe.training.fold
-                split = split_classes(np.arange(len(labels)), labels, share, seed, fold)
+                rows = np.arange(len(labels))
+                is_published = recipe.training.protocol == "published"
+                split = (
+                    all_classes(rows, labels)
+                    if is_published
+                    else split_classes(rows, labels, share, seed, fold)
+                )
                 make_sampler(split.labels, recipe.batch, seed)
 
 

@@ -1,7 +1,6 @@
 """A catalog returns the nearest pictures, embeds each picture once, and reports invalid inputs before it
 changes a file."""
 
-import io
 import json
 import shutil
 import sys
@@ -10,40 +9,13 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from PIL import Image
 
 from pipeline.catalog import Catalog, Embedder, build
-from pipeline.catalog import __main__ as command
-from pipeline.config.methods import parse_recipe
 from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
-from pipeline.methods.artifact import save_recipe, save_weights
-from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
+from tests.photos import COUNT, picture, save_model, save_photos, save_products
 
 making = sys.modules["pipeline.catalog.build"]
-COUNT, SIDE = 11, 32
-
-
-def picture(seed: int, form: str = "JPEG") -> bytes:
-    blocks = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(np.kron(blocks, np.ones((8, 8, 1), np.uint8))).save(stream, form)
-    return stream.getvalue()
-
-
-def save_model(directory: Path, seed: int) -> Path:
-    settings = parse_recipe(
-        {
-            "method": "baseline",
-            "dim": 8,
-            "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch"},
-            "input": {"size": SIDE, "resize": 36},
-        }
-    )
-    directory.mkdir(parents=True)
-    save_recipe(directory / "recipe.json", settings, "tiny", 0, 3, 12)
-    save_weights(directory / "weights.safetensors", initial_method(settings, 3, 12, seed))
-    return directory
 
 
 @pytest.fixture
@@ -53,21 +25,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Eleven pictures in folders of any depth, one of them no JPEG, a text file, and hidden files of a
-    desktop."""
-    folder = tmp_path / "photos"
-    for number in range(COUNT):
-        path = (
-            folder
-            / f"shelf {number % 3}"
-            / ("deep" if number % 2 else "")
-            / f"schön {number}.{'PNG' if number == 4 else 'jpg'}"
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture(number, "PNG" if number == 4 else "JPEG"))
-    (folder / "prices.txt").write_text("1 EUR")
-    (folder / "._schön.jpg").write_bytes(b"not a picture")
-    return folder
+    return save_photos(tmp_path / "photos")
 
 
 @pytest.fixture
@@ -87,7 +45,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_finds_the_nearest_for_a_file_for_bytes_and_for_a_new_picture(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
-    catalog = build(model, photos, tmp_path / "catalog", processes=1)
+    catalog = build(photos, tmp_path / "catalog", model, processes=1)
     assert catalog.paths == sorted(path.relative_to(photos).as_posix() for path in photos.rglob("schön *"))
     new_picture = tmp_path / "new.jpg"
     new_picture.write_bytes(picture(99))
@@ -117,7 +75,7 @@ def test_finds_the_nearest_for_a_file_for_bytes_and_for_a_new_picture(
 
 
 def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp_path: Path) -> None:
-    expected = build(model, photos, tmp_path / "catalog", processes=1).find(
+    expected = build(photos, tmp_path / "catalog", model, processes=1).find(
         [photos / "shelf 0/schön 0.jpg"], 3
     )
     shutil.rmtree(model)
@@ -128,12 +86,12 @@ def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp
 def test_only_new_pictures_are_embedded(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
-    first = build(model, photos, tmp_path / "catalog", processes=1)
+    first = build(photos, tmp_path / "catalog", model, processes=1)
     (photos / "shelf 0/schön 0.jpg").rename(photos / "renamed.jpg")
     (photos / "shelf 1/deep/schön 1.jpg").unlink()
     (photos / "one more.webp").write_bytes(picture(50, "WEBP"))
     (photos / "a copy of it.webp").write_bytes(picture(50, "WEBP"))
-    updated = build(model, photos, tmp_path / "catalog", processes=1)
+    updated = build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, 1]
     assert len(updated) == COUNT + 1
     assert "shelf 1/deep/schön 1.jpg" not in updated.paths
@@ -143,7 +101,7 @@ def test_only_new_pictures_are_embedded(
             assert digest not in vectors_by_digest
         else:
             assert (vector == vectors_by_digest[digest]).all(), path
-    other_model = build(save_model(tmp_path / "other", 2), photos, tmp_path / "catalog", processes=1)
+    other_model = build(photos, tmp_path / "catalog", save_model(tmp_path / "other", 2), processes=1)
     assert embedded == [COUNT, 1, COUNT]
     assert not np.allclose(other_model.vectors(), updated.vectors())
 
@@ -152,7 +110,7 @@ def test_a_killed_build_resumes_to_the_same_bytes(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making, "BLOCK", 4)
-    complete = build(model, photos, tmp_path / "whole", processes=1)
+    complete = build(photos, tmp_path / "whole", model, processes=1)
     keep = making._write_unfinished
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
@@ -162,10 +120,10 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 
     monkeypatch.setattr(making, "_write_unfinished", killed)
     with pytest.raises(KeyboardInterrupt):
-        build(model, photos, tmp_path / "broken", processes=1)
+        build(photos, tmp_path / "broken", model, processes=1)
     assert not (tmp_path / "broken").exists()
     monkeypatch.setattr(making, "_write_unfinished", keep)
-    resumed = build(model, photos, tmp_path / "broken", processes=1)
+    resumed = build(photos, tmp_path / "broken", model, processes=1)
     assert embedded == [4, 4, 3, 4, 4, 3]
     assert not (tmp_path / "broken.unfinished").exists()
     assert (resumed.vectors() == complete.vectors()).all()
@@ -184,18 +142,18 @@ def test_an_unfinished_build_of_another_model_is_not_continued(
 
     monkeypatch.setattr(making, "_write_unfinished", killed)
     with pytest.raises(KeyboardInterrupt):
-        build(save_model(tmp_path / "other", 2), photos, tmp_path / "catalog", processes=1)
+        build(photos, tmp_path / "catalog", save_model(tmp_path / "other", 2), processes=1)
     monkeypatch.setattr(making, "_write_unfinished", keep)
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, COUNT]
 
 
 def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # the state between the two renames
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT]
     assert not (tmp_path / ".catalog.replaced").exists()
 
@@ -203,16 +161,16 @@ def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
 def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
-    previous = build(model, photos, tmp_path / "catalog", processes=1)
+    previous = build(photos, tmp_path / "catalog", model, processes=1)
     (photos / "cut.jpg").write_bytes(picture(7)[:-40])
     (photos / "text.png").write_text("no picture")
     with pytest.raises(
         UserError,
         match=r"2 pictures cannot be read:\n.*cut\.jpg: .*\n.*text\.png: no image format(.|\n)*--skip",
     ):
-        build(model, photos, tmp_path / "catalog", processes=1)
+        build(photos, tmp_path / "catalog", model, processes=1)
     assert Catalog(tmp_path / "catalog").paths == previous.paths
-    catalog = build(model, photos, tmp_path / "catalog", skip_damaged=True, processes=1)
+    catalog = build(photos, tmp_path / "catalog", model, skip_damaged=True, processes=1)
     assert len(catalog) == COUNT
     assert set(catalog.about["left_out"]) == {"cut.jpg", "text.png"}
 
@@ -230,14 +188,14 @@ def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Pat
     with pytest.raises(UserError, match=r"catalog\.json is missing: .* is no catalog"):
         Catalog(tmp_path)
     with pytest.raises(UserError, match="exists and is no catalog"):
-        build(model, photos, photos)
+        build(photos, photos, model)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="contains no picture"):
-        build(model, tmp_path / "empty", tmp_path / "catalog")
+        build(tmp_path / "empty", tmp_path / "catalog", model)
     with pytest.raises(UserError, match=r"recipe\.json is missing"):
-        build(photos, photos, tmp_path / "catalog")
+        build(photos, tmp_path / "catalog", photos)
     assert not (tmp_path / "catalog").exists()
-    catalog = build(model, photos, tmp_path / "catalog", processes=1)
+    catalog = build(photos, tmp_path / "catalog", model, processes=1)
     with pytest.raises(UserError, match=r"nowhere\.jpg cannot be read: No such file"):
         catalog.find([tmp_path / "nowhere.jpg"])
     with pytest.raises(UserError, match=r"prices\.txt is no picture that can be read"):
@@ -246,37 +204,58 @@ def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Pat
         catalog.find([photos / catalog.paths[0]], 0)
 
 
+def test_an_existing_catalog_needs_no_model(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
+    catalog = tmp_path / "catalog"
+    with pytest.raises(UserError, match=r"a new catalog needs a model(.|\n)*--model"):
+        build(photos, catalog, processes=1)
+    first = build(photos, catalog, model, processes=1)
+    shutil.rmtree(model)
+    (photos / "one more.jpg").write_bytes(picture(77))
+    assert len(build(photos, catalog, processes=1)) == COUNT + 1
+    assert embedded == [COUNT, 1]
+    (catalog / "index.faiss").write_bytes(b"damaged")
+    rebuilt = build(photos, catalog, processes=1)
+    assert embedded == [COUNT, 1, COUNT + 1]
+    assert rebuilt.about["model"] == first.about["model"] == str(model)
+    other_model = save_model(tmp_path / "other", 2)
+    shutil.copyfile(other_model / "weights.safetensors", catalog / "model/weights.safetensors")
+    with pytest.raises(UserError, match=r"is not the model that embedded this catalog(.|\n)*--model"):
+        build(photos, catalog, processes=1)
+
+
 @pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=kind_of)
 def test_a_catalog_has_the_index_of_its_build(
     model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]
 ) -> None:
     query = photos / "shelf 0/schön 0.jpg"
-    flat = build(model, photos, tmp_path / "flat", processes=1)
-    catalog = build(model, photos, tmp_path / "catalog", index=setting, processes=1)
+    flat = build(photos, tmp_path / "flat", model, processes=1)
+    catalog = build(photos, tmp_path / "catalog", model, index=setting, processes=1)
     assert catalog.find([query], COUNT) == flat.find([query], COUNT), "the index searches all lists"
     assert np.array_equal(catalog.vectors(), flat.vectors())
     engine = faiss.read_index(str(tmp_path / "catalog/index.faiss"))
     assert isinstance(engine, faiss.IndexIVFFlat if isinstance(setting, Ivf) else faiss.IndexHNSWFlat)
     assert Catalog(tmp_path / "catalog").index.setting == setting
     (photos / "one more.jpg").write_bytes(picture(77))
-    updated = build(model, photos, tmp_path / "catalog", processes=1)
+    updated = build(photos, tmp_path / "catalog", model, processes=1)
     assert updated.index.setting == setting, "an update keeps the kind of the index"
     assert embedded == [COUNT, COUNT, 1, 1, 1]
-    assert build(model, photos, tmp_path / "catalog", index=Flat(), processes=1).index.setting == Flat()
+    assert build(photos, tmp_path / "catalog", model, index=Flat(), processes=1).index.setting == Flat()
 
 
 def test_refuses_an_index_without_full_vectors_or_enough_rows(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="must contain the full vectors"):
-        build(model, photos, tmp_path / "catalog", index=IvfPq(refine=None), processes=1)
+        build(photos, tmp_path / "catalog", model, index=IvfPq(refine=None), processes=1)
     with pytest.raises(UserError, match="Codes need 256 rows or more"):
-        build(model, photos, tmp_path / "catalog", index=IvfPq(code_bytes=4), processes=1)
+        build(photos, tmp_path / "catalog", model, index=IvfPq(code_bytes=4), processes=1)
     assert not (tmp_path / "catalog").exists()
 
 
 def test_refuses_a_catalog_with_another_index(model: Path, photos: Path, tmp_path: Path) -> None:
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     path = tmp_path / "catalog/catalog.json"
     about = json.loads(path.read_text())
     assert about.pop("index") == {"kind": "flat"}
@@ -291,7 +270,7 @@ def test_refuses_a_catalog_with_another_index(model: Path, photos: Path, tmp_pat
 
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
 def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     path = tmp_path / "catalog" / part
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(UserError, match=f"{part} is damaged"):
@@ -312,7 +291,7 @@ def test_rebuilds_a_damaged_catalog(
     embedded: list[int],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    complete = build(model, photos, tmp_path / "catalog", processes=1)
+    complete = build(photos, tmp_path / "catalog", model, processes=1)
     path = tmp_path / "catalog" / part
     content = path.read_bytes()
     match damage:
@@ -323,73 +302,126 @@ def test_rebuilds_a_damaged_catalog(
         case "other":
             path.write_bytes(b"{}")
     capsys.readouterr()
-    rebuilt = build(model, photos, tmp_path / "catalog", processes=1)
+    rebuilt = build(photos, tmp_path / "catalog", model, processes=1)
     lines = capsys.readouterr().err.splitlines()
     problem = "missing" if damage == "missing" else "damaged"
     assert any(part in line and problem in line and "is built again" in line for line in lines), lines
     assert embedded == [COUNT, COUNT]
     assert path.read_bytes() == content
     assert rebuilt.paths == complete.paths
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, COUNT], "the new catalog is complete"
 
 
 def test_refuses_another_model_than_that_of_the_catalog(model: Path, photos: Path, tmp_path: Path) -> None:
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     other_model = save_model(tmp_path / "other", 2)
     shutil.copyfile(other_model / "weights.safetensors", tmp_path / "catalog/model/weights.safetensors")
     with pytest.raises(UserError, match="is not the model that embedded this catalog"):
         Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"])
 
 
-def test_the_commands_and_the_page(
-    model: Path,
-    photos: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def run(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["catalog", *map(str, arguments)])
-        command.main()
-        return capsys.readouterr().out
-
-    assert run("build", model, photos, tmp_path / "catalog") == f"{tmp_path / 'catalog'}: {COUNT} pictures\n"
-    query = photos / "shelf 2/schön 2.jpg"
-    lines = run("find", tmp_path / "catalog", query, "-k", 3, "--page", tmp_path / "found.html").splitlines()
-    assert lines[0] == str(query)
-    assert lines[1].split(None, 2) == ["1", "1.000", str(query)]
-    assert len(lines) == 4
-    run("build", model, photos, tmp_path / "catalog", "--index", "hnsw")
-    assert Catalog(tmp_path / "catalog").index.setting == Hnsw()
-    (photos / "shelf 1/deep/schön 1.jpg").unlink()
-    run("find", tmp_path / "catalog", query, "-k", COUNT, "--page", tmp_path / "found.html")
-    html = (tmp_path / "found.html").read_text(encoding="utf-8")
-    assert html.count("<img") == COUNT, "the query and all pictures but one"
-    assert html.count("file is missing") == 1
-    assert 'src="data:image/jpeg;base64,' in html
-    assert "http" not in html
-    assert json.loads((tmp_path / "catalog/catalog.json").read_text())["pictures"] == COUNT
-    with pytest.raises(SystemExit) as ended:
-        run("find", tmp_path / "catalog", photos / "nothing.jpg")
-    assert ended.value.code == 1
-    assert "nothing.jpg cannot be read" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("version", [None, 0])
+@pytest.mark.parametrize("version", [None, 1])
 def test_builds_a_catalog_of_another_schema_version_again(
     model: Path, photos: Path, tmp_path: Path, version: int | None, embedded: list[int]
 ) -> None:
-    build(model, photos, tmp_path / "catalog", processes=1)
+    build(photos, tmp_path / "catalog", model, processes=1)
     path = tmp_path / "catalog/catalog.json"
     about = json.loads(path.read_text())
     del about["schema_version"]
     path.write_text(json.dumps(about if version is None else about | {"schema_version": version}))
-    message = (
-        rf"catalog\.json has schema version {version}, this version of unseen reads 1.*\n.*catalog build"
-    )
+    message = rf"catalog\.json has schema version {version}, this version of unseen reads 2.*\n.*unseen index"
     with pytest.raises(UserError, match=message):
         Catalog(tmp_path / "catalog")
     embedded.clear()
-    assert len(build(model, photos, tmp_path / "catalog", processes=1)) == COUNT
+    assert len(build(photos, tmp_path / "catalog", model, processes=1)) == COUNT
     assert sum(embedded) == COUNT
+
+
+def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = tmp_path / "catalog"
+    (photos / "top.jpg").write_bytes(picture(60))
+    assert set(build(photos, catalog, model, processes=1).labels) == {None}
+    by_folder = build(photos, catalog, labels="folders", processes=1)
+    expected = [None if path == "top.jpg" else str(Path(path).parent) for path in by_folder.paths]
+    assert by_folder.labels == expected
+    assert build(photos, catalog, processes=1).labels == expected
+    table = tmp_path / "labels.csv"
+    table.write_text(
+        "label,path\nmilk,top.jpg\nbread,shelf 0/schön 0.jpg\njam,nowhere.jpg\n", encoding="utf-8"
+    )
+    by_csv = build(photos, catalog, labels=str(table), processes=1)
+    of_path = dict(zip(by_csv.paths, by_csv.labels, strict=True))
+    assert {path: label for path, label in of_path.items() if label} == {
+        "top.jpg": "milk",
+        "shelf 0/schön 0.jpg": "bread",
+    }
+    assert "has labels of 1 pictures that do not exist" in capsys.readouterr().err
+    table.write_text("path,label\ntop.jpg,cream\n")
+    assert "cream" in build(photos, catalog, processes=1).labels, "the same CSV is read again"
+    assert embedded == [COUNT + 1]
+    match = by_csv.find([photos / "top.jpg"], 1)[0][0]
+    assert (match.path, match.label) == ("top.jpg", "milk")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("file,label\na.jpg,x\n", "has no column path"),
+        ("path,label\na.jpg,\n", r":2: path or label is empty"),
+        ("path,label\na.jpg,x\na.jpg,y\n", r":3: a\.jpg has the labels x and y"),
+        (None, "cannot be read"),
+    ],
+)
+def test_refuses_labels_before_embedding(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], content: str | None, message: str
+) -> None:
+    table = tmp_path / "labels.csv"
+    if content is not None:
+        table.write_text(content)
+    with pytest.raises(UserError, match=message):
+        build(photos, tmp_path / "catalog", model, labels=str(table), processes=1)
+    assert embedded == []
+
+
+def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_path: Path) -> None:
+    photos = save_products(tmp_path / "photos")
+    catalog = build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
+    query = photos / "product 03/2.png"
+    (answer,) = catalog.identify([query], 8)
+    assert answer.unknown is None
+    assert [match.path for match in answer.matches] == [match.path for match in catalog.find([query], 8)[0]]
+    assert answer.products[0] == ("product 03", answer.matches[0].similarity, 5)
+    assert sum(product.votes for product in answer.products) == 8
+    assert [p.similarity for p in answer.products] == sorted(
+        (p.similarity for p in answer.products), reverse=True
+    )
+    threshold = catalog.threshold(0.6)
+    assert (threshold.products, threshold.photos) == (12, 60)
+    cosines = catalog.vectors().astype(np.float64) @ catalog.vectors().T
+    labels = np.array(catalog.labels)
+    cosines[labels[:, None] == labels] = -1
+    assert (cosines.max(axis=1) >= threshold.similarity - 1e-6).mean() == pytest.approx(threshold.measured)
+    assert threshold.measured < threshold.limit <= 0.6
+    known, unknown = catalog.identify([query, picture(99)], 8, threshold)
+    assert known.unknown is False
+    assert all(match.similarity >= threshold.similarity for match in known.matches)
+    strict = threshold._replace(similarity=1.01)
+    assert catalog.identify([query, picture(99)], 8, strict) == [(True, [], [])] * 2
+    assert unknown.unknown is (catalog.find([picture(99)], 1)[0][0].similarity < threshold.similarity)
+
+
+def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog"
+    with pytest.raises(UserError, match=r"11 of 11 pictures .* have no label(.|\n)*--labels folders"):
+        build(photos, catalog, model, processes=1).threshold(0.1)
+    (photos / "top.jpg").write_bytes(picture(60))
+    with pytest.raises(UserError, match="1 of 12 pictures"):
+        build(photos, catalog, labels="folders", processes=1).threshold(0.1)
+    (tmp_path / "labels.csv").write_text(
+        "path,label\n" + "".join(f"{path},same\n" for path in Catalog(catalog).paths), encoding="utf-8"
+    )
+    with pytest.raises(UserError, match=r"All pictures of .* have the label same"):
+        build(photos, catalog, labels=str(tmp_path / "labels.csv"), processes=1).threshold(0.1)

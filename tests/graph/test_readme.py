@@ -29,7 +29,7 @@ NOT_HERE = {
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
-    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
+    "RAY_ADDRESS=head:6379 unseen run": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }
 
@@ -49,7 +49,8 @@ def sections() -> dict[str, list[str]]:
     return commands_of
 
 
-BUILD_CATALOG = "python -m pipeline.catalog build data/models/folder/ms/0 ~/photos data/catalog"
+BUILD_CATALOG = "unseen index ~/photos data/catalog --model data/models/folder/ms/0"
+EVALUATE = "unseen evaluate data/embeddings/parts/ms/0/test.arrow"
 RESTORE = "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout"
 VARIANT = (
     "dvc exp run -S '++methods.gsp_soft={like: gsp, pooling: {epsilon: 1.0}}' "
@@ -88,11 +89,22 @@ def everything_is_built(project: Project, output: str) -> None:
     assert project.run("git status --porcelain") == "", "every built file is either in git or ignored"
 
 
+def nothing_is_missing(project: Project, output: str) -> None:
+    assert "MISSING" not in output
+    assert "built in" in output
+
+
 def nothing_is_built(project: Project, output: str) -> None:
     assert stages_run(output) == set()
     start = time.monotonic()
     assert "up to date" in project.run("dvc repro")
     assert time.monotonic() - start < 15, "5 s on a quiet machine"
+
+
+def no_stage_starts(project: Project, output: str) -> None:
+    assert "unchanged: 11 (" in output
+    assert "started" not in output
+    assert "report: data/report/index.html" in output
 
 
 def all_is_up_to_date(project: Project, output: str) -> None:
@@ -125,6 +137,17 @@ def a_new_photo_is_answered(project: Project, output: str) -> None:
     assert re.fullmatch(r"\(1, \d+\)", printed[5])
 
 
+def the_products_are_labels(project: Project, output: str) -> None:
+    assert "data/catalog: 96 pictures, 96 with one of 24 labels" in output
+
+
+def an_unknown_photo_is_recognised(project: Project, output: str) -> None:
+    content, _ = json.JSONDecoder().raw_decode(output)
+    assert content["threshold"]["products"] == 24
+    assert content["threshold"]["limit"] <= 0.5
+    assert content["queries"][0]["unknown"] is (not content["queries"][0]["matches"])
+
+
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
     assert stages_run(output) == {"resolve", *chain("folder", "ms"), "analyze", "report"}
     recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))[
@@ -135,6 +158,18 @@ def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
         6,
         64,
     )
+
+
+def an_embedding_file_has_the_metrics_of_the_graph(project: Project, output: str) -> None:
+    map_at_r = f"{100 * metrics_of(project, 'parts', 'ms')['map_at_r']:.1f}"
+    assert re.search(rf"^MAP@R +{re.escape(map_at_r)} ", output, re.MULTILINE)
+
+
+def two_embedding_files_are_compared(project: Project, output: str) -> None:
+    content, _ = json.JSONDecoder().raw_decode(output)  # the progress follows
+    for file, method in zip(content["files"], ("ms", "gsp"), strict=True):
+        assert file["map_at_r"] == metrics_of(project, "parts", method)["map_at_r"]
+    assert 0 < content["differences"]["map_at_r"]["p_value"] <= 1
 
 
 def curves_are_drawn(project: Project, output: str) -> None:
@@ -193,13 +228,19 @@ def two_workers_trained(project: Project, output: str) -> None:
 Check = Callable[[Project, str], None]
 CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
+    "unseen doctor": nothing_is_missing,
     "dvc repro": nothing_is_built,
+    "unseen run -j 4": no_stage_starts,
     "dvc status": all_is_up_to_date,
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
     BUILD_CATALOG: the_photos_are_in_a_catalog,
-    "python -m pipeline.catalog find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
+    "unseen find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
+    "unseen index ~/photos data/catalog --labels folders": the_products_are_labels,
+    "unseen find data/catalog ~/new.jpg --at-most-false 50% --json": an_unknown_photo_is_recognised,
+    EVALUATE: an_embedding_file_has_the_metrics_of_the_graph,
+    f"{EVALUATE} data/embeddings/parts/gsp/0/test.arrow --json": two_embedding_files_are_compared,
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
     "dvc exp run -S '++methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
     "unseen recipe parts gsp --diff HEAD": the_changed_value_is_shown,

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -172,6 +173,16 @@ def test_frozen_statistics_stay_in_train_mode() -> None:
     state_before = {key: value.clone() for key, value in moving.state_dict().items() if "running_mean" in key}
     moving(torch.randn(4, 3, 64, 64))
     assert not any(torch.equal(state_before[key], moving.state_dict()[key]) for key in state_before)
+
+
+@pytest.mark.parametrize("batch_norm", ["batch", "frozen"])
+def test_the_momentum_of_batch_norm_is_set(batch_norm: Literal["batch", "frozen"]) -> None:
+    default = Backbone("test_resnet", batch_norm=batch_norm)
+    changed = Backbone("test_resnet", batch_norm=batch_norm, batch_norm_momentum=0.9)
+    for network, momentum in ((default, 0.1), (changed, 0.9)):
+        norms = [module for module in network.modules() if hasattr(module, "running_mean")]
+        assert norms
+        assert {norm.momentum for norm in norms} == {momentum}
 
 
 def test_fixed_batch_norm_keeps_statistics_scale_and_shift() -> None:

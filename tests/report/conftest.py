@@ -124,6 +124,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     for file in ("weights", "last"):
         (model / f"{file}.safetensors").write_bytes(f"{file} of {name}".encode())
     training = {
+        "protocol": "selected",
         "iterations": 60,
         "patience": None,
         "selection_metric": "map_at_r",

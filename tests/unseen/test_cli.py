@@ -1,11 +1,16 @@
 """The command `unseen`: its subcommands and its errors."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
+import unseen
+from pipeline.catalog import Catalog
 from pipeline.config import Params, resolve
 from pipeline.config.inputs import Inputs, TrainInputs
 from pipeline.resolution.code import Code
@@ -31,8 +36,12 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     [
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
         (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
-        (["recipes"], 2, "invalid choice"),
-        (["recipe", "parts", "gsp", "--dif", "x", "y"], 2, "unknown arguments: y"),
+        (["recipes"], 2, "No such command 'recipes'"),
+        (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
+        (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
+        (["find", "catalog"], 1, "There is no photo to search for"),
+        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
+        (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere --model DIR"),
     ],
 )
 def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:
@@ -44,18 +53,22 @@ def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: in
     assert "Traceback" not in process.stderr
 
 
-def test_run_passes_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-
-    class Done:
-        returncode = 3
-
-    monkeypatch.setattr(cli.subprocess, "run", lambda command, **_: calls.append(command) or Done())
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        (["run", "-f", "train@parts-ms-0"], (("-f", "train@parts-ms-0"), None)),
+        (["run", "-j", "4", "report"], (("report",), 4)),
+    ],
+)
+def test_run_passes_its_arguments(
+    arguments: list[str], call: tuple[tuple[str, ...], int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr("pipeline.scheduling.run.run", lambda *values: calls.append(values) or 3)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "-f", "train@parts-ms-0"])
+        cli.main(arguments)
     assert ended.value.code == 3
-    assert calls[0][1:4] == ["-m", "dvc", "repro"]
-    assert sorted(calls[0][4:]) == ["-f", "train@parts-ms-0"]
+    assert calls == [call]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +91,59 @@ def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("unseen.recipe._at_revision", lambda *_: before)
     expected = [f"dim: 3 -> {now.dim}", "code: pipeline.gone", "code: pipeline.losses.pairs"]
     assert difference("parts", "gsp", "HEAD").splitlines() == expected
+
+
+def test_help_imports_no_library_of_the_graph() -> None:
+    code = "import sys; from unseen import cli; cli.main(['--help']); print(*sys.modules)"
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    loaded = {name.partition(".")[0] for name in printed[-1].split()}
+    assert not loaded & {"torch", "faiss", "numpy", "pyarrow", "ray", "dvc", "pydantic"}
+    for command in ("run", "recipe", "data", "index", "find", "evaluate", "doctor", "completion"):
+        assert any(line.startswith(f"  {command} ") for line in printed), command
+
+
+def test_every_option_of_an_example_exists() -> None:
+    """Each line of the examples is parsed, and not executed."""
+    for name, command in cli.command.commands.items():
+        lines = [line.strip() for line in getattr(command, "examples", "").splitlines()]
+        for line in filter(None, lines):
+            typed = shlex.split(re.sub(r"\s{3,}.*$", "", line))
+            if "completion" not in typed and typed[:2] != ["eval", "$(unseen completion bash)"]:
+                assert typed[:2] == ["unseen", name]
+                command.make_context(name, typed[2:])
+
+
+@pytest.mark.parametrize("shell", cli.SHELLS)
+def test_prints_the_completion_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["completion", shell])
+    assert f"_UNSEEN_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_completes_commands_data_sets_and_methods() -> None:
+    def completed(words: str) -> list[str]:
+        return [
+            item.value
+            for item in ShellComplete(cli.command, {}, "unseen", "_").get_completions(
+                words.split()[1:-1], words.split()[-1].strip("|")
+            )
+        ]
+
+    assert completed("unseen rec|") == ["recipe"]
+    assert completed("unseen recipe cu|") == ["cub"]
+    assert completed("unseen recipe cub gsp_x|") == ["gsp_xbm"]
+
+
+def test_public_names_are_those_of_the_implementation() -> None:
+    assert set(unseen.__all__) <= set(dir(unseen))
+    for name in unseen.__all__:
+        assert getattr(unseen, name) is not None
+    assert unseen.Catalog is Catalog
+    with pytest.raises(AttributeError, match="no attribute 'catalogue'"):
+        unseen.catalogue  # noqa: B018
+    for package in ("unseen", "pipeline"):
+        assert (ROOT / package / "py.typed").is_file()
 
 
 def test_the_version_equals_that_of_the_distribution() -> None:

@@ -1,0 +1,132 @@
+"""Metrics of vectors of any tool, and the paired comparison of two of them.
+
+The metrics are those of stage `evaluate` (evaluate.py), to the bit, and the protocol has the same hash for
+the same settings. The comparison is that of the report (statistics/comparison.py).
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.evaluation.evaluate import Extent, evaluate
+from pipeline.evaluation.metrics import PerQuery
+from pipeline.evaluation.protocol import Protocol
+from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.statistics.comparison import Comparison, compare_pairs
+from pipeline.evaluation.statistics.holm import holm
+from pipeline.evaluation.tables import SELECTED
+from pipeline.evaluation.vectors import read_vectors, sides_of_arrays
+from pipeline.runtime.errors import UserError
+
+Metrics = dict[str, float | int | str]
+_NORMALISED = "vectors were divided by their length in float64, then rounded to float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The defaults are those of block `evaluate` in params.yaml."""
+
+    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    bootstrap: int = 1000  # class resamples of an interval
+    confidence: float = 0.95
+    seed: int = 0
+    class_means: bool = False  # also each metric as a mean over classes
+    normalize: bool = False
+
+    def protocol(self) -> Protocol:
+        protocol = Protocol("test", self.recall_at, self.bootstrap, self.confidence, self.seed)
+        return dataclasses.replace(protocol, normalisation=_NORMALISED) if self.normalize else protocol
+
+
+class Difference(NamedTuple):
+    """The second file minus the first in one metric."""
+
+    comparison: Comparison
+    adjusted: float  # the p value by Holm's method over the metrics
+
+
+class Result(NamedTuple):
+    """The metrics of each file, and with two files their differences by metric."""
+
+    metrics: list[Metrics]
+    differences: dict[str, Difference]
+
+
+def evaluate_files(
+    paths: Sequence[Path], labels: Path | None = None, settings: Settings = Settings()
+) -> Result:
+    """Evaluates one file of vectors, or two files with the same rows. `labels`: of .npy files.
+
+    Raises UserError as `read_vectors` and `evaluate` do, and if two files have other rows.
+    """
+    sides = [read_vectors(path, labels, settings.normalize) for path in paths]
+    for path, other in zip(paths[1:], sides[1:], strict=True):
+        for first, second in zip(sides[0], other, strict=True):
+            if not (
+                np.array_equal(first.row_id, second.row_id) and np.array_equal(first.label, second.label)
+            ):
+                raise UserError(
+                    f"{path} does not contain the same rows as {paths[0]}: row ids or labels differ.",
+                    "Write both files from the same images in the same order, or evaluate each alone.",
+                )
+    return _evaluated(sides, settings)
+
+
+def evaluate_vectors(
+    embeddings: np.ndarray,
+    labels: Sequence[Any] | np.ndarray,
+    *,
+    recall_at: Sequence[int] = (1, 2, 4, 8),
+    normalize: bool = False,
+    bootstrap: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Metrics:
+    """Exact retrieval metrics of (N, D) unit vectors with N labels (integers or text); each row searches all
+    other rows.
+
+    Keys: recall_at_<K>, r_precision, map_at_r, map, each with `_low` and `_high` (class bootstrap), queries,
+    lone_queries (of classes with one row, excluded from the averages), gallery, classes, and protocol (a
+    hash). `normalize` divides each vector by its length first. Raises UserError as `sides_of_arrays` does,
+    and if no class has two rows.
+    """
+    settings = Settings(tuple(recall_at), bootstrap, confidence, seed, normalize=normalize)
+    sides = sides_of_arrays(np.asarray(embeddings), labels, normalize=normalize)
+    return _evaluated([sides], settings).metrics[0]
+
+
+def _evaluated(sides: Sequence[Sides], settings: Settings) -> Result:
+    protocol, extent = settings.protocol(), Extent(class_means=settings.class_means)
+    metrics: list[Metrics] = []
+    results: list[PerQuery] = []
+    for side in sides:
+        of_side, by_network = evaluate(side, {}, protocol, extent)
+        metrics.append(of_side)
+        results.append(by_network[SELECTED])
+    return Result(metrics, _differences(results[0], results[1], settings) if len(results) == 2 else {})
+
+
+def _differences(first: PerQuery, second: PerQuery, settings: Settings) -> dict[str, Difference]:
+    columns, others = first.columns(), second.columns()
+    flips = max(settings.bootstrap, math.ceil(4 * len(columns) / (1 - settings.confidence)))
+    comparisons = {
+        name: compare_pairs(
+            [values[None], others[name][None]],
+            [(0, 1)],
+            first.label,
+            settings.bootstrap,
+            flips,
+            settings.confidence,
+            settings.seed,
+        )[0]
+        for name, values in columns.items()
+    }
+    adjusted = holm(np.array([comparison.p_value for comparison in comparisons.values()])).tolist()
+    return {
+        name: Difference(comparison, p_value)
+        for (name, comparison), p_value in zip(comparisons.items(), adjusted, strict=True)
+    }

@@ -1,0 +1,60 @@
+"""Whether the pretrained weights of a network are on this machine, without a connection."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+
+from pipeline.models.backbone import require_network
+from pipeline.models.networks import PROJECT_NETWORKS
+from pipeline.models.torchvision_guard import ensure_torchvision
+
+ensure_torchvision()
+
+import timm  # noqa: E402  after the guard
+
+_HUB = "https://huggingface.co/"
+_FILES = ("model.safetensors", "pytorch_model.bin")  # in the order in which timm looks for them
+
+
+class Weights(NamedTuple):
+    """The published weights of a network."""
+
+    file: str  # its name and place on a server
+    path: Path | None  # on this machine
+
+
+def weights_of(name: str) -> Weights:
+    """The published weights of network `name` in the caches of the Hugging Face hub and of torch.
+
+    Raises ValueError for an unknown network and for one without published weights.
+    """
+    require_network(name)
+    if name in PROJECT_NETWORKS:
+        published = PROJECT_NETWORKS[name].build({}).published
+        if published is None:
+            raise ValueError(f"{name} has no published weights")
+        if published.page.startswith(_HUB):
+            return _on_hub(published.page.removeprefix(_HUB), (published.file,))
+        return _in_torch_cache(f"{published.page}/{published.file}", published.file)
+    settings = timm.get_pretrained_cfg(name)
+    if settings is None or not settings.has_weights:
+        raise ValueError(f"{name} has no published weights")
+    if settings.hf_hub_id:
+        files = (settings.hf_hub_filename,) if settings.hf_hub_filename else _FILES
+        return _on_hub(settings.hf_hub_id, files)
+    return _in_torch_cache(settings.url, Path(settings.url).name)
+
+
+def _on_hub(repository: str, files: tuple[str, ...]) -> Weights:
+    for file in files:
+        path = try_to_load_from_cache(repository, file)
+        if isinstance(path, str):  # otherwise None, or an object for a file that the repository lacks
+            return Weights(f"{file} of {_HUB}{repository}", Path(path))
+    return Weights(f"{files[0]} of {_HUB}{repository}", None)
+
+
+def _in_torch_cache(url: str, file: str) -> Weights:
+    path = Path(torch.hub.get_dir(), "checkpoints", file)
+    return Weights(url, path if path.is_file() else None)

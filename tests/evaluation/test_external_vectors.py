@@ -1,0 +1,197 @@
+"""Vectors of other tools have the metrics of the graph; files that cannot be evaluated are refused."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.config.stages import EvaluateSettings
+from pipeline.data.embeddings import write
+from pipeline.evaluation.external import Settings, evaluate_files, evaluate_vectors
+from pipeline.evaluation.run import evaluate_run
+from pipeline.evaluation.vectors import read_vectors
+from pipeline.runtime.errors import UserError
+from tests.vectors import unit
+
+LABELS = np.concatenate([np.repeat(np.arange(12), 5), [20, 21]])
+
+
+def vectors(noise: float, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return unit(np.eye(16)[LABELS % 16] + noise * random.standard_normal((len(LABELS), 16)))
+
+
+def table(x: np.ndarray, labels: Any = LABELS, **columns: Any) -> pa.Table:
+    return pa.table({"label": labels, "embedding": list(x), **columns})
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """The embedding files of a run, with ids that have gaps and rows that belong to one side only."""
+    ids = np.arange(len(LABELS)) * 3 + 100
+    is_query, is_gallery = np.arange(len(LABELS)) % 4 > 0, np.arange(len(LABELS)) % 5 > 0
+    for name, noise in (("test", 0.3), ("test-last", 0.4), ("test-untrained", 1.0)):
+        write(tmp_path / f"{name}.arrow", ids, LABELS, vectors(noise), is_query, is_gallery)
+    return tmp_path
+
+
+def test_metrics_equal_those_of_the_graph_to_the_bit(exported: Path) -> None:
+    graph = evaluate_run(exported, EvaluateSettings(class_means=True)).metrics
+    (metrics,) = evaluate_files([exported / "test.arrow"], settings=Settings(class_means=True)).metrics
+    networks = ("last_", "untrained_")
+    assert metrics == {name: value for name, value in graph.items() if not name.startswith(networks)}
+    assert metrics["lone_queries"] >= 1
+    (last,) = evaluate_files([exported / "test-last.arrow"]).metrics
+    assert last["map_at_r"] == graph["last_map_at_r"] != metrics["map_at_r"]
+
+
+def test_defaults_are_those_of_the_graph() -> None:
+    graph = EvaluateSettings()
+    for field in dataclasses.fields(Settings):
+        if field.name != "normalize":
+            assert getattr(Settings(), field.name) == getattr(graph, field.name), field.name
+
+
+def test_every_format_gives_the_same_metrics(tmp_path: Path) -> None:
+    x = vectors(0.4)
+    text = np.array([f"class {label:02d}" for label in LABELS])
+    pq.write_table(table(x, text), tmp_path / "text.parquet")
+    pq.write_table(table(x.astype(np.float64)), tmp_path / "double.parquet")
+    pq.write_table(
+        table(x, pa.array(text).dictionary_encode(), row_id=np.arange(62) * 2),
+        tmp_path / "categories.parquet",
+    )
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), 16)
+    arrow = pa.table({"label": LABELS, "embedding": fixed, "more": LABELS})
+    with (
+        pa.OSFile(str(tmp_path / "batches.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, arrow.schema) as writer,
+    ):
+        writer.write_table(arrow, max_chunksize=10)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "labels.npy", LABELS)
+    (tmp_path / "labels.txt").write_text("\n".join(text), encoding="utf-8")
+    expected = evaluate_vectors(x, LABELS)
+    for name in ("text.parquet", "double.parquet", "categories.parquet", "batches.arrow"):
+        assert evaluate_files([tmp_path / name]).metrics == [expected], name
+    for labels in ("labels.npy", "labels.txt"):
+        assert evaluate_files([tmp_path / "x.npy"], tmp_path / labels).metrics == [expected], labels
+
+
+def test_normalises_on_request_and_declares_it() -> None:
+    x = vectors(0.4)
+    metrics, scaled = evaluate_vectors(x, LABELS), evaluate_vectors(x * 7, LABELS, normalize=True)
+    assert scaled.pop("protocol") != metrics.pop("protocol")
+    assert scaled == metrics
+    with pytest.raises(
+        UserError, match=r"62 of 62 vectors do not have the length 1; row 0 has 7(.|\n)*--norm"
+    ):
+        evaluate_vectors(x * 7, LABELS)
+
+
+def test_lone_queries_are_counted_and_excluded() -> None:
+    x = vectors(0.4)
+    metrics = evaluate_vectors(x, LABELS)
+    assert (metrics["queries"], metrics["lone_queries"], metrics["classes"]) == (62, 2, 14)
+    with pytest.raises(UserError, match="None of the 2 queries has another image of its class"):
+        evaluate_vectors(x[-2:], LABELS[-2:])
+
+
+def test_two_files_are_compared_query_by_query(tmp_path: Path) -> None:
+    for name, noise in (("first", 0.6), ("second", 0.4)):
+        pq.write_table(table(vectors(noise)), tmp_path / f"{name}.parquet")
+    first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
+    result = evaluate_files([first, second])
+    assert {"recall_at_1", "map_at_r"} <= result.differences.keys()
+    for name, (comparison, adjusted) in result.differences.items():
+        before, after = (float(metrics[name]) for metrics in result.metrics)
+        assert comparison.difference == pytest.approx(after - before, abs=1e-9)
+        assert comparison.low <= comparison.difference <= comparison.high
+        assert 0 < comparison.p_value <= adjusted <= 1
+        assert (comparison.queries, comparison.classes) == (60, 12)
+    assert result.differences["map_at_r"].comparison.low > 0
+    assert result.differences["map_at_r"].adjusted < 0.05
+    for comparison, _ in evaluate_files([first, first]).differences.values():
+        assert comparison.difference == comparison.low == comparison.high == 0
+        assert comparison.p_value == 1
+
+
+def test_refuses_files_of_other_rows(tmp_path: Path) -> None:
+    pq.write_table(table(vectors(0.4)), tmp_path / "first.parquet")
+    pq.write_table(table(vectors(0.4), LABELS[::-1]), tmp_path / "second.parquet")
+    with pytest.raises(UserError, match=r"second.parquet does not contain the same rows as .*first.parquet"):
+        evaluate_files([tmp_path / "first.parquet", tmp_path / "second.parquet"])
+
+
+def changed(row: int, value: float) -> np.ndarray:
+    x = vectors(0.4).copy()
+    x[row, 3] = value
+    return x
+
+
+RAGGED = [*vectors(0.4)[:-1], vectors(0.4)[-1, :9]]
+NO_LABEL = [None, *LABELS[1:].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (table(changed(5, np.nan)), "1 of 62 vectors contain NaN or infinity, the first in row 5"),
+        (table(changed(5, np.inf)), "contain NaN or infinity"),
+        (table(changed(5, 3.0)), "1 of 62 vectors do not have the length 1; row 5 has"),
+        (table(np.zeros((62, 4))), "62 of 62 vectors do not have the length 1; row 0 has 0"),
+        (pa.table({"label": LABELS, "embedding": RAGGED}), "row 0 has 16 dimensions, that of row 61 9"),
+        (table(vectors(0.4), NO_LABEL), "column label has no value in row 0"),
+        (
+            table(vectors(0.4), LABELS.astype(float)),
+            "column label contains double, expected integers or text",
+        ),
+        (table(vectors(0.4), row_id=LABELS), "row id 0 occurs twice"),
+        (table(vectors(0.4), is_query=LABELS), "column is_query contains int64, expected bool"),
+        (pa.table({"label": LABELS}), "has no column embedding; its columns are label"),
+        (pa.table({"vector": LABELS}), "has no column label and no column embedding"),
+        (pa.table({"label": LABELS, "embedding": LABELS}), "column embedding contains int64, expected lists"),
+        (table(vectors(0.4)[:0], LABELS[:0]), "there is no vector|expected lists of numbers"),
+        (pa.table({"label": LABELS, "embedding": [[]] * 62}), "there is no vector|expected lists of numbers"),
+        (pa.table({"label": LABELS, "embedding": [None, *vectors(0.4)[1:]]}), "no value in row 0"),
+        (pa.table({"label": LABELS, "embedding": [[1.0, None]] * 62}), "62 values of vectors are missing"),
+    ],
+)
+def test_refuses_a_table_that_cannot_be_evaluated(tmp_path: Path, content: pa.Table, message: str) -> None:
+    pq.write_table(content, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=message) as raised:
+        read_vectors(tmp_path / "x.parquet")
+    assert str(tmp_path / "x.parquet") in raised.value.what
+
+
+def test_refuses_a_zero_vector_that_should_be_normalised() -> None:
+    with pytest.raises(UserError, match="the vector of row 0 is zero"):
+        evaluate_vectors(np.zeros((62, 4)), LABELS, normalize=True)
+
+
+def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> None:
+    x = vectors(0.4)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "flat.npy", x[0])
+    (tmp_path / "labels.txt").write_text("a\nb\n")
+    (tmp_path / "gap.txt").write_text("a\n\n" * 31)
+    (tmp_path / "x.csv").write_text("1,2")
+    (tmp_path / "x.parquet").write_text("1,2")
+    pq.write_table(table(x), tmp_path / "good.parquet")
+    for name, labels, message in [
+        ("x.npy", None, r"x.npy contains no labels(.|\n)*--labels"),
+        ("x.npy", "labels.txt", r"62 vectors, but labels of shape \(2,\)"),
+        ("x.npy", "gap.txt", "labels must be integers or text; row 1 has ''"),
+        ("x.npy", "nowhere.txt", "nowhere.txt cannot be read"),
+        ("flat.npy", "labels.txt", r"the shape is \(16,\) of float32"),
+        ("x.csv", None, r"the format \.csv is not read"),
+        ("x.parquet", None, "x.parquet cannot be read"),
+        ("nowhere.arrow", None, "nowhere.arrow cannot be read"),
+        ("good.parquet", "labels.txt", "Leave out --labels"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            read_vectors(tmp_path / name, None if labels is None else tmp_path / labels)

@@ -1,0 +1,64 @@
+"""The report of `unseen doctor`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.params import project
+from unseen import cli, doctor
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Empty caches of the hub and of torch."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "torch"))
+    return tmp_path
+
+
+def test_reports_versions_devices_weights_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["doctor"])
+    printed = capsys.readouterr().out
+    for part in (f"torch                   {torch.__version__}", "FAISS", "test_resnet", "built in"):
+        assert part in printed
+    assert "MISSING" not in printed
+
+
+def test_reports_what_the_run_lacks(
+    caches: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = project(caches, {"run.datasets": ["parts", "cub"], "run.methods": ["ms"], "run.sweeps": []})
+    monkeypatch.setattr(doctor, "Params", lambda: params)
+    monkeypatch.chdir(caches)
+    monkeypatch.setattr(cli, "ROOT", caches)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor"])
+    assert ended.value.code == 1
+    missing = [line for line in capsys.readouterr().out.splitlines() if "MISSING" in line]
+    assert [line.split()[1] for line in missing] == ["bn_inception", "cub"]
+
+
+def test_names_the_place_of_weights(caches: Path) -> None:
+    name, repository = "resnet50.tv_in1k", "models--timm--resnet50.tv_in1k"
+    finding = doctor.weights_finding(name, True, None)
+    assert (finding.complete, "resnet50.tv_in1k" in finding.state) == (False, True)
+    snapshot = caches / "hub" / repository / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").touch()
+    (caches / "hub" / repository / "refs").mkdir()
+    (caches / "hub" / repository / "refs/main").write_text("abc")
+    assert doctor.weights_finding(name, True, None).state == str(snapshot / "model.safetensors")
+    assert not doctor.weights_finding("googlenet", True, None).complete
+    (caches / "torch/checkpoints").mkdir(parents=True)
+    (caches / "torch/checkpoints/googlenet-1378be20.pth").touch()
+    assert doctor.weights_finding("googlenet", True, None).complete
+
+
+def test_weights_of_a_checkpoint_and_random_weights(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    assert not doctor.weights_finding("resnet50", True, str(path)).complete
+    path.touch()
+    assert doctor.weights_finding("resnet50", True, str(path)).state == str(path)
+    assert doctor.weights_finding("resnet50", False, None).complete
+    assert not doctor.weights_finding("resnet20_preact", True, None).complete

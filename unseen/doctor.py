@@ -1,0 +1,123 @@
+"""The command `unseen doctor`: what this installation contains, and what the run of params.yaml lacks."""
+
+import platform
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.config import Params
+from pipeline.resolution.checks import require_files
+from pipeline.resolution.files import Plan, plan
+from pipeline.runtime.errors import UserError
+
+_OPTIONAL_GROUPS = ("cpu", "gpu")  # extras whose packages are listed if they are installed
+
+
+class Finding(NamedTuple):
+    """A line of the report."""
+
+    name: str
+    state: str
+    complete: bool = True
+    remedy: str = ""
+
+
+def examine() -> tuple[str, bool]:
+    """The report as text, and whether nothing is missing."""
+    sections = {
+        "Versions": list(_versions()),
+        "Devices": list(_devices()),
+    }
+    try:
+        run = plan(Params())
+    except UserError as error:
+        sections["Run of params.yaml"] = [Finding("params.yaml", error.what, False, error.remedy)]
+    else:
+        sections["Pretrained weights of the run"] = list(_weights(run))
+        sections["Data sets of the run"] = list(_data_sets(run))
+    lines: list[str] = []
+    for heading, findings in sections.items():
+        width = max((len(finding.name) for finding in findings), default=0)
+        lines.append(heading)
+        for finding in findings:
+            mark = "ok" if finding.complete else "MISSING"
+            lines.append(f"  {mark:<7}  {finding.name:<{width}}  {finding.state}".rstrip())
+            if finding.remedy:
+                lines += [f"           {line.strip()}" for line in finding.remedy.splitlines()]
+    complete = all(finding.complete for findings in sections.values() for finding in findings)
+    return "\n".join(lines) + "\n", complete
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("unseen", version("unseen"))
+    yield Finding("python", f"{platform.python_version()}, {platform.platform()}")
+    for requirement in requires("unseen") or ():
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            if extra is None:
+                remedy = f"Install it: pip install '{requirement}'"
+                yield Finding(name, "not installed", False, remedy)
+            continue
+        if extra is None or extra[1] in _OPTIONAL_GROUPS:
+            yield Finding(name, installed)
+
+
+def _devices() -> Iterator[Finding]:
+    import faiss
+    import torch
+
+    count = torch.cuda.device_count()
+    for number in range(count):
+        properties = torch.cuda.get_device_properties(number)
+        yield Finding(f"GPU {number}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    if not count:
+        build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
+        yield Finding("GPU", f"none; torch is built for {build}")
+    options = faiss.get_compile_options().split()
+    yield Finding("FAISS", f"{faiss.__version__}, {' '.join(options)}, {faiss.get_num_gpus()} GPUs")
+
+
+def _weights(run: Plan) -> Iterator[Finding]:
+    users: dict[tuple[str, bool, str | None], list[str]] = {}
+    for (dataset, method), recipe in run.recipes.items():
+        backbone = recipe.backbone
+        key = (backbone.name, backbone.pretrained, backbone.checkpoint)
+        users.setdefault(key, []).append(f"{method} on {dataset}")
+    for key, names in users.items():
+        finding = weights_finding(*key)
+        yield finding._replace(state=f"{finding.state} ({', '.join(names)})")
+
+
+def weights_finding(name: str, pretrained: bool, checkpoint: str | None) -> Finding:
+    """The state of the weights from which a network starts."""
+    from pipeline.models.local_weights import weights_of
+
+    if checkpoint is not None:
+        if Path(checkpoint).is_file():
+            return Finding(name, checkpoint)
+        return Finding(name, f"checkpoint {checkpoint}", False, "Put the file there, or correct the path.")
+    if not pretrained:
+        return Finding(name, "starts from random weights")
+    try:
+        weights = weights_of(name)
+    except ValueError as error:
+        return Finding(name, str(error), False, "Choose another network, or set pretrained: false.")
+    if weights.path is not None:
+        return Finding(name, str(weights.path))
+    remedy = "The first training downloads it. Without a connection, set backbone.checkpoint to a copy."
+    return Finding(name, f"not on this machine: {weights.file}", False, remedy)
+
+
+def _data_sets(run: Plan) -> Iterator[Finding]:
+    for dataset, (source, _) in run.ingest.items():
+        try:
+            require_files(source, dataset)
+        except UserError as error:
+            yield Finding(dataset, error.what, False, error.remedy)
+        else:
+            yield Finding(dataset, getattr(source, "path", "") or "built in")
