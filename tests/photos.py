@@ -50,3 +50,16 @@ def save_photos(folder: Path) -> Path:
     (folder / "prices.txt").write_text("1 EUR")
     (folder / "._schön.jpg").write_bytes(b"not a picture")
     return folder
+
+
+def save_products(folder: Path, products: int = 12, each: int = 5) -> Path:
+    """One folder per product with pictures of one colour pattern and a little noise."""
+    for product in range(products):
+        random = np.random.default_rng(product)
+        blocks = random.integers(0, 256, (5, 6, 3))
+        for number in range(each):
+            noisy = np.clip(blocks + random.integers(-20, 20, blocks.shape), 0, 255).astype(np.uint8)
+            path = folder / f"product {product:02d}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.kron(noisy, np.ones((8, 8, 1), np.uint8))).save(path)
+    return folder

@@ -15,22 +15,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.catalog.build import build as index
-    from pipeline.catalog.catalog import Catalog, Match
+    from pipeline.catalog.catalog import Answer, Catalog, Match, Product
     from pipeline.catalog.embedder import Embedder
+    from pipeline.catalog.unknown import Threshold
     from pipeline.evaluation.external import evaluate_vectors as evaluate
     from pipeline.runtime.errors import UserError
 
     __version__: str
 
 _SOURCES = {
+    "Answer": ("pipeline.catalog.catalog", "Answer"),
     "Catalog": ("pipeline.catalog.catalog", "Catalog"),
     "Embedder": ("pipeline.catalog.embedder", "Embedder"),
     "Match": ("pipeline.catalog.catalog", "Match"),
+    "Product": ("pipeline.catalog.catalog", "Product"),
+    "Threshold": ("pipeline.catalog.unknown", "Threshold"),
     "UserError": ("pipeline.runtime.errors", "UserError"),
     "evaluate": ("pipeline.evaluation.external", "evaluate_vectors"),
     "index": ("pipeline.catalog.build", "build"),
 }
-__all__ = ["Catalog", "Embedder", "Match", "UserError", "__version__", "evaluate", "index"]
+__all__ = [
+    "Answer",
+    "Catalog",
+    "Embedder",
+    "Match",
+    "Product",
+    "Threshold",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "index",
+]
 
 
 def __getattr__(name: str) -> Any:

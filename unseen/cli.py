@@ -1,13 +1,12 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `recipe`, `data`) work in the directory of the project. The others (`index`,
-`find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
+Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
+(`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,22 +77,49 @@ def _recipe_names(kind: str, incomplete: str) -> list[str]:
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     examples="""
     unseen run                       every stage that is missing or changed
+    unseen run -j 4                  up to four stages at a time
     unseen run -f train@parts-ms-0   one stage, again
     """,
 )
-@click.argument("targets", nargs=-1, type=click.UNPROCESSED)
-def run(targets: tuple[str, ...]) -> int:
-    """Run the stages that are missing or changed.
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF DVC REPRO] [TARGETS]...")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="Stages that run at the same time. Default: the trainings for which the cluster of RAY_ADDRESS has "
+    "resources, 1 without a cluster.",
+)
+def run(arguments: tuple[str, ...], jobs: int | None) -> int:
+    """Run the stages that are missing or changed, and print the result.
 
-    It is `dvc repro` with the same arguments. TARGETS are stages, such as train@parts-ms-0; default: all.
+    It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
+    train@parts-ms-0; default: all.
     """
-    return run_graph(targets)
+    from pipeline.scheduling.run import run as run_graph
+
+    os.chdir(ROOT)
+    return run_graph(arguments, jobs)
 
 
-def run_graph(arguments: Sequence[str]) -> int:
-    """Runs `dvc repro` with these arguments; returns its exit status."""
-    arguments = [sys.executable, "-m", "dvc", "repro", *arguments]
-    return subprocess.run(arguments, cwd=ROOT, check=False).returncode
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen clean          list, and ask
+    unseen clean --yes    remove without a question
+    """,
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--states", is_flag=True, help="Also remove the states of unfinished trainings and sweeps.")
+def clean(yes: bool, states: bool) -> None:
+    """List what takes space; remove what no commit needs.
+
+    Removes files of DVC's cache that neither the workspace nor a commit nor an experiment uses, and logs of
+    parallel runs.
+    """
+    from unseen import clean as cleaning
+
+    os.chdir(ROOT)
+    sys.stdout.write("\n".join([*cleaning.clean(yes, states), ""]))
 
 
 @command.command(
@@ -148,6 +174,7 @@ def data(dataset: str, directory: str | None) -> None:
     examples="""
     unseen index photos catalog --model data/models/folder/ms/0
     unseen index photos catalog                                  after photos were added or removed
+    unseen index photos catalog --labels folders                 one folder per product
     unseen index photos catalog --index hnsw                     an approximate index
     """,
 )
@@ -164,8 +191,16 @@ def data(dataset: str, directory: str | None) -> None:
     type=click.Choice(INDEX_KINDS),
     help="Kind of index. Default: that of the existing catalog, otherwise flat.",
 )
+@click.option(
+    "--labels",
+    metavar="SOURCE",
+    help="The product of each picture: `folders` (the name of its folder), a CSV with the columns path and "
+    "label, or `none`. Default: as in the existing catalog, otherwise none.",
+)
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
-def index(photos: Path, catalog: Path, model: Path | None, kind: str | None, skip_damaged: bool) -> None:
+def index(
+    photos: Path, catalog: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
+) -> None:
     """Build or update the catalog of a folder of pictures.
 
     PHOTOS is a folder with any subfolders. CATALOG is the directory to write. Only new pictures are embedded;
@@ -173,7 +208,20 @@ def index(photos: Path, catalog: Path, model: Path | None, kind: str | None, ski
     """
     from unseen.search import write_catalog
 
-    write_catalog(photos, catalog, model, kind, skip_damaged)
+    write_catalog(photos, catalog, model, kind, labels, skip_damaged)
+
+
+def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """A share such as 1% or 0.01."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{text!r} is no share between 0 and 1, such as 1% or 0.01.")
+    return share
 
 
 @command.command(
@@ -181,17 +229,43 @@ def index(photos: Path, catalog: Path, model: Path | None, kind: str | None, ski
     examples="""
     unseen find catalog new.jpg
     unseen find catalog new.jpg other.jpg -k 5 --page found.html
+    unseen find catalog inbox --at-most-false 1% --json            every photo below a folder
+    unseen find catalog --list paths.txt
     """,
 )
 @click.argument("catalog", type=_PATH)
-@click.argument("photos", type=_PATH, nargs=-1, required=True, metavar="PHOTO...")
-@click.option("-k", default=10, show_default=True, help="Matches of each picture.")
+@click.argument("photos", type=_PATH, nargs=-1, metavar="[PHOTO]...")
+@click.option(
+    "--list", "listed", type=_PATH, help="A text file with one path a line; - is the standard input."
+)
+@click.option("-k", default=10, show_default=True, help="Matches of each photo.")
+@click.option(
+    "--at-most-false",
+    "share",
+    metavar="SHARE",
+    callback=_share,
+    help="Answer `unknown` below the similarity at which at most this share of the photos of unknown "
+    "products gets a match, e.g. 1%. The catalog needs labels.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--page", type=_PATH, help="Also write the matches to this HTML file.")
-def find(catalog: Path, photos: tuple[Path, ...], k: int, page: Path | None) -> None:
-    """Find the most similar pictures of a catalog."""
-    from unseen.search import print_matches
+def find(
+    catalog: Path,
+    photos: tuple[Path, ...],
+    listed: Path | None,
+    k: int,
+    share: float | None,
+    as_json: bool,
+    page: Path | None,
+) -> None:
+    """Find the most similar pictures of a catalog.
 
-    print_matches(catalog, photos, k, page)
+    PHOTO is a file or a folder. With labels, the matches are grouped by product, the product of the nearest
+    picture first.
+    """
+    from unseen.search import find_photos, queries
+
+    sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json))
 
 
 def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:

@@ -1,36 +1,111 @@
 """The commands `unseen index` and `unseen find`."""
 
+import json
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
 from pipeline.catalog.build import build
-from pipeline.catalog.catalog import Catalog
+from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.results_page import page
+from pipeline.catalog.unknown import Threshold
 from pipeline.index.kinds import KINDS
+from pipeline.ingest.files.archive import is_hidden
+from pipeline.ingest.sources.folder import SUFFIXES, Directory
+from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
 
 
 def write_catalog(
-    photos: Path, output: Path, model: Path | None, kind: str | None, skip_damaged: bool
+    photos: Path, output: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
 ) -> None:
     """Builds or updates a catalog and prints its size. Raises UserError as `build` does."""
-    catalog = build(photos, output, model, skip_damaged, KINDS[kind]() if kind else None)
+    catalog = build(photos, output, model, skip_damaged, KINDS[kind]() if kind else None, labels)
     excluded = len(catalog.about["left_out"])
-    suffix = f", {excluded:,} excluded" if excluded else ""
-    sys.stdout.write(f"{output}: {len(catalog):,} pictures{suffix}\n")
+    parts = [f"{len(catalog):,} pictures"]
+    if labelled := len(catalog) - catalog.labels.count(None):
+        parts.append(f"{labelled:,} with one of {len({*catalog.labels} - {None}):,} labels")
+    if excluded:
+        parts.append(f"{excluded:,} excluded")
+    sys.stdout.write(f"{output}: {', '.join(parts)}\n")
 
 
-def print_matches(directory: Path, photos: Sequence[Path], k: int, html: Path | None) -> None:
-    """Prints the k nearest pictures of each photo, and writes them to a page. Raises UserError as `Catalog`
-    and its `find` do."""
+def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
+    """The pictures to search for: files, all pictures below folders, and the paths in a text file, one a
+    line; `-` is the standard input.
+
+    Raises UserError if there is none, or if the list cannot be read.
+    """
+    paths = [path for photo in photos for path in (_below(photo) if photo.is_dir() else [photo])]
+    if lists is not None:
+        try:
+            text = sys.stdin.read() if str(lists) == "-" else lists.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{lists} cannot be read: {error}.", "Write one path a line, in UTF-8."
+            ) from error
+        paths += [Path(line) for line in text.splitlines() if line.strip()]
+    if not paths:
+        raise UserError("There is no photo to search for.", "Name photos, folders of photos, or --list FILE.")
+    return paths
+
+
+def find_photos(
+    directory: Path, photos: Sequence[Path], k: int, html: Path | None, share: float | None, as_json: bool
+) -> str:
+    """The k nearest pictures of each photo as text or JSON; also writes them to a page. `share`: the largest
+    rate of false matches. Raises UserError as `Catalog`, its `threshold` and its `find` do."""
     catalog = Catalog(directory)
-    results = catalog.find(photos, k)
-    for picture, matches in zip(photos, results, strict=True):
-        sys.stdout.write(f"{picture}\n")
-        for rank, match in enumerate(matches, 1):
-            sys.stdout.write(f"{rank:4d}  {match.similarity:.3f}  {catalog.photos / match.path}\n")
+    threshold = None if share is None else catalog.threshold(share)
+    answers = catalog.identify(photos, k, threshold)
     if html is not None:
-        text = page(catalog, photos, results)
+        text = page(catalog, photos, answers, threshold)
         with atomic_file(html) as aside:
             aside.write_text(text, encoding="utf-8")
+    if as_json:
+        return _json(catalog, photos, answers, threshold)
+    return "".join(f"{line}\n" for line in _lines(catalog, photos, answers, threshold))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for name in Directory(folder).names():
+        if PurePosixPath(name).suffix.lower() in SUFFIXES and not is_hidden(name):
+            yield folder / name
+
+
+def _json(
+    catalog: Catalog, photos: Sequence[Path], answers: Sequence[Answer], threshold: Threshold | None
+) -> str:
+    content = {
+        "catalog": str(catalog.directory),
+        "photos": str(catalog.photos),
+        "threshold": None if threshold is None else threshold._asdict(),
+        "queries": [
+            {
+                "query": str(photo),
+                "unknown": answer.unknown,
+                "products": [product._asdict() for product in answer.products],
+                "matches": [match._asdict() for match in answer.matches],
+            }
+            for photo, answer in zip(photos, answers, strict=True)
+        ],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _lines(
+    catalog: Catalog, photos: Sequence[Path], answers: Sequence[Answer], threshold: Threshold | None
+) -> Iterator[str]:
+    if threshold is not None:
+        yield threshold.sentence()
+    for photo, answer in zip(photos, answers, strict=True):
+        if answer.unknown:
+            yield f"{photo}: unknown"
+            continue
+        yield str(photo)
+        width = max((len(product.label) for product in answer.products), default=0)
+        for product in answer.products:
+            votes = f"{product.votes} match{'es' * (product.votes > 1)}"
+            yield f"      {product.similarity:.3f}  {product.label:<{width}}  {votes}"
+        for rank, match in enumerate(answer.matches, 1):
+            yield f"{rank:4d}  {match.similarity:.3f}  {catalog.photos / match.path}"

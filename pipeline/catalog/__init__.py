@@ -1,6 +1,7 @@
 """Search over a folder of pictures with a trained model.
 
-The pictures need no labels and belong to no data set.
+The pictures belong to no data set and need no labels. With labels an answer names the product, and can be
+"unknown" with a stated error rate (unknown.py).
 
     Embedder("data/models/folder/ms/0")(["shirt.jpg"])              unit vectors, (1, D) float32
     build(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
@@ -10,7 +11,8 @@ The commands are `unseen index` and `unseen find`.
 """
 
 from pipeline.catalog.build import build
-from pipeline.catalog.catalog import Catalog, Match
+from pipeline.catalog.catalog import Answer, Catalog, Match, Product
 from pipeline.catalog.embedder import Embedder
+from pipeline.catalog.unknown import Threshold
 
-__all__ = ["Catalog", "Embedder", "Match", "build"]
+__all__ = ["Answer", "Catalog", "Embedder", "Match", "Product", "Threshold", "build"]

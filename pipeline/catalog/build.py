@@ -15,8 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
 
-from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, SCHEMA_VERSION, Catalog, read_about
+from pipeline.catalog.catalog import (
+    ABOUT,
+    INDEX,
+    MODEL,
+    PICTURES,
+    RIVALS,
+    SCHEMA_VERSION,
+    Catalog,
+    read_about,
+)
 from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
+from pipeline.catalog.labels import FOLDERS, NONE, labels_of
+from pipeline.catalog.unknown import rivals
 from pipeline.index.index import build as build_index
 from pipeline.index.index import save
 from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
@@ -55,6 +66,7 @@ def build(
     model: Path | None = None,
     skip_damaged: bool = False,
     index: Setting | None = None,
+    labels: str | None = None,
     processes: int | None = None,
 ) -> Catalog:
     """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
@@ -65,10 +77,13 @@ def build(
     pictures. Vectors that a killed build had embedded are read from `<output>.unfinished`.
 
     `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
+    `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
+    the existing catalog, otherwise none.
 
-    Raises UserError if there is no picture, the model is missing or incomplete, the disk is full, the
-    pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be read; then nothing has
-    changed. Skipped pictures are listed in catalog.json. Raises ValueError for an index without full vectors.
+    Raises UserError if there is no picture, the model is missing or incomplete, the labels cannot be read,
+    the disk is full, the pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be
+    read; then nothing has changed. Skipped pictures are listed in catalog.json. Raises ValueError for an
+    index without full vectors.
     """
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
@@ -87,6 +102,8 @@ def build(
             f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}."
         )
 
+    label_source = _label_source(output, labels)
+    label_of = labels_of(label_source, pictures.paths)
     vectors, earlier_index = _earlier(output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
     vectors |= _read_unfinished(unfinished)
@@ -107,7 +124,13 @@ def build(
     built = build_index(rows, np.arange(len(rows)), setting)
     with atomic_directory(output) as directory:
         save(directory / INDEX, built)
-        pq.write_table(pa.table({"path": pictures.paths, "sha256": pictures.sha256}), directory / PICTURES)
+        columns = {
+            "path": pictures.paths,
+            "sha256": pictures.sha256,
+            "label": pa.array(label_of, pa.string()),
+        }
+        pq.write_table(pa.table(columns), directory / PICTURES)
+        _write_rivals(directory / RIVALS, rows, label_of)
         (directory / MODEL).mkdir()
         for name in (WEIGHTS, RECIPE):
             shutil.copyfile(source / name, directory / MODEL / name)
@@ -119,6 +142,7 @@ def build(
             "model": model_name,
             "fingerprint": fingerprint,
             "index": to_plain(setting),
+            "labels": label_source,
             "left_out": pictures.damaged,
         }
         write_json(directory / ABOUT, about)
@@ -210,6 +234,25 @@ def _earlier(output: Path, fingerprint: str) -> tuple[Vectors, Setting]:
         sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
         return {}, setting
     return dict(zip(catalog.sha256, catalog.vectors(), strict=True)), setting
+
+
+def _label_source(output: Path, labels: str | None) -> str:
+    """The source of the labels, as catalog.json contains it: a CSV by its absolute path."""
+    if labels is None:
+        try:
+            return str(read_about(output)["labels"]) if output.exists() else NONE
+        except UserError:  # _earlier reports the damaged catalog
+            return NONE
+    return labels if labels in (NONE, FOLDERS) else str(Path(labels).resolve())
+
+
+def _write_rivals(path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None]) -> None:
+    """Writes the rivals of the photos (unknown.py) if every photo has a label and there are two products."""
+    if None in labels or len(set(labels)) < 2:
+        return
+    sys.stderr.write("catalog: compare every photo with those of other products\n")
+    numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)[1]
+    pq.write_table(pa.table(rivals(rows, numbered.astype(np.int64))._asdict()), path)
 
 
 def _write_unfinished(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:

@@ -4,9 +4,10 @@ A catalog is a directory with all files that a search needs:
 
 index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
-pictures.parquet    path below the folder of the pictures, sha256 of the file
+pictures.parquet    path below the folder of the pictures, sha256 of the file, label (null without labels)
+rivals.parquet      what each picture resembles among the other labels (unknown.py); with labels only
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-                    setting of the index, and the files that were left out
+                    setting of the index, source of the labels, and the files that were left out
 model/              weights.safetensors and recipe.json
 """
 
@@ -21,13 +22,15 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from pipeline.catalog.embedder import Embedder, Picture
+from pipeline.catalog.unknown import Rivals, Threshold, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.errors import UserError
 
-INDEX, PICTURES, ABOUT, MODEL = "index.faiss", "pictures.parquet", "catalog.json", "model"
-SCHEMA_VERSION = 1  # of the directory; catalogs of unreleased versions have none
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index"}
+INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
+ABOUT, MODEL = "catalog.json", "model"
+SCHEMA_VERSION = 2  # of the directory; catalogs of unreleased versions have none
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels"}
 
 
 class Match(NamedTuple):
@@ -35,6 +38,23 @@ class Match(NamedTuple):
 
     path: str  # below the folder of the pictures
     similarity: float  # cosine, -1 to 1
+    label: str | None = None  # of the picture, in a catalog with labels
+
+
+class Product(NamedTuple):
+    """The matches of a query with one label."""
+
+    label: str
+    similarity: float  # of the nearest
+    votes: int  # number of the matches
+
+
+class Answer(NamedTuple):
+    """What a catalog contains for one query."""
+
+    unknown: bool | None  # whether no picture reaches the threshold; None without a threshold
+    products: list[Product]  # by the similarity of their nearest picture; empty without labels
+    matches: list[Match]  # nearest first; with a threshold only those that reach it
 
 
 class Catalog:
@@ -49,6 +69,7 @@ class Catalog:
         table: pa.Table = _read(self.directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
+        self.labels: list[str | None] = table["label"].to_pylist()
         setting = from_plain(self.about["index"])
         self.index: Index = _read(self.directory, INDEX, lambda path: load(path, setting))
         self._embedder: Embedder | None = None
@@ -96,9 +117,55 @@ class Catalog:
             return []
         rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
         return [
-            [Match(self.paths[row], similarity) for row, similarity in zip(*matches, strict=True) if row >= 0]
+            [
+                Match(self.paths[row], similarity, self.labels[row])
+                for row, similarity in zip(*matches, strict=True)
+                if row >= 0
+            ]
             for matches in zip(rows.tolist(), similarities.tolist(), strict=True)
         ]
+
+    def identify(
+        self, pictures: Sequence[Picture], k: int = 10, threshold: Threshold | None = None
+    ) -> list[Answer]:
+        """The k nearest pictures of each of `pictures`, grouped by label. With a threshold, a query without a
+        match at or above it is unknown."""
+        return [_answer(matches, threshold) for matches in self.find(pictures, k)]
+
+    def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
+        """The similarity at which at most a share of the photos of unknown products get a match, with this
+        confidence (unknown.py).
+
+        Raises UserError if a picture has no label, or if the products are too few for the share.
+        """
+        missing = self.labels.count(None)
+        remedy = (
+            f"`unseen index {self.photos} {self.directory} --labels folders` takes the folder of each "
+            "picture as its label, `--labels FILE.csv` reads the columns path and label."
+        )
+        if missing:
+            raise UserError(
+                f"{missing:,} of {len(self):,} pictures of {self.directory} have no label. The rate of false "
+                "matches is measured on products that are left out of the catalog.",
+                remedy,
+            )
+        classes = len(set(self.labels))
+        if classes < 2:
+            raise UserError(f"All pictures of {self.directory} have the label {self.labels[0]}.", remedy)
+        table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
+        of_catalog = Rivals(*(table[name].to_numpy() for name in Rivals._fields))
+        return calibrate(of_catalog, classes, at_most_false, confidence)
+
+
+def _answer(matches: list[Match], threshold: Threshold | None) -> Answer:
+    if threshold is not None:
+        matches = [match for match in matches if match.similarity >= threshold.similarity]
+    by_label: dict[str, list[Match]] = {}
+    for match in matches:
+        if match.label is not None:
+            by_label.setdefault(match.label, []).append(match)
+    products = [Product(label, group[0].similarity, len(group)) for label, group in by_label.items()]
+    return Answer(None if threshold is None else not matches, products, matches)
 
 
 def read_about(directory: Path) -> dict[str, Any]:

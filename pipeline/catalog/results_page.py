@@ -7,8 +7,9 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.catalog.catalog import Catalog, Match
+from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.embedder import encoded
+from pipeline.catalog.unknown import Threshold
 from pipeline.report import page as report_page
 from pipeline.report.pictures import data_uri
 
@@ -16,7 +17,12 @@ SIZE = 220  # pixels of a picture's longer side
 _HERE = Path(__file__).parent
 
 
-def page(catalog: Catalog, queries: Sequence[str | Path], results: Sequence[Sequence[Match]]) -> str:
+def page(
+    catalog: Catalog,
+    queries: Sequence[str | Path],
+    answers: Sequence[Answer],
+    threshold: Threshold | None = None,
+) -> str:
     """The HTML text. A match whose file no longer exists is shown by its name."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
@@ -28,16 +34,24 @@ def page(catalog: Catalog, queries: Sequence[str | Path], results: Sequence[Sequ
     sections = [
         {
             "name": str(query),
+            "unknown": answer.unknown,
             "image": data_uri(np.frombuffer(encoded(query), np.uint8), SIZE),
             "matches": [
-                {"path": path, "similarity": f"{similarity:.3f}", "image": _image(catalog.photos / path)}
-                for path, similarity in matches
+                {
+                    "path": match.path,
+                    "label": match.label,
+                    "similarity": f"{match.similarity:.3f}",
+                    "image": _image(catalog.photos / match.path),
+                }
+                for match in answer.matches
             ],
         }
-        for query, matches in zip(queries, results, strict=True)
+        for query, answer in zip(queries, answers, strict=True)
     ]
     css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template("results.html").render(css=Markup(css), catalog=catalog, queries=sections)
+    return environment.get_template("results.html").render(
+        css=Markup(css), catalog=catalog, queries=sections, threshold=threshold and threshold.sentence()
+    )
 
 
 def _image(path: Path) -> str | None:

@@ -1,8 +1,9 @@
 """A training on `train.workers` processes.
 
 One worker without RAY_ADDRESS is this process, without Ray. Otherwise Ray Train starts the workers, on this
-machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). The loop is plain torch and the
-same in both cases. It writes its own checkpoints, outside Ray's storage; the next `dvc repro` resumes from
+machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). So it does for one worker where
+parallel stages share the GPUs of this machine (pipeline/cluster/run_cluster.py). The loop is plain torch and
+the same in all cases. It writes its own checkpoints, outside Ray's storage; the next `dvc repro` resumes from
 them.
 """
 
@@ -11,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from pipeline.cluster.connection import cluster_address, connection, imported
+from pipeline.cluster.connection import cluster_address, connection, imported, run_cluster_address
 from pipeline.cluster.devices import device_here, usable_gpu
 from pipeline.config.stages import TrainSettings
 from pipeline.runtime.files import require_writable, write_json
@@ -28,7 +29,7 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
     """
     check_world(job.resolved(), settings.workers)
     _require_writable(job)
-    if settings.workers == 1 and cluster_address() is None:
+    if settings.workers == 1 and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
     return _train_on_workers(job, settings, loop)
 

@@ -24,6 +24,7 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
@@ -37,6 +38,12 @@ def unwritable_is_an_error(path: Path) -> Iterator[None]:
         if problem is None:
             raise
         raise problem from error
+    except Exception as error:  # of a library in Rust, such as safetensors: "... (os error 28)"
+        number = _OS_ERROR.search(str(error))
+        if isinstance(error, UserError) or number is None:
+            raise
+        cause = OSError(int(number[1]), os.strerror(int(number[1])))
+        raise system_problem(cause, path) or error from error
 
 
 def system_problem(error: OSError, path: Path | None = None) -> UserError | None:

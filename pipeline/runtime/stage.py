@@ -14,11 +14,12 @@ from pathlib import Path
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
+from pipeline.runtime.leftovers import remove_leftover_directories
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
-_PARENT = "UNSEEN_PARENT"
+PARENT = "UNSEEN_PARENT"
 _GRACE = 5.0  # seconds between SIGTERM and the forced end of a stage, in which it can end its cluster
 
 
@@ -64,7 +65,7 @@ def _end(*_: object) -> None:
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
     (dataset, method, seed)."""
-    parent = os.environ.pop(_PARENT, "")
+    parent = os.environ.pop(PARENT, "")
     end_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
@@ -74,6 +75,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
         with report_errors():
             _require_own_clone(Path(sys.argv[0]).resolve())
             os.chdir(ROOT)
+            remove_leftover_directories(ROOT)
             run(**arguments)
     finally:
         # Nothing is left to close: SIGTERM may interrupt the shutdown of Python.

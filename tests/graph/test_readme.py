@@ -29,7 +29,7 @@ NOT_HERE = {
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
-    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
+    "RAY_ADDRESS=head:6379 unseen run": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }
 
@@ -101,6 +101,12 @@ def nothing_is_built(project: Project, output: str) -> None:
     assert time.monotonic() - start < 15, "5 s on a quiet machine"
 
 
+def no_stage_starts(project: Project, output: str) -> None:
+    assert "unchanged: 11 (" in output
+    assert "started" not in output
+    assert "report: data/report/index.html" in output
+
+
 def all_is_up_to_date(project: Project, output: str) -> None:
     assert "up to date" in output
 
@@ -129,6 +135,17 @@ def a_new_photo_is_answered(project: Project, output: str) -> None:
     printed = project.run("cp ~/new.jpg . && python -m typed && rm new.jpg typed.py").splitlines()
     assert printed[:5] == [f"{float(line.split()[0])} {line.split()[1]}" for line in printed[:5]]
     assert re.fullmatch(r"\(1, \d+\)", printed[5])
+
+
+def the_products_are_labels(project: Project, output: str) -> None:
+    assert "data/catalog: 96 pictures, 96 with one of 24 labels" in output
+
+
+def an_unknown_photo_is_recognised(project: Project, output: str) -> None:
+    content, _ = json.JSONDecoder().raw_decode(output)
+    assert content["threshold"]["products"] == 24
+    assert content["threshold"]["limit"] <= 0.5
+    assert content["queries"][0]["unknown"] is (not content["queries"][0]["matches"])
 
 
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
@@ -213,12 +230,15 @@ CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
     "unseen doctor": nothing_is_missing,
     "dvc repro": nothing_is_built,
+    "unseen run -j 4": no_stage_starts,
     "dvc status": all_is_up_to_date,
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,
     LAPTOP: a_laptop_trains_a_small_network,
     BUILD_CATALOG: the_photos_are_in_a_catalog,
     "unseen find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
+    "unseen index ~/photos data/catalog --labels folders": the_products_are_labels,
+    "unseen find data/catalog ~/new.jpg --at-most-false 50% --json": an_unknown_photo_is_recognised,
     EVALUATE: an_embedding_file_has_the_metrics_of_the_graph,
     f"{EVALUATE} data/embeddings/parts/gsp/0/test.arrow --json": two_embedding_files_are_compared,
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,

@@ -378,7 +378,7 @@ def test_refuses_a_checkpoint_whose_weights_are_not_finite(tmp_path: Path, value
     state[key].view(-1)[0] = value
     save_file(state, tmp_path / "weights.safetensors")
     with pytest.raises(
-        ValueError, match=r"weights\.safetensors has values that are not finite in conv1\.weight"
+        ValueError, match=r"weights\.safetensors has values that are not finite in conv1\.0\.weight"
     ):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
     torch.save({"epoch": 3}, tmp_path / "weights.pth")

@@ -1,5 +1,6 @@
 """The commands `unseen index` and `unseen find`."""
 
+import io
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from pipeline.catalog import Catalog
 from pipeline.index.kinds import KINDS, Hnsw
-from tests.photos import COUNT, save_model, save_photos
+from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen import cli
 
 
@@ -43,3 +44,44 @@ def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_command_lists_every_kind_of_index() -> None:
     assert set(cli.INDEX_KINDS) == set(KINDS)
+
+
+def test_find_names_products_reads_lists_and_folders_and_prints_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, catalog = save_products(tmp_path / "photos"), tmp_path / "catalog"
+    model = save_model(tmp_path / "model", 1)
+
+    def run(*arguments: object) -> str:
+        cli.main([str(argument) for argument in arguments])
+        return capsys.readouterr().out
+
+    printed = run("index", photos, catalog, "--model", model, "--labels", "folders")
+    assert printed == f"{catalog}: 60 pictures, 60 with one of 12 labels\n"
+    query = photos / "product 03/2.png"
+    lines = run("find", catalog, query, "-k", 5).splitlines()
+    assert lines[1].split(None, 1)[1] == "product 03  5 matches"
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{query}\n\n{query}\n")
+    folder = photos / "product 01"
+    content = json.loads(run("find", catalog, folder, "--list", listed, "--json", "--at-most-false", "60%"))
+    assert [entry["query"] for entry in content["queries"]] == [
+        *sorted(str(path) for path in folder.iterdir()),
+        str(query),
+        str(query),
+    ]
+    threshold = Catalog(catalog).threshold(0.6)
+    assert content["threshold"] == json.loads(json.dumps(threshold._asdict()))
+    entry = content["queries"][-1]
+    assert entry["unknown"] is False
+    assert entry["products"][0]["label"] == entry["matches"][0]["label"] == "product 03"
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{query}\n"))
+    assert run("find", catalog, "--list", "-", "-k", 1).splitlines()[0] == str(query)
+    strict = threshold._replace(similarity=1.01)
+    monkeypatch.setattr(Catalog, "threshold", lambda *_: strict)
+    printed = run("find", catalog, query, "--at-most-false", "0.6", "--page", tmp_path / "page.html")
+    assert printed.splitlines() == [strict.sentence(), f"{query}: unknown"]
+    assert "unknown</figcaption>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        run("find", catalog, "--list", tmp_path / "nowhere.txt")
+    assert "nowhere.txt cannot be read" in capsys.readouterr().err
