@@ -84,3 +84,11 @@ def test_a_user_overrides_a_published_variant_in_its_own_block(tmp_path: Path) -
     assert resolve(Params(path), "parts", "gsp_average").batch.classes == 5
     assert resolve(Params(path), "parts", "gsp_average").dim == 32
     assert resolve(Params(path), "parts", "gsp").batch.classes == 12
+
+
+@pytest.mark.parametrize("method", published("methods"))
+def test_every_method_of_a_small_set_accepts_the_protocols(method: str) -> None:
+    """GSP figure 5 needs protocol published on CIFAR-10."""
+    for protocol in ("published", "refit"):
+        changed = resolve(PARAMS, "cifar10", method, {"training.protocol": protocol})
+        assert changed.training.protocol == protocol
