@@ -3,6 +3,7 @@
 # make check   the two-minute part of `make test`
 # make docs    these pages and an API reference as a site: site/index.html
 # make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
+# make torture every file operation of every stage fails once; continues where it was killed; hours
 # make cluster the packages of `ray job submit` and of the dashboard
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
@@ -15,9 +16,9 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint docs bench cluster lock help
+.PHONY: repro test check lint docs bench torture cluster lock help
 help:
-	@sed -n '1,8s/^# //p' Makefile
+	@sed -n '1,9s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -48,6 +49,9 @@ docs: $(VENV)/.docs-$(FAISS)
 bench: $(VENV)/.development-$(FAISS)
 	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
 	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
+
+torture: $(VENV)/.development-$(FAISS)
+	$(APART) python -m tests.torture.campaign --page docs/reliability.md
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'

@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline.config.inputs import ReportInputs, read_inputs
 from pipeline.report.page import build
 from pipeline.report.report_data import read_report_data
-from pipeline.runtime.files import atomic_directory
+from pipeline.runtime.files import atomic_directory, remove_partial_files
 from pipeline.runtime.stage import main
 
 
@@ -13,6 +13,8 @@ def run() -> None:
     """Builds data/report/index.html from all data sets, methods and seeds of the run."""
     inputs = read_inputs(ReportInputs, "report").settings
     axes, settings = inputs.run, inputs.report
+    for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
+        remove_partial_files(Path(folder))
     data = read_report_data(
         Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles, inputs.like
     )

@@ -1,13 +1,12 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `recipe`, `data`) work in the directory of the project. The others (`index`,
-`find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
+Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
+(`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,22 +77,49 @@ def _recipe_names(kind: str, incomplete: str) -> list[str]:
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     examples="""
     unseen run                       every stage that is missing or changed
+    unseen run -j 4                  up to four stages at a time
     unseen run -f train@parts-ms-0   one stage, again
     """,
 )
-@click.argument("targets", nargs=-1, type=click.UNPROCESSED)
-def run(targets: tuple[str, ...]) -> int:
-    """Run the stages that are missing or changed.
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF DVC REPRO] [TARGETS]...")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="Stages that run at the same time. Default: the trainings for which the cluster of RAY_ADDRESS has "
+    "resources, 1 without a cluster.",
+)
+def run(arguments: tuple[str, ...], jobs: int | None) -> int:
+    """Run the stages that are missing or changed, and print the result.
 
-    It is `dvc repro` with the same arguments. TARGETS are stages, such as train@parts-ms-0; default: all.
+    It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
+    train@parts-ms-0; default: all.
     """
-    return run_graph(targets)
+    from pipeline.scheduling.run import run as run_graph
+
+    os.chdir(ROOT)
+    return run_graph(arguments, jobs)
 
 
-def run_graph(arguments: Sequence[str]) -> int:
-    """Runs `dvc repro` with these arguments; returns its exit status."""
-    arguments = [sys.executable, "-m", "dvc", "repro", *arguments]
-    return subprocess.run(arguments, cwd=ROOT, check=False).returncode
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen clean          list, and ask
+    unseen clean --yes    remove without a question
+    """,
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--states", is_flag=True, help="Also remove the states of unfinished trainings and sweeps.")
+def clean(yes: bool, states: bool) -> None:
+    """List what takes space; remove what no commit needs.
+
+    Removes files of DVC's cache that neither the workspace nor a commit nor an experiment uses, and logs of
+    parallel runs.
+    """
+    from unseen import clean as cleaning
+
+    os.chdir(ROOT)
+    sys.stdout.write("\n".join([*cleaning.clean(yes, states), ""]))
 
 
 @command.command(

@@ -18,6 +18,7 @@ from pipeline.ingest.sources.folder import (
     SUFFIXES,
     Directory,
     enumerated,
+    irregular_sentence,
     unread_images,
     unread_sentence,
 )
@@ -55,6 +56,8 @@ def listed(
     """
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
+    if files.irregular:
+        sys.stderr.write(f"catalog: warning: {_printable(irregular_sentence(files.irregular))}\n")
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:

@@ -1,7 +1,9 @@
-"""The Ray cluster of a stage: that of RAY_ADDRESS, or a private one that ends with the stage."""
+"""The Ray cluster of a stage: that of RAY_ADDRESS, the private one of `unseen run -j`, or a private one that
+ends with the stage."""
 
 import contextlib
 import importlib
+import math
 import os
 import signal
 import socket
@@ -16,6 +18,9 @@ from pipeline.cluster.private import private_cluster, use_own_token
 from pipeline.runtime.errors import UserError
 
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
+# Address of the private cluster that the stages of `unseen run -j` share (pipeline/cluster/run_cluster.py)
+RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
+_PATIENCE = 20.0  # seconds of joining without a message
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -39,19 +44,23 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster that a stage is connected to, with the resources that it had then."""
+    """The cluster that a stage is connected to, with the resources that it had then.
+
+    A private cluster belongs to this stage, or, if it is `shared`, to the stages of one `unseen run -j`.
+    """
 
     private: bool
     name: str
     cpus: int
     gpus: int
+    shared: bool = False
 
     def claim(self, workers: int, cpus: int, gpu: str) -> dict[str, float]:
         """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
 
         `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
-        other job competes for them. Raises UserError when the cluster does not have the resources or does not
-        free them in time.
+        other job competes for them. If other stages share it, waits for its GPUs without limit. Raises
+        UserError when the cluster does not have the resources or does not free them in time.
         """
         use_gpu = gpu == "yes" or (gpu == "auto" and self.gpus > 0)
         if use_gpu and self.gpus < workers:
@@ -63,6 +72,8 @@ class Cluster:
         bundle = {"CPU": 1.0 if self.private else float(cpus)} | ({"GPU": 1.0} if use_gpu else {})
         if not self.private:
             _wait_for(self.name, workers, bundle)
+        elif self.shared and use_gpu:
+            _wait_for(self.name, workers, bundle, math.inf)
         return bundle
 
 
@@ -72,6 +83,11 @@ def cluster_address() -> str | None:
     return None if address in ("", "local") else address
 
 
+def run_cluster_address() -> str | None:
+    """The address of the private cluster of `unseen run -j`; None without one, and with RAY_ADDRESS."""
+    return os.environ.get(RUN_CLUSTER) if cluster_address() is None else None
+
+
 @contextlib.contextmanager
 def connection(
     processes: int,
@@ -79,15 +95,16 @@ def connection(
     object_store: int = 80 * 2**20,
     prestart: bool = True,
 ) -> Iterator[Cluster]:
-    """Connects to the cluster of RAY_ADDRESS, or starts a private one for `processes` processes at a time.
+    """Connects to the cluster of RAY_ADDRESS or of `unseen run -j`, or starts a private one for `processes`
+    processes at a time.
 
-    At the end of the block, also after an error, it disconnects or ends the private cluster. The handler of
-    SIGTERM remains that of the caller; Ray would replace it. Two options concern a private cluster only:
-    `object_store`, bytes of shared memory, and `prestart`, whether Python processes start with the cluster.
-    Ray Train does not use these, because its processes have environment variables of their own. Raises
-    UserError when the cluster of RAY_ADDRESS cannot be reached.
+    At the end of the block, also after an error, it disconnects or ends the cluster that it started. The
+    handler of SIGTERM remains that of the caller; Ray would replace it. Two options concern a cluster that it
+    starts: `object_store`, bytes of shared memory, and `prestart`, whether Python processes start with the
+    cluster. Ray Train does not use these, because its processes have environment variables of their own.
+    Raises UserError when the cluster of RAY_ADDRESS cannot be reached.
     """
-    address = cluster_address()
+    address, shared = cluster_address(), run_cluster_address()
     if address is not None:
         _check(address)
     before = dict(os.environ)
@@ -102,11 +119,13 @@ def connection(
     try:
         import ray
 
-        with private_cluster(processes, gpu, object_store) if address is None else _existing(address) as name:
+        started = private_cluster(processes, gpu, object_store) if shared is None else _of_the_run(shared)
+        with started if address is None else _existing(address) as name:
             if main_thread:
                 signal.signal(signal.SIGTERM, handler)
             resources = ray.cluster_resources()
-            yield Cluster(address is None, name, int(resources.get("CPU", 0)), int(resources.get("GPU", 0)))
+            cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
+            yield Cluster(address is None, name, cpus, gpus, shared is not None)
     finally:
         for name in set(os.environ) - set(before):
             del os.environ[name]
@@ -156,7 +175,8 @@ def _existing(address: str) -> Iterator[str]:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="warning")
+        with _reported(address):
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         what = f"RAY_ADDRESS is {address}, but the cluster cannot be joined: {reason}"
@@ -165,6 +185,45 @@ def _existing(address: str) -> Iterator[str]:
         yield f"the cluster at {address}"
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _of_the_run(address: str) -> Iterator[str]:
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="warning")
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().splitlines()[0]
+        what = f"The private Ray cluster of this run, at {address}, cannot be joined: {reason}"
+        raise UserError(
+            what, "Run the same command again; data/state/logs/cluster.log has its output."
+        ) from error
+    try:
+        yield "this machine"
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _reported(address: str) -> Iterator[None]:
+    """Writes to stderr if the block, which connects to `address`, takes long. Ray waits for minutes on a
+    server of HTTP/2 that is no GCS, without a message, in native code that no exception interrupts."""
+    joined = threading.Event()
+
+    def watch() -> None:
+        if not joined.wait(_PATIENCE):
+            sys.stderr.write(
+                f"warning: RAY_ADDRESS is {address}, but no GCS of a Ray cluster has answered there for "
+                f"{_PATIENCE:.0f} s. Ray continues to try.\n  {_JOIN}\n"
+            )
+            sys.stderr.flush()
+
+    threading.Thread(target=watch, name="limit of joining", daemon=True).start()
+    try:
+        yield
+    finally:
+        joined.set()
 
 
 def _answers(host: str, port: int, timeout: float = 10.0) -> bool:
@@ -183,8 +242,8 @@ def _answers(host: str, port: int, timeout: float = 10.0) -> bool:
         return False
 
 
-def _wait_for(name: str, workers: int, bundle: dict[str, float]) -> None:
-    """Returns when `workers` bundles are free at once.
+def _wait_for(name: str, workers: int, bundle: dict[str, float], limit: float | None = None) -> None:
+    """Returns when `workers` bundles are free at once. `limit`: seconds to wait; default: UNSEEN_RAY_WAIT.
 
     It reserves them for a moment, because only Ray's scheduler computes what fits on which node.
     """
@@ -201,7 +260,7 @@ def _wait_for(name: str, workers: int, bundle: dict[str, float]) -> None:
             f"{required} are required, but {name} has {present} in all.",
             f"Lower train.workers or train.cpus_per_worker, or {wait}.",
         )
-    limit = float(os.environ.get(_WAIT, "600"))
+    limit = float(os.environ.get(_WAIT, "600")) if limit is None else limit
     start = time.monotonic()
     group = placement_group([bundle] * workers)
     try:
@@ -213,7 +272,8 @@ def _wait_for(name: str, workers: int, bundle: dict[str, float]) -> None:
                     f"{required} are required, but {name} did not free them within {limit:.0f} s.",
                     f"Wait for its other jobs to end, lower train.workers, or raise {_WAIT} (seconds).",
                 )
-            sys.stderr.write(f"waiting for {required} on {name}, {waited:.0f} of at most {limit:.0f} s\n")
+            bound = "" if math.isinf(limit) else f" of at most {limit:.0f}"
+            sys.stderr.write(f"waiting for {required} on {name}, {waited:.0f}{bound} s\n")
             pause = min(15.0, max(limit - waited, 0.1))
     finally:
         remove_placement_group(group)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int64
 
 from pipeline.cluster.connection import connection
+from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
 from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
 from pipeline.methods.artifact import Weights
@@ -40,7 +41,10 @@ class Worker:
         self.local_embedder = LocalEmbedder(settings, loader_threads)
 
     def embed(self, model: Path, weights: Weights, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
-        """Embeddings and attributes of `rows`, in their order."""
+        """Embeddings and attributes of `rows`, in their order. Raises UserError if this node lacks the
+        directories, which `export_model` has opened on another one."""
+        require_shared(shards)
+        require_shared(model)
         return self.local_embedder(model, weights, shards, rows)
 
 

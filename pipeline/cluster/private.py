@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.leftovers import OWNER, cluster_files, held, remove_abandoned
 
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
 _TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -40,61 +41,65 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
     """
     import ray
 
-    directory = _directory()
-    others = set(psutil.Process().children(recursive=True))
-    keep = False
-    try:
-        ray.init(
-            address="local",
-            num_cpus=processes,
-            num_gpus=None if gpu else 0,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="warning",
-            object_store_memory=object_store,
-            _temp_dir=str(directory),
-        )
-        started = [process for process in psutil.Process().children(recursive=True) if process not in others]
-        # There is nothing to scale, and the monitor takes a second to end by itself.
-        _end([process for process in started if _is(process, "autoscaler/_private/monitor.py")])
-        names = "ray::DashboardAgent", "ray::RuntimeEnvAgent"
-        agents = [process for process in started if _is(process, *names)]
-        with _killed_with_this_process(agents):
-            yield "this machine"
-    except (UserError, SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException:
-        keep = True
-        raise
-    finally:
-        started = [process for process in psutil.Process().children(recursive=True) if process not in others]
-        ray.shutdown()
-        _end(started)
-        if keep:
-            sys.stderr.write(f"Ray's logs: {directory}/session_latest/logs\n")
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
+    with _directory() as directory:
+        others = set(psutil.Process().children(recursive=True))
+        keep = False
+        try:
+            ray.init(
+                address="local",
+                num_cpus=processes,
+                num_gpus=None if gpu else 0,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="warning",
+                object_store_memory=object_store,
+                _temp_dir=str(directory),
+            )
+            started = [
+                process for process in psutil.Process().children(recursive=True) if process not in others
+            ]
+            # There is nothing to scale, and the monitor takes a second to end by itself.
+            _end([process for process in started if _is(process, "autoscaler/_private/monitor.py")])
+            names = "ray::DashboardAgent", "ray::RuntimeEnvAgent"
+            agents = [process for process in started if _is(process, *names)]
+            with _killed_with_this_process(agents):
+                yield "this machine"
+        except (UserError, SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            keep = True
+            raise
+        finally:
+            started = [
+                process for process in psutil.Process().children(recursive=True) if process not in others
+            ]
+            ray.shutdown()
+            _end(started)
+            if keep:
+                tomorrow = time.time() + 86400
+                os.utime(directory / OWNER, (tomorrow, tomorrow))  # it is left over from then on
+                sys.stderr.write(f"Ray's logs: {directory}/session_latest/logs\n")
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
-def _directory() -> Path:
-    """A new directory for Ray's logs and sockets under RAY_TMPDIR (default /tmp).
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    """A new directory for Ray's logs and sockets under RAY_TMPDIR (default /tmp), held during the block.
 
-    Directories that killed stages left more than a day ago are removed.
+    Directories that killed stages left behind are removed.
     """
-    parent = Path(os.environ.get("RAY_TMPDIR", "/tmp"))
+    parent = cluster_files()
     if len(str(parent)) > _LONGEST:
         raise UserError(
             f"RAY_TMPDIR is {parent}: Ray writes sockets there, whose paths may not exceed 107 characters.",
             f"Choose a directory whose path has at most {_LONGEST} characters, or unset it.",
         )
     parent.mkdir(parents=True, exist_ok=True)
-    for owner in parent.glob("unseen-*/owner"):
-        with contextlib.suppress(OSError, ValueError):  # of another user, or removed meanwhile
-            if time.time() - owner.stat().st_mtime > 86400 and not psutil.pid_exists(int(owner.read_text())):
-                shutil.rmtree(owner.parent, ignore_errors=True)
+    remove_abandoned(parent, "unseen-*")
     directory = Path(tempfile.mkdtemp(prefix="unseen-", dir=parent))
-    (directory / "owner").write_text(str(os.getpid()))
-    return directory
+    with held(directory / OWNER):
+        yield directory
 
 
 def _is(process: psutil.Process, *names: str) -> bool:

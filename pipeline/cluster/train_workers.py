@@ -31,7 +31,9 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipeline.cluster.connection import Cluster
 from pipeline.cluster.console import Console, copied
+from pipeline.cluster.shared import require_shared
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.leftovers import OWNER, held
 from pipeline.runtime.progress import terminal_columns
 from pipeline.training.job import Job, Loop
 
@@ -48,7 +50,14 @@ def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = 
     deaths = 0
     with _run_directory(job) as directory:
         console = directory / "console"
-        config = {"job": job, "console": console, "columns": terminal_columns(sys.stderr), "loop": loop}
+        shared = job.shards if job.shards.is_dir() else None
+        config = {
+            "job": job,
+            "shared": shared,
+            "console": console,
+            "columns": terminal_columns(sys.stderr),
+            "loop": loop,
+        }
         for number in itertools.count():
             bundle = cluster.claim(workers, job.threads, gpu)
             arguments = _arguments(workers, bundle, cluster.private, directory / f"run-{number}")
@@ -122,6 +131,8 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
         from pipeline.training.loop import train
 
     job: Job = config["job"]
+    if config["shared"] is not None:
+        require_shared(config["shared"])
     context = ray.train.get_context()
     device = ray.train.torch.get_device()
     if device.type == "cuda":
@@ -183,6 +194,7 @@ def _run_directory(job: Job) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=f"{job.dataset}-{job.method}-{job.seed}-", dir=parent))
     try:
-        yield directory
+        with held(directory / OWNER):
+            yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)

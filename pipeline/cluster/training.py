@@ -1,8 +1,9 @@
 """A training on `train.workers` processes.
 
 One worker without RAY_ADDRESS is this process, without Ray. Otherwise Ray Train starts the workers, on this
-machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). The loop is plain torch and the
-same in both cases. It writes its own checkpoints, outside Ray's storage; the next `dvc repro` resumes from
+machine or on the cluster of RAY_ADDRESS (pipeline/cluster/train_workers.py). So it does for one worker where
+parallel stages share the GPUs of this machine (pipeline/cluster/run_cluster.py). The loop is plain torch and
+the same in all cases. It writes its own checkpoints, outside Ray's storage; the next `dvc repro` resumes from
 them.
 """
 
@@ -11,10 +12,10 @@ import sys
 import time
 from typing import Any
 
-from pipeline.cluster.connection import cluster_address, connection, imported
+from pipeline.cluster.connection import cluster_address, connection, imported, run_cluster_address
 from pipeline.cluster.devices import device_here, usable_gpu
 from pipeline.config.stages import TrainSettings
-from pipeline.runtime.files import write_json
+from pipeline.runtime.files import require_writable, write_json
 from pipeline.training.job import Job, Loop, check_world
 
 
@@ -23,12 +24,20 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
 
     Adds to the job's log `train_seconds` (the loop and its imports) and, if Ray starts the workers,
     `ray_seconds` (connect, start of the workers, return, shutdown). Raises UserError for a batch that the
-    workers cannot share, for a machine or cluster without the resources, and for every UserError of the loop.
+    workers cannot share, for outputs that cannot be written, for a machine or cluster without the resources,
+    and for every UserError of the loop.
     """
     check_world(job.resolved(), settings.workers)
-    if settings.workers == 1 and cluster_address() is None:
+    _require_writable(job)
+    if settings.workers == 1 and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
     return _train_on_workers(job, settings, loop)
+
+
+def _require_writable(job: Job) -> None:
+    """Raises UserError if a directory of the outputs or of the state cannot be written."""
+    outputs = () if job.outputs is None else (job.outputs.model, job.outputs.history, job.outputs.log)
+    require_writable(*(path.parent for path in outputs), *(() if job.state is None else (job.state,)))
 
 
 def _train_here(job: Job, gpu: str, loop: Loop | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]  # FAISS stores a seed in 32 bits
 Scalar = bool | int | float | str
 
 
@@ -31,6 +32,9 @@ class Backbone(Strict):
     # frozen: running statistics, as in most published code; fixed: frozen, and scale and shift are not
     # trained
     batch_norm: Literal["frozen", "fixed", "batch"] = "frozen"
+    # share of a new batch in the running statistics, in torch's convention; None: that of the network, mostly
+    # 0.1
+    batch_norm_momentum: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class Input(Strict):
@@ -139,6 +143,17 @@ class Fold(Strict):
 
 
 class Training(Strict):
+    """Length of training, and the protocol: which train classes are trained on, and which iterate is the
+    result.
+
+    `selected`: held-out train classes choose the iterate (`validation_share`, `fold`, or the images that the
+    data set holds out itself). `published`: all train classes, `iterations` steps, the last iterate; no
+    validation. `refit`: first as `selected`; then a new training on all train classes, which ends after as
+    many steps as the selected iterate had, with the same learning rate at each step; its last iterate.
+    Images that a data set itself holds out are never trained on.
+    """
+
+    protocol: Literal["selected", "published", "refit"] = "selected"
     iterations: Annotated[int, Field(ge=0)] = 3000  # 0: the pretrained network without training
     validate_every: Count = 200  # iterations
     patience: Count | None = None  # validations without a gain before the run stops; None: never stop early
@@ -158,3 +173,17 @@ class Training(Strict):
     # this selects nothing
     watch_test: bool = False
     selection_metric: Literal["map_at_r", "recall_at_1", "r_precision"] = "map_at_r"
+
+    @model_validator(mode="after")
+    def _validates(self) -> "Training":
+        if self.protocol == "published" and self.patience is not None:
+            raise ValueError(
+                "protocol published has no validation: set training.patience to null, or training.protocol "
+                "to refit, which chooses the length by validation"
+            )
+        if self.protocol != "selected" and self.fold is not None:
+            raise ValueError(
+                f"training.fold holds out classes, but protocol {self.protocol} trains on all of them: set "
+                "training.protocol to selected"
+            )
+        return self

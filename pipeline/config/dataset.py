@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.config.blocks import Count
+from pipeline.config.blocks import Count, Seed
 from pipeline.config.strict import Strict
 
 
@@ -13,7 +13,7 @@ class PartsSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.parts"
     kind: Literal["parts"] = "parts"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     train_classes: Annotated[int, Field(ge=2)] = 64
     test_classes: Annotated[int, Field(ge=2)] = 64
     images_per_class: Annotated[int, Field(ge=2)] = 16
@@ -31,7 +31,7 @@ class FolderSource(Strict):
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the classes, if the files define no split
     # how test classes are chosen: at random with `seed`, or the last ones in name order
     order: Literal["random", "name"] = "random"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
 
 class CubSource(Strict):
@@ -100,7 +100,7 @@ class CollageSource(Strict):
     distilled: bool = False  # the same images alone, without the shared classes
     # subclasses for training, of five per class; 3: released code; 2: the text, which validates on the third
     train_subclasses: Literal[2, 3] = 3
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
 
 class OmniglotSource(Strict):
@@ -116,7 +116,7 @@ class TokensSource(Strict):
 
     module: ClassVar[str] = "pipeline.ingest.sources.tokens"
     kind: Literal["tokens"] = "tokens"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     classes: Annotated[int, Field(ge=2)] = 16
     class_tokens: Count = 4  # of each class
     shared_tokens: Count = 4  # background, of all classes

@@ -201,9 +201,11 @@ def require_known(params: Params, group: str, name: str, known: Sequence[str]) -
     except ValueError as error:
         raise UserError(f"{params.label}: {group}.{name}: {error}.", "Rename it.") from None
     if name not in known:
+        line = params.line(f"{group}.{name}")
+        axis = "sweeps" if group == "sweep" else group
         raise UserError(
-            f"{params.label}: there is no {group}.{name}.",
-            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{group} lists those to run.",
+            f"{params.label}{f':{line}' if line else ''}: there is no {group}.{name}.",
+            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{axis} lists those to run.",
         )
 
 

@@ -140,3 +140,6 @@ class ZeroShotLoss(Strict):
     ridge: Positive = 0.05
     scale: Positive = 9.5  # of the logits; undocumented in the paper
     dim: Count = 128  # of the label embeddings
+    # of the label embeddings. he_normal: GSP code, far above chance for few classes; chance: the loss starts
+    # at about ln C for any number C of classes (pipeline/losses/zero_shot.py)
+    initialization: Literal["chance", "he_normal"] = "chance"

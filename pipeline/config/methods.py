@@ -79,6 +79,16 @@ class _Recipe(Strict):
                 "a tuple is a query, a positive and loss.negatives: batch.images_per_class must be "
                 f"{2 + loss.negatives}, got {self.batch.images_per_class}"
             )
+        if is_tuple_loss and self.training.protocol == "refit":
+            raise ValueError(
+                "with batch.sampling tuples the data set defines the validation classes, which are never "
+                "trained on: set training.protocol to selected or published, got refit"
+            )
+        if self.training.protocol == "published" and self.schedule.name == "plateau":
+            raise ValueError(
+                "protocol published has no validation, which schedule plateau needs: set schedule.name to "
+                "step, or training.protocol to refit"
+            )
         if memory is not None and not isinstance(loss, AnyPairLoss):
             raise ValueError(
                 f"a memory needs a pair loss, got loss {loss_name}: set memory to null or choose a pair loss"

@@ -165,10 +165,11 @@ class SmoothingPooling(Strict):
 
 
 class SecondOrderPooling(Strict):
-    """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020)."""
+    """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020; SOAP in GSP's code, whose
+    constants and initialisation these are)."""
 
     # poolings do not import models
-    attention: ClassVar[str] = "pipeline.models.attention:SecondOrderAttention"
+    attention: ClassVar[str] = "pipeline.models.attention:GspSecondOrderAttention"
     module: ClassVar[str] = "pipeline.pooling.second_order:SecondOrder"
     name: Literal["second_order"] = "second_order"
     reduction: Count = 1

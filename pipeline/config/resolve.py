@@ -21,7 +21,8 @@ Settings = TypeVar("Settings", bound=Strict)
 _SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
 ABSENT = object()
 _PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on `name`
-_NETWORK_FIELDS = ("arguments", "checkpoint")  # fields of block backbone that belong to one network
+# fields of block backbone that belong to one network
+_NETWORK_FIELDS = ("arguments", "checkpoint", "batch_norm_momentum")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.config.blocks import Count, Positive
+from pipeline.config.blocks import Count, Positive, Seed
 from pipeline.config.names import Name
 from pipeline.config.strict import Strict
 
@@ -14,7 +14,7 @@ class RunSettings(Strict):
 
     datasets: tuple[Name, ...] = Field(min_length=1)
     methods: tuple[Name, ...] = Field(min_length=1)
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+    seeds: tuple[Seed, ...] = Field(min_length=1)
     sweeps: tuple[Name, ...] = ()  # methods to sweep, on the data sets that their sweep lists
     ensembles: tuple[Name, ...] = ()  # methods to evaluate also by the MLRC protocol, on every data set
 
@@ -36,7 +36,7 @@ class EnsembleSettings(Strict):
 
     folds: Annotated[int, Field(ge=2)] = 4  # MLRC
     repeats: Count = 3  # GSP code: all 3^4 ensembles are averaged
-    seed: Annotated[int, Field(ge=0)] = 0  # of the first member; each further member adds 1
+    seed: Seed = 0  # of the first member; each further member adds 1
     recall_at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), min_length=1)
     # members trained at the same time; None: one per GPU, or without GPUs as many as the free cores allow
     # with `train.cpus_per_worker` (default 1) each
@@ -71,7 +71,7 @@ class Reduce(Strict):
 class _Cells(Strict):
     lists: Count | None = None  # cells; None: 4 sqrt(N)
     probes: Count = 64  # cells that a query searches
-    seed: Annotated[int, Field(ge=0)] = 1234
+    seed: Seed = 1234
     build_threads: Count = 1  # more than 1: the index differs from build to build
 
 
@@ -109,7 +109,7 @@ class EvaluateSettings(Strict):
     recall_at: tuple[Count, ...] = (1, 2, 4, 8)
     bootstrap: Count = 1000  # class resamples of an interval
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     map: bool = True  # also mean average precision over the whole ranking; always computed on the CPU
     nmi: bool = False  # agreement of a k-means clustering with the classes
     class_means: bool = False  # also each metric as a mean over classes instead of queries
@@ -171,7 +171,7 @@ class SweepSettings(Strict):
     """Block `sweep.<m>`: a search over recipe fields of method `m`, evaluated only on held-out train
     classes."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     datasets: tuple[Name, ...] | None = None  # data sets to search on; None: every data set of the run
     space: dict[str, Axis] = Field(min_length=1)  # dotted recipe field -> its values
     trials: Count = 8  # draws from the axes that are no grid, for each point of the grid

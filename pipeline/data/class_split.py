@@ -1,8 +1,8 @@
-"""The part of split `train` that is held out for validation.
+"""The rows of split `train` that are trained on, and those that are held out for validation.
 
-It is a share or a fold of the train classes, or the images that the data set itself holds out (classes,
-except in the token corpus, which is about unseen samples of seen classes). Test classes are not used in
-training.
+Held out are a share or a fold of the train classes, or the images that the data set itself holds out
+(classes, except in the token corpus, which is about unseen samples of seen classes). Protocol `published` and
+the second phase of `refit` hold out nothing else. Test classes are not used in training.
 """
 
 from collections.abc import Sequence
@@ -45,6 +45,37 @@ def hold_out(shards: Shards, recipe: Recipe, seed: int) -> ClassSplit:
     if recipe.batch.sampling == "tuples" or (training.fold is None and VALIDATION in groups):
         return split_groups(rows, labels, groups)
     return split_classes(rows, labels, training.validation_share, seed, training.fold)
+
+
+def without_validation(shards: Shards) -> ClassSplit:
+    """All train images to train on, except those that the data set itself holds out; no validation images.
+
+    Raises UserError for fewer than two classes.
+    """
+    rows = shards.rows("train")
+    rows = rows[[shards.groups[row] != VALIDATION for row in rows.tolist()]]
+    return all_classes(rows, shards.labels[rows])
+
+
+def all_classes(rows: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]) -> ClassSplit:
+    """All of `rows` (`labels`: one per row) to train on. Raises UserError for fewer than two classes."""
+    split = _divided(rows, labels, np.zeros(len(rows), bool))
+    if split.classes < 2:
+        raise UserError(
+            f"The data set has {split.classes} train classes; training needs 2 or more.",
+            "Add images of more classes.",
+        )
+    return split
+
+
+def require_trainable_validation(shards: Shards) -> None:
+    """Raises UserError if the data set itself holds out images, on which protocol `refit` cannot train."""
+    if any(shards.groups[row] == VALIDATION for row in shards.rows("train").tolist()):
+        raise UserError(
+            f"training.protocol is refit, but {shards.directory} itself holds out images for validation, "
+            "which are never trained on: both phases would train on the same images.",
+            "Set training.protocol to selected or published.",
+        )
 
 
 def split_classes(

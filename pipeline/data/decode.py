@@ -21,7 +21,7 @@ from pipeline.data.scratch import Scratch
 # Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within
 # the process. Without this list Pillow starts Ghostscript on PostScript, and parses some thirty formats that
 # no data set uses.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 178_956_970  # Pillow's limit for a "decompression bomb"; here also for JPEG
 WHITE = (255, 255, 255, 255)
 

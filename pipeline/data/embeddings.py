@@ -4,7 +4,8 @@ An uncompressed Arrow IPC file with one record batch, in ascending row_id: row_i
 embedding fixed-size list of float32, is_query and is_gallery bool (the sides of retrieval of an image; both,
 unless its data set restricts them). Methods that pool by prototypes add attributes, a fixed-size list of
 float32: the share of each prototype in the image. Descriptors of several scales of each image name them in
-the metadata `scales` of the schema, a JSON list; its `schema_version` is that of the file. `read` maps the
+the metadata `scales` of the schema, a JSON list. The metadata `training_protocol` names the protocol of the
+training if it is not `selected`. The metadata `schema_version` is that of the file. `read` maps the
 file into memory without a copy. Equal rows give equal bytes.
 """
 
@@ -21,6 +22,7 @@ from pipeline.runtime.files import atomic_file
 
 SCHEMA_VERSION = 1  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
+SELECTED = "selected"  # the default protocol of a training (pipeline/config/blocks.py)
 _TRAIN_AGAIN = "See the training history, lower the learning rate and train again."
 
 
@@ -34,6 +36,7 @@ class Embeddings(NamedTuple):
     is_gallery: Bool[np.ndarray, "N"]
     attributes: Float32[np.ndarray, "N M"] | None = None
     scales: tuple[float, ...] = (1.0,)
+    training_protocol: str = SELECTED
 
 
 def write(
@@ -45,6 +48,7 @@ def write(
     is_gallery: Bool[np.ndarray, "N"] | None = None,
     attributes: Float32[np.ndarray, "N M"] | None = None,
     scales: tuple[float, ...] = (1.0,),
+    training_protocol: str = SELECTED,
 ) -> None:
     """Writes the rows. A side that is None contains every row. Raises UserError as `check` does."""
     check(str(path), row_ids, embeddings, attributes)
@@ -61,6 +65,8 @@ def write(
     metadata = {"schema_version": str(SCHEMA_VERSION)}
     if scales != (1.0,):
         metadata["scales"] = json.dumps(scales)
+    if training_protocol != SELECTED:
+        metadata["training_protocol"] = training_protocol
     batch = pa.record_batch(columns, names=list(Embeddings._fields[: len(columns)]), metadata=metadata)
     with (
         atomic_file(path) as aside,
@@ -112,8 +118,9 @@ def read(path: Path) -> Embeddings:
         scales = ()
     if not scales:
         raise UserError(f"{path} has scales {text}, expected a list of numbers.", remedy)
+    protocol = (schema.metadata or {}).get(b"training_protocol", SELECTED.encode()).decode(errors="replace")
     check(str(path), row_id, embedding, attributes)
-    return Embeddings(row_id, label, embedding, is_query, is_gallery, attributes, scales)
+    return Embeddings(row_id, label, embedding, is_query, is_gallery, attributes, scales, protocol)
 
 
 def _list_size(schema: pa.Schema, name: str) -> int:

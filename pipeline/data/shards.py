@@ -37,6 +37,15 @@ BATCH_ROWS = 256
 _BATCH_BYTES = 32 * 2**20  # a batch of large images ends earlier, to limit memory
 _BATCH_OVERHEAD = 4096  # upper bound of the bytes of a batch in addition to its values
 _FILE_OVERHEAD = 8192  # the same for schema and footer
+# the keys of a manifest that are read here, with their types
+_MANIFEST: dict[str, type] = {
+    "counts": dict,
+    "class_names": list,
+    "shards": dict,
+    "shard_bytes": dict,
+    "shard_rows": dict,
+    "index": str,
+}
 _MAGIC = b"ARROW1"
 _PAGE = mmap.ALLOCATIONGRANULARITY
 
@@ -248,7 +257,7 @@ class Shards:
         self.manifest = self._read_manifest()
         self._files = sorted(self.manifest["shards"])
         self._check(verify)
-        index = pq.read_table(self.directory / "index.parquet", memory_map=False)
+        index = self._read_table("index.parquet")
         self.class_names: list[str] = self.manifest["class_names"]
         self.labels: Int[np.ndarray, " N"] = index["label"].to_numpy()
         self.splits: Shaped[np.ndarray, " N"] = np.asarray(index["split"].to_pylist(), dtype=np.str_)
@@ -305,7 +314,7 @@ class Shards:
             raise UserError(
                 f"{self.directory} has no {file}; it has: {', '.join(extras) or 'none'}.", self._remedy
             )
-        return pq.read_table(self.directory / file, memory_map=False)
+        return self._read_table(file)
 
     def image(self, row: int) -> UInt8[np.ndarray, " size"]:
         """The encoded bytes of a row, a read-only view of the mapped file.
@@ -359,11 +368,30 @@ class Shards:
                 f"{self.directory} contains no shards: {path.name} is missing.",
                 f"Build them: dvc repro ingest@{self.directory.name}",
             )
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:  # no JSON, or no UTF-8
+            raise UserError(f"{path} is damaged: {error}.", self._remedy) from None
+        if not isinstance(manifest, dict):
+            raise UserError(f"{path} is damaged: it is no mapping.", self._remedy)
         if manifest.get("schema_version") != SCHEMA_VERSION:
             version = manifest.get("schema_version")
             raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", self._remedy)
+        for key, kind in _MANIFEST.items():
+            if not isinstance(manifest.get(key), kind):
+                raise UserError(f"{path} is damaged: {key} is no {kind.__name__}.", self._remedy)
         return manifest
+
+    def _read_table(self, name: str) -> pa.Table:
+        """A Parquet file of the data set. Raises UserError if it is damaged."""
+        path = self.directory / name
+        try:
+            return pq.read_table(path, memory_map=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the content
+                raise
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path} is damaged: {reason}.", self._remedy) from None
 
     def _check(self, verify: bool) -> None:
         hashes = {

@@ -33,8 +33,9 @@ def evaluate(
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
     Every metric except nmi has an interval in `_low` and `_high`. Further keys: queries (all), lone_queries
-    (excluded from the averages), gallery, classes (of the gallery), and protocol (its hash). The second
-    result contains the per-query results of SELECTED, with its neighbours, and of each of `others`.
+    (excluded from the averages), gallery, classes (of the gallery), protocol (its hash), and
+    training_protocol. The second result contains the per-query results of SELECTED, with its neighbours, and
+    of each of `others`.
 
     Raises UserError if no query has a relevant row, or if the networks have embeddings of different rows.
     """
@@ -43,6 +44,7 @@ def evaluate(
     results = {SELECTED: result}
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),
+        "training_protocol": protocol.training_protocol,
         "queries": len(result.row_id),
         "lone_queries": int((result.relevant == 0).sum()),
         "gallery": len(selected.gallery.row_id),

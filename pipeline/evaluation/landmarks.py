@@ -36,6 +36,7 @@ class LandmarkProtocol(Declared):
     confidence: float
     seed: int
     reduction: str = "none"
+    training_protocol: str = "selected"  # training.protocol of the recipe
     precision_at: tuple[int, ...] = PRECISION_AT
     queries: str = "the images that the ground truth of a benchmark names, cut to their boxes"
     gallery: str = "the database of the same benchmark"
@@ -83,8 +84,8 @@ def evaluate_landmarks(
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
     Every metric has an interval in `_low` and `_high`. Further keys: queries, lone_queries (nothing to find
-    at any level), gallery, <benchmark>_<level>_queries (those averaged), and protocol (its hash). Columns of
-    ground_truth: benchmark, query, easy, hard, junk, as row ids.
+    at any level), gallery, <benchmark>_<level>_queries (those averaged), protocol (its hash), and
+    training_protocol. Columns of ground_truth: benchmark, query, easy, hard, junk, as row ids.
 
     Raises UserError if the ground truth contains a row that is not in the embeddings, if no query has
     anything to find at a level, or if the networks have embeddings of different rows.
@@ -99,6 +100,7 @@ def evaluate_landmarks(
     scores = _scores(rankings, protocol)
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),
+        "training_protocol": protocol.training_protocol,
         "queries": sum(len(ranked.truths) for ranked in rankings),
         "lone_queries": sum(
             not len(truth.easy) and not len(truth.hard) for ranked in rankings for truth in ranked.truths

@@ -33,6 +33,7 @@ class Protocol(Declared):
     confidence: float
     seed: int
     reduction: str = "none"
+    training_protocol: str = "selected"  # training.protocol of the recipe
     queries: str = "every image of the split that its data set does not keep out of the queries"
     gallery: str = "every image of the split that its data set does not keep out of the gallery"
     self_match: str = "removed by row id"

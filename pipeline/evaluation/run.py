@@ -84,6 +84,7 @@ def _retrieval(
         settings.confidence,
         settings.seed,
         _declared_reduction(settings.reduce),
+        selected.training_protocol,
     )
     protocol = _with_scales(protocol, selected.scales)
     extent = Extent(settings.map, settings.nmi, settings.class_means)
@@ -106,7 +107,12 @@ def _landmarks(
     settings: EvaluateSettings,
 ) -> Evaluation:
     protocol = LandmarkProtocol(
-        "test", settings.bootstrap, settings.confidence, settings.seed, _declared_reduction(settings.reduce)
+        "test",
+        settings.bootstrap,
+        settings.confidence,
+        settings.seed,
+        _declared_reduction(settings.reduce),
+        selected.training_protocol,
     )
     protocol = _with_scales(protocol, selected.scales)
     results = evaluate_landmarks(sides_of(selected), others, ground_truth, protocol)

@@ -1,6 +1,6 @@
 """Embeds the splits of a data set with a trained model, in float32 regardless of the precision of training.
 
-test            test classes, weights selected on validation classes: the reported result
+test            test classes, the selected weights: the reported result
 train           train classes, the same weights: for the analysis of the train-test gap
 test-last       test classes, weights of the last iteration
 test-untrained  test classes, the network before its first step: the reference without training
@@ -27,7 +27,13 @@ from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
 from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
-from pipeline.methods.artifact import LoadedModel, Weights, load_method, weights_digest
+from pipeline.methods.artifact import (
+    LoadedModel,
+    Weights,
+    load_method,
+    training_protocol,
+    weights_digest,
+)
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.files import atomic_directory
@@ -70,6 +76,7 @@ def export_model(
     an image cannot be decoded, or an embedding is not a finite unit vector.
     """
     data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
+    scales, protocol = settings.scales, training_protocol(model)
     with atomic_directory(output) as directory:
         written: dict[tuple[str, str], Path] = {}  # (sha256 of the weights, split) -> file
         for table in data.manifest.get("extras", {}):
@@ -86,7 +93,7 @@ def export_model(
             check(f"{model}, {weights}", rows, embedded.embedding, embedded.attributes)
             attributes = embedded.attributes if split == "test" else None
             sides = data.is_query[rows], data.is_gallery[rows]
-            write(path, rows, data.labels[rows], embedded.embedding, *sides, attributes, settings.scales)
+            write(path, rows, data.labels[rows], embedded.embedding, *sides, attributes, scales, protocol)
             written[key] = path
 
 

@@ -1,5 +1,5 @@
-"""Remarks after a successful ingest: excluded images, images in unsupported formats, sources that DVC does
-not track."""
+"""Remarks after a successful ingest: excluded images, images in unsupported formats, named pipes, equal
+images with different labels, sources that DVC does not track."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.config.dataset import Source
 from pipeline.ingest.releases import PUBLISHED
-from pipeline.ingest.sources.folder import CONVERT, unread_sentence
+from pipeline.ingest.sources.folder import CONVERT, irregular_sentence, unread_sentence
 
 _TRACKED = "data/raw"  # of the project: dvc.yaml names data/raw/<dataset>
 
@@ -27,6 +27,18 @@ def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str
     if unread := manifest.get("unread_images"):
         yield (
             f"{unread_sentence(unread)} {CONVERT} {output / 'manifest.json'} lists them under unread_images."
+        )
+    if irregular := manifest.get("irregular_files"):
+        yield (
+            f"{irregular_sentence(irregular)} {output / 'manifest.json'} lists them under irregular_files."
+        )
+    duplicates = manifest.get("duplicates", {})
+    if across := duplicates.get("across_classes"):
+        first, second = duplicates["pairs"][0]
+        yield (
+            f"{across:,} image{'s have' if across > 1 else ' has'} the same pixels as an image with another "
+            f"label, such as {second} and {first}. Correct the labels. {output / 'manifest.json'} lists "
+            "pairs under duplicates.pairs."
         )
     for field in type(source).model_fields:
         path = getattr(source, field) if field == "path" or field in PUBLISHED else None

@@ -13,5 +13,11 @@ _TRUNCATED_STD = 0.87962566103423978
 
 def he_normal_(table: Float[Tensor, "C D"]) -> None:
     """Fills `table` in place."""
-    std = (2 / len(table)) ** 0.5 / _TRUNCATED_STD
+    truncated_normal_(table, (2 / len(table)) ** 0.5)
+
+
+def truncated_normal_(table: Float[Tensor, "C D"], std: float) -> None:
+    """Fills `table` in place with a normal distribution, truncated at two standard deviations, whose standard
+    deviation after truncation is `std`."""
+    std = std / _TRUNCATED_STD
     nn.init.trunc_normal_(table, std=std, a=-2 * std, b=2 * std)

@@ -1,6 +1,6 @@
 """A trained method as files: its weights, and recipe.json, from which the network for them is built.
 
-    weights.safetensors        selected on validation classes
+    weights.safetensors        selected: best on validation classes, or the last ones, by training.protocol
     last.safetensors           of the last iteration
     untrained.safetensors      before the first step
     best_on_test.safetensors   best on the test classes, if training.watch_test is set; not for publication
@@ -112,6 +112,16 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
         raise UserError(problem, "Train the model again.")
     method.load_state_dict(state, strict=False)
     return LoadedModel(method.eval(), recipe, dataset, seed)
+
+
+def training_protocol(directory: Path) -> str:
+    """The protocol of the training of a model. Raises UserError for a missing or damaged recipe.json."""
+    where = Path(directory) / "recipe.json"
+    try:
+        return str(_read_recipe(where)["recipe"]["training"]["protocol"])
+    except (KeyError, TypeError) as error:
+        problem = f"{where} is not a recipe that this version wrote: {error}"
+        raise UserError(problem, "Train the model again.") from error
 
 
 def weights_digest(directory: Path, weights: Weights) -> str:

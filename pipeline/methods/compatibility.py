@@ -11,9 +11,11 @@ from pipeline.runtime.errors import UserError
 _CLASSES, _SAMPLES = 100, 5000  # arbitrary sizes: no check depends on them
 
 
-def require_compatible(recipe: Recipe) -> None:
-    """Raises UserError as `build_method` does: for an unknown network, an argument, stage or class token that
-    it lacks, an input size that it does not accept, or pretrained weights that no library downloads. It
+def require_compatible(recipe: Recipe) -> int:
+    """The dimension D of the embeddings of a recipe.
+
+    Raises UserError as `build_method` does: for an unknown network, an argument, stage or class token that it
+    lacks, an input size that it does not accept, or pretrained weights that no library downloads. It
     allocates, reads and downloads no weights, and does not open a checkpoint.
     """
     backbone = recipe.backbone
@@ -31,3 +33,4 @@ def require_compatible(recipe: Recipe) -> None:
             raise UserError(
                 str(error), "Name the file with backbone.checkpoint, or set backbone.pretrained=false."
             ) from None
+    return method.dim

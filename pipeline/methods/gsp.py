@@ -1,5 +1,6 @@
 """Generalized Sum Pooling for metric learning (Gurbuz et al., ICCV 2023)."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -17,7 +18,8 @@ class Gsp(EmbeddingMethod):
 
     Costs, prototypes and pooling use projected features, as in the released code. L_DML can be any loss; the
     paper uses C2, MS, triplet, XBM, ProxyNCA++ and Proxy-Anchor. Until the prototypes are selected, pooling
-    is the average.
+    is the average, and L_ZS of attributes that are all zero is ln C without gradient, as in the released
+    code.
     """
 
     def __init__(self, recipe: GspRecipe, classes: int, samples: int) -> None:
@@ -27,16 +29,25 @@ class Gsp(EmbeddingMethod):
         self.zero_shot: ZeroShot | None = None
         if zero_shot is not None:
             self.zero_shot = ZeroShot(
-                classes, recipe.pooling.prototypes, zero_shot.ridge, zero_shot.scale, zero_shot.dim
+                classes,
+                recipe.pooling.prototypes,
+                zero_shot.ridge,
+                zero_shot.scale,
+                zero_shot.dim,
+                zero_shot.initialization,
             )
 
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
     ) -> dict[str, Float[Tensor, ""]]:
         weight = 1 - self.zero_shot_weight
+        # Of this batch: the metric terms can select the prototypes from it.
+        selected = self.head.has_prototypes()
         terms = {name: weight * term for name, term in self.metric_terms(outputs, labels, samples).items()}
         if self.zero_shot is not None:
             assert isinstance(outputs, EmbeddingOutputs)
             assert outputs.attributes is not None
-            terms["zero_shot"] = self.zero_shot_weight * self.zero_shot(outputs.attributes, labels)
+            terms["zero_shot"] = self.zero_shot_weight * self.zero_shot(
+                torch.where(selected, outputs.attributes, 0.0), labels
+            )
         return terms

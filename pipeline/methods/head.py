@@ -3,7 +3,8 @@ layer if the recipe has one."""
 
 from typing import Any, NamedTuple
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -63,6 +64,12 @@ class PoolingHead(nn.Module):
             return Pooled(self.projection(features.cls))
         pooled = self.pooling(features.maps[-1])
         return Pooled(*pooled) if self.with_attributes else Pooled(self.projection(pooled))
+
+    def has_prototypes(self) -> Bool[Tensor, ""]:
+        """Whether the pooling has selected its prototypes. Before, its attributes have no meaning."""
+        assert self.with_attributes
+        assert self.pooling is not None
+        return torch.as_tensor(self.pooling.has_prototypes)
 
     def observe(self, average: Float[Tensor, "B L"]) -> None:
         """Passes the averages of the global batch to a pooling that selects its prototypes from them. Called

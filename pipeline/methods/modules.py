@@ -31,6 +31,7 @@ def backbone(settings: BackboneSettings) -> Backbone:
         dict(settings.arguments),
         settings.stages,
         settings.batch_norm,
+        settings.batch_norm_momentum,
     )
 
 
@@ -55,7 +56,7 @@ def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | N
     channels = source.channels[-1]
     match settings:
         case poolings.SecondOrderPooling():
-            attention = load(settings.attention)(channels, settings.reduction, None)
+            attention = load(settings.attention)(channels, settings.reduction)
             return load(settings.module)(channels, attention, settings.exponent)
         case poolings.GsopPooling():
             positions = _positions(source, size)

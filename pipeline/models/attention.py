@@ -40,6 +40,20 @@ class SecondOrderAttention(nn.Module):
         return x + self.v(attended.unflatten(2, x.shape[2:]))
 
 
+class GspSecondOrderAttention(SecondOrderAttention):
+    """The block of the released GSP code (pooling SOAP): the same formula with scale 1 / sqrt(L / reduction).
+    Batch norm has the constants of Keras, eps 1e-3 and momentum 0.01 in torch's convention. All four
+    convolutions start Glorot-uniform, so that the block does not start as the identity."""
+
+    def __init__(self, channels: int, reduction: int) -> None:
+        super().__init__(channels, reduction)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.xavier_uniform_(module.weight)
+            elif isinstance(module, SynchronisedBatchNorm):
+                module.eps, module.momentum = 1e-3, 0.01
+
+
 def _convolution(channels: int, inner: int) -> nn.Conv2d:
     convolution = nn.Conv2d(channels, inner, 1)
     nn.init.kaiming_normal_(convolution.weight)

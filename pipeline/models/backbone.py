@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pipeline.models.batch_norm import fix, freeze, synchronise
+from pipeline.models.batch_norm import fix, freeze, set_momentum, synchronise
 from pipeline.models.checkpoint import fit, read_state
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.staged import Staged
@@ -62,7 +62,8 @@ class Backbone(nn.Module):
     weights-only .pth file with the names of timm or of the published file, of any floating-point type, with
     or without a classifier. `arguments` are passed to timm.create_model, or to the network of
     `PROJECT_NETWORKS`. `batch_norm`: "batch" uses the statistics of the batch of all workers, "frozen" the
-    running statistics (see `freeze`), "fixed" also fixes scale and shift (see `fix`).
+    running statistics (see `freeze`), "fixed" also fixes scale and shift (see `fix`). `batch_norm_momentum`:
+    the share of a new batch in the running statistics; None keeps that of the network.
 
     Raises ValueError for a name, argument, stage or checkpoint that does not fit, and FileNotFoundError for
     missing weights.
@@ -82,6 +83,7 @@ class Backbone(nn.Module):
         arguments: dict[str, Any] | None = None,
         stages: tuple[int, ...] = (-1,),
         batch_norm: Literal["frozen", "fixed", "batch"] = "batch",
+        batch_norm_momentum: float | None = None,
     ) -> None:
         super().__init__()
         network: Any = _create(name, pretrained and checkpoint is None, arguments or {})
@@ -114,6 +116,8 @@ class Backbone(nn.Module):
             tuple(map(float, network.default_cfg.get(key, default))) for key, default in _IMAGENET.items()
         )
         self._name, self._frozen = name, batch_norm != "batch"
+        if batch_norm_momentum is not None:
+            set_momentum(network, batch_norm_momentum)
         network = network if self._frozen else synchronise(network)
         # Convolutions are faster with channels last. On a CPU, torch then sums batch statistics in float32:
         # with 5e4 values per channel their relative error is 4e-6 instead of 4e-8, with 1e6 values 7e-5.

@@ -129,6 +129,13 @@ class _GlobalNormalisation(torch.autograd.Function):
         return dx, local[1] if weight is not None else None, local[0] if ctx.has_bias else None, None
 
 
+def set_momentum(module: nn.Module, momentum: float) -> None:
+    """Sets the share of a new batch in the running statistics of every batch norm in `module`."""
+    for child in module.modules():
+        if isinstance(child, _BatchNorm):
+            child.momentum = momentum
+
+
 def synchronise(module: nn.Module) -> nn.Module:
     """Replaces every batch norm in `module` by its synchronised form and returns the module.
 

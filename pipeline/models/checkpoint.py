@@ -1,11 +1,9 @@
 """Loads published weights into a network, without executing code from the file, and checks every key."""
 
-import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from pipeline.models.torchvision_guard import ensure_torchvision
@@ -20,22 +18,25 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
     Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
 
-    Raises ValueError for another file.
+    Raises ValueError for another file, and for weights that are not finite.
     """
     try:
-        return load_state_dict(str(path), weights_only=True)
-    except (
-        SafetensorError,
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        AttributeError,
-    ) as error:
+        state = load_state_dict(str(path), weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # any error of a parser: UnpicklingError, struct.error, IndexError, KeyError
         raise ValueError(
             f"The checkpoint {path} is neither a .safetensors file nor a weights-only .pth file: "
             f"{type(error).__name__}: {error}"
         ) from error
+    for key, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"The checkpoint {path} is no table of weights: {key!r} is a {type(value).__name__}."
+            )
+        if not value.isfinite().all():
+            raise ValueError(f"The checkpoint {path} has values that are not finite in {key}.")
+    return state
 
 
 def fit(network: Any, name: str, state: dict[str, Tensor], source: str) -> None:

@@ -6,11 +6,10 @@ It is a pre-activation bottleneck network (He et al., 2016):
     three stages of two blocks with widths 64, 128, 256
 
 Stage 1 keeps the size of the input, stages 2 and 3 halve it: 64 x 64 pixels give 16 x 16 x
-256. The last map is after a final norm and ReLU. The released code defines its blocks in a file that is not
-public. Our choices: the first convolution of a block and its shortcut subsample; the inner width is half of
-the outer (a quarter in the very first block, as the released code states); no biases, because every sum is
-followed by a batch norm; weights from He's normal distribution; batch norm as in Keras, with eps 1e-3 and
-momentum 0.01 in torch's convention.
+256. The last map is after a final norm and ReLU. As in the released code
+(tensorflow/framework/layers/residual.py): the first convolution of a block and its shortcut subsample; the
+inner width is half of the outer, 16 in the very first block; no biases; Glorot-uniform weights; batch norm as
+in Keras, with eps 1e-3 and momentum 0.01 in torch's convention.
 """
 
 from functools import partial
@@ -76,4 +75,4 @@ class PreactivationResNet20(Staged):
         self.final = nn.Sequential(_norm(width), nn.ReLU())
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight)
+                nn.init.xavier_uniform_(module.weight)

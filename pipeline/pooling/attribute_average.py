@@ -20,7 +20,7 @@ from pipeline.pooling.unit_ball import clip
 class AttributeAverage(nn.Module):
     """Bias-free W and V, Glorot-uniform, as in the released code."""
 
-    projects = True
+    projects, has_prototypes = True, True
 
     def __init__(self, channels: int, dim: int, prototypes: int = 64, scale: float = 10.0) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ study of the released code.
 
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pipeline.pooling.gsp import Gsp
@@ -35,6 +35,11 @@ class ProjectedGsp(nn.Module):
         transformed = self.transform(features)
         pooled, attributes = self.gsp(transformed)
         return pooled, attributes, positions(transformed.detach()).mean(2)
+
+    @property
+    def has_prototypes(self) -> Bool[Tensor, ""]:
+        """Whether prototypes were selected from pooled features; a copy."""
+        return self.gsp.initialized.clone()
 
     def observe(self, average: Float[Tensor, "B D"]) -> None:
         """Counts a training step with the averages of the global batch, from which prototypes are chosen."""

@@ -77,6 +77,13 @@ class Row(Strict):
         """`CRT table 3`."""
         return f"{names()[self.paper]} {f'table {self.table}' if self.table.isdigit() else self.table}"
 
+    @property
+    def protocol(self) -> Literal["selected", "published"]:
+        """The training protocol of the row: `selected` where the folds of MLRC or the validation models of
+        SfM-120k choose the iterate, else `published`, all train classes."""
+        held_out = self.setting.startswith("mlrc") or self.setting == "revisited"
+        return "selected" if held_out else "published"
+
 
 class Conditions(Strict):
     """The conditions of a row, of a group of columns, or of a table."""

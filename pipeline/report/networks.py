@@ -62,6 +62,33 @@ def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str
     return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
 
 
+PROTOCOLS = {
+    "selected": "held-out train classes choose the iterate",
+    "published": "all train classes, the published length, the last iterate",
+    "refit": "held-out train classes choose the length, then all train classes are trained on",
+}
+
+
+def protocol_of(run: RunResults) -> str:
+    """The protocol of the training of a run."""
+    return str(run.recipe["recipe"]["training"]["protocol"])
+
+
+def protocols(report_data: ReportData, dataset: str) -> str:
+    """A sentence on the training protocol of the methods, one clause per protocol."""
+    of_protocol: dict[str, list[str]] = {}
+    for method in report_data.methods:
+        of_protocol.setdefault(protocol_of(report_data.of(dataset, method)[0]), []).append(method)
+    if len(of_protocol) == 1:
+        (name,) = of_protocol
+        return f"Training protocol {name}: {PROTOCOLS[name]}."
+    clauses = [f"{name} ({PROTOCOLS[name]}) for {listed(methods)}" for name, methods in of_protocol.items()]
+    return (
+        f"Training protocols: {'; '.join(clauses)}. "
+        "Methods of different protocols also differ in what they were trained on."
+    )
+
+
 def seeds_differ(report_data: ReportData, dataset: str) -> bool:
     """Whether each seed has its own validation classes: seeds draw them unless the data set defines them."""
     samplings = {run.recipe["recipe"]["batch"]["sampling"] for run in report_data.of(dataset)}
@@ -71,7 +98,8 @@ def seeds_differ(report_data: ReportData, dataset: str) -> bool:
 def few_validation_classes(report_data: ReportData, dataset: str) -> str:
     """A warning if fewer than FEW classes select the iterate of a run, else an empty text."""
     classes = report_data.shards[dataset].manifest["counts"]["train"]["classes"]
-    selected = [run for run in report_data.of(dataset) if len(run.history) > 1]
+    runs = report_data.of(dataset)
+    selected = [run for run in runs if len(run.history) > 1 and protocol_of(run) == "selected"]
     held_out = sorted({classes - run.recipe["classes"] for run in selected})
     if not held_out or held_out[0] >= FEW:
         return ""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 
+_VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
 HistoryRow = dict[str, float]
 
 
@@ -124,12 +125,13 @@ def _sweep(root: Path, dataset: str, method: str) -> Sweep:
 
 
 def read_history(path: Path) -> list[HistoryRow]:
-    """The rows of a training's history. Raises UserError for a missing or damaged file and a cell that is no
-    number."""
+    """The rows of a training's history, without the empty cells (validation metrics of a step without
+    validation). Raises UserError for a missing or damaged file and a cell that is no number."""
     rows: list[HistoryRow] = []
     for line, row in _csv(path):
         try:
-            rows.append({key: float(value) for key, value in row.items()})
+            cells = {key: value for key, value in row.items() if value or key not in _VALIDATION}
+            rows.append({key: float(value) for key, value in cells.items()})
         except ValueError as error:
             raise UserError(f"{path}:{line}: {error}.", _REMEDY) from None
     return rows

@@ -54,6 +54,11 @@ class Summary:
         landmarks = [name for name in self.metrics if name.endswith("_medium_map")]
         return next((name for name in (HEADLINE, *landmarks) if name in self.metrics), self.metrics[0])
 
+    def ranked(self) -> list[str]:
+        """The methods by their headline metric, highest first; equal ones in the order of the run."""
+        values = {method: self.of(method, self.headline) for method in self.methods}
+        return sorted(self.methods, key=lambda method: -value.value if (value := values[method]) else 1.0)
+
 
 @dataclass(frozen=True)
 class Best:

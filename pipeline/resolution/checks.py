@@ -5,12 +5,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int
 
-from pipeline.config import FolderSource, Params, Recipe, Source
+from pipeline.config import Params, Recipe, Source
 from pipeline.config.command import field_origins
-from pipeline.ingest.collection import require_usable
 from pipeline.ingest.releases import PUBLISHED, missing_data_error
-from pipeline.ingest.sources import folder
 from pipeline.runtime.errors import UserError
 
 Recipes = dict[tuple[str, str], Recipe]  # (data set, method) -> recipe
@@ -40,37 +39,45 @@ def require_checkpoint(recipe: Recipe) -> None:
         )
 
 
-def require_networks(params: Params, recipes: Recipes) -> None:
-    """Raises UserError for a recipe from which no method can be built, such as one with an unknown
-    network."""
+def require_networks(params: Params, recipes: Recipes) -> dict[tuple[str, str], int]:
+    """The dimension of the embeddings of each recipe. Raises UserError for a recipe from which no method can
+    be built, such as one with an unknown network."""
     # torch and timm take seconds to import: checks that do not need them run first.
     from pipeline.methods.compatibility import require_compatible
 
+    dimensions = {}
     for (dataset, method), recipe in recipes.items():
         with field_origins(params, dataset, method):
             try:
-                require_compatible(recipe)
+                dimensions[dataset, method] = require_compatible(recipe)
             except UserError as error:
                 raise UserError(f"{method} on {dataset}: {error.what}", error.remedy) from None
+    return dimensions
 
 
 def require_classes(
-    params: Params, source: FolderSource, dataset: str, recipes: dict[str, Recipe], seeds: tuple[int, ...]
+    params: Params,
+    labels: Int[np.ndarray, " N"],
+    dataset: str,
+    recipes: dict[str, Recipe],
+    seeds: tuple[int, ...],
 ) -> None:
-    """Raises UserError if the images of a user have too few classes or images for a recipe. Training would
-    raise the same error later."""
-    from pipeline.data.class_split import split_classes
+    """Raises UserError if train images with these `labels` have too few classes or images for a recipe.
+    Training would raise the same error later."""
+    from pipeline.data.class_split import all_classes, split_classes
     from pipeline.data.sampler import make_sampler
 
-    pictures = folder.collection(source).in_order()
-    require_usable(pictures, source.path)
-    train_classes = [picture.class_name for picture in pictures if picture.split == "train"]
-    _, labels = np.unique(train_classes, return_inverse=True)
     for (method, recipe), seed in product(recipes.items(), seeds):
         if recipe.batch.sampling != "tuples":
             with field_origins(params, dataset, method):
                 share, fold = recipe.training.validation_share, recipe.training.fold
-                split = split_classes(np.arange(len(labels)), labels, share, seed, fold)
+                rows = np.arange(len(labels))
+                is_published = recipe.training.protocol == "published"
+                split = (
+                    all_classes(rows, labels)
+                    if is_published
+                    else split_classes(rows, labels, share, seed, fold)
+                )
                 make_sampler(split.labels, recipe.batch, seed)
 
 

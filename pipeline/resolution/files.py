@@ -14,7 +14,6 @@ from pipeline.config import (
     EnsembleSettings,
     EvaluateSettings,
     ExportSettings,
-    FolderSource,
     IngestSettings,
     Params,
     Recipe,
@@ -55,6 +54,7 @@ from pipeline.resolution.checks import (
     require_networks,
 )
 from pipeline.resolution.code import Code
+from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
@@ -106,7 +106,12 @@ def plan(params: Params) -> Plan:
         settings(params, "analyze", AnalyzeSettings),
         settings(params, "report", ReportSettings),
     )
-    for group, known in (("methods", methods_of(params)), ("datasets", datasets_of(params))):
+    groups = (
+        ("methods", methods_of(params)),
+        ("sweep", methods_of(params)),
+        ("datasets", datasets_of(params)),
+    )
+    for group, known in groups:
         for name in params.names(group):
             require_known(params, group, name, known)
     methods = tuple(dict.fromkeys((*run.axes.methods, *run.axes.sweeps, *run.axes.ensembles)))
@@ -117,7 +122,7 @@ def plan(params: Params) -> Plan:
             recipe = resolve(params, dataset, method)
             if method in methods:
                 run.recipes[dataset, method] = recipe
-    for method in run.axes.sweeps:
+    for method in dict.fromkeys((*run.axes.sweeps, *params.names("sweep"))):
         run.sweeps[method] = sweep_settings(params, method)
     return run
 
@@ -138,11 +143,19 @@ def check(run: Plan) -> None:
         for cell, recipe in run.recipes.items()
         if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()
     }
-    require_networks(run.params, trained)
+    dimensions = require_networks(run.params, trained)
     for dataset, (source, _) in run.ingest.items():
-        if isinstance(source, FolderSource):
-            recipes = {method: run.recipes[dataset, method] for method in run.axes.methods}
-            require_classes(run.params, source, dataset, recipes, run.axes.seeds)
+        size = size_of(source)
+        if size is None:
+            continue
+        recipes = {method: run.recipes[dataset, method] for method in run.axes.methods}
+        if size.train_labels is not None:
+            require_classes(run.params, size.train_labels, dataset, recipes, run.axes.seeds)
+        require_batches(run.params, dataset, size, recipes)
+        of_dataset = {method: dimensions[dataset, method] for method in run.axes.methods}
+        require_evaluable(run.params, run.evaluate, dataset, size, of_dataset)
+        if run.axes.ensembles:
+            require_folds(run.params, run.ensemble, dataset, size)
 
 
 def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -6,6 +6,7 @@ old directory is at `.NAME.replaced`; the next writer restores it.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -23,23 +24,73 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
 @contextlib.contextmanager
-def full_disk_is_an_error(path: Path) -> Iterator[None]:
-    """Turns "no space left" and "quota exceeded" under `path` into a UserError with the free space."""
+def unwritable_is_an_error(path: Path) -> Iterator[None]:
+    """Turns a full disk, a missing permission and a failed device under `path` into a UserError."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        problem = system_problem(error, path)
+        if problem is None:
             raise
-        existing = next(parent for parent in (path, *path.parents) if parent.exists())
+        raise problem from error
+    except Exception as error:  # of a library in Rust, such as safetensors: "... (os error 28)"
+        number = _OS_ERROR.search(str(error))
+        if isinstance(error, UserError) or number is None:
+            raise
+        cause = OSError(int(number[1]), os.strerror(int(number[1])))
+        raise system_problem(cause, path) or error from error
+
+
+def system_problem(error: OSError, path: Path | None = None) -> UserError | None:
+    """The UserError for a problem of the disk, of permissions or of a limit of the system; None for another
+    error. `path` is being written; without it, the error names its file."""
+    place = path if error.filename is None else Path(os.fsdecode(error.filename))
+    reason = error.strerror or type(error).__name__
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        existing = _existing_parent(place if path is None else path)
         free = shutil.disk_usage(existing).free / 2**20
-        raise UserError(
-            f"The disk is full: {path} could not be written ({free:,.0f} MiB free on {existing}). The "
-            "incomplete file was removed.",
-            _MAKE_SPACE,
-        ) from error
+        what = f"The disk is full: {path or place or 'a file'} could not be written"
+        return UserError(
+            f"{what} ({free:,.0f} MiB free on {existing}). The incomplete file was removed.", _MAKE_SPACE
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return UserError(
+            f"{place or 'A file'} cannot be accessed: {reason}.",
+            f"Allow it for this user (`ls -ld {_existing_parent(place)}` lists owner and permissions), or "
+            "mount the file system writable. Then run the same command again.",
+        )
+    if error.errno in (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ENXIO):
+        return UserError(
+            f"{place or 'A file'}: the disk or the network storage failed: {reason}.",
+            "See the messages of the system (`dmesg`). Then run the same command again.",
+        )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return UserError(
+            f"{place or 'A file'} cannot be opened: {reason}.", "Raise the limit of open files (`ulimit -n`)."
+        )
+    return None
+
+
+def _existing_parent(path: Path | None) -> Path:
+    """The first of `path` and its parents that exists and may be reached."""
+    path = Path.cwd() if path is None else Path(os.path.abspath(path))
+    return next(parent for parent in (path, *path.parents) if os.path.exists(parent))
+
+
+def require_writable(*directories: Path) -> None:
+    """Raises UserError if a file cannot be created in one of the directories. Missing ones are created. Call
+    it before long work whose results are written there."""
+    for directory in directories:
+        with unwritable_is_an_error(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            probe = _partial(directory / "writable")
+            probe.touch(exist_ok=False)
+            probe.unlink()
 
 
 @contextlib.contextmanager
@@ -47,20 +98,57 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yields the path of an empty file in the directory of `path`. On success it is synced and renamed to
     `path`.
 
-    On any error it is removed, and `path` does not change.
+    On any error it is removed, and `path` does not change. The partial files of killed writers of `path` are
+    removed first.
     """
     path = Path(path)
-    with full_disk_is_an_error(path):
+    with unwritable_is_an_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_partial_files(path.parent, path.name)
         partial = _partial(path)
         partial.touch(0o666, exist_ok=False)  # the system applies the umask
         try:
-            yield partial
-            _sync(partial)
-            partial.replace(path)
+            with _locked(partial):
+                yield partial
+                _sync(partial)
+                partial.replace(path)
             _sync(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def remove_partial_files(directory: Path, target: str | None = None) -> None:
+    """Removes the partial files of killed writers: those of the file `target` in `directory`, or without
+    `target` those of every file in `directory` and below.
+
+    A partial file that another process is still writing is locked and remains.
+    """
+    if target is None:
+        partial = [path for path in directory.rglob(".*.partial") if _PARTIAL.fullmatch(path.name)]
+    else:
+        partial = [path for path in directory.glob(".*.partial") if _is_partial(path.name, target)]
+    for path in partial:
+        if not path.is_file():
+            continue
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a file; the system releases it when the process ends."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -73,7 +161,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     `restore_directory` restores it. The remains of a killed process are removed first, so that only one
     process at a time may write `path`. If `path` is a link, its target is replaced.
     """
-    with full_disk_is_an_error(Path(path)):
+    with unwritable_is_an_error(Path(path)):
         path = Path(path).resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         restore_directory(path)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import unwritable_is_an_error
 
 
 @contextlib.contextmanager
@@ -16,11 +17,13 @@ def exclusive(path: Path, work: str) -> Iterator[None]:
     The system releases the lock of a process that ends in any way, so a file that a killed process left is
     taken over. Raises UserError with `work` if another process holds the lock.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _acquired(path, work)
+    with unwritable_is_an_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _acquired(path, work)
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with unwritable_is_an_error(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         path.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import ctypes
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -12,11 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import system_problem
+from pipeline.runtime.leftovers import remove_leftover_directories
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
-_PARENT = "UNSEEN_PARENT"
+PARENT = "UNSEEN_PARENT"
 _GRACE = 5.0  # seconds between SIGTERM and the forced end of a stage, in which it can end its cluster
 
 
@@ -62,15 +65,17 @@ def _end(*_: object) -> None:
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
     (dataset, method, seed)."""
-    parent = os.environ.pop(_PARENT, "")
+    parent = os.environ.pop(PARENT, "")
     end_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
         parser.add_argument(axis, type=int if axis == "seed" else str)
     arguments = vars(parser.parse_args())
-    os.chdir(ROOT)
     try:
         with report_errors():
+            _require_own_clone(Path(sys.argv[0]).resolve())
+            os.chdir(ROOT)
+            remove_leftover_directories(ROOT)
             run(**arguments)
     finally:
         # Nothing is left to close: SIGTERM may interrupt the shutdown of Python.
@@ -78,11 +83,29 @@ def main(run: Callable[..., None], *axes: str) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _require_own_clone(script: Path) -> None:
+    """Raises UserError if the stage `script` belongs to another clone than the imported package, whose files
+    it would read and write."""
+    clone = script.parent.parent
+    if script.parent.name == "stages" and clone != ROOT:
+        raise UserError(
+            f"{script} belongs to {clone}, but the package `pipeline` was imported from {ROOT}.",
+            f"Run it from its clone: cd {shlex.quote(str(clone))} && python -m stages.{script.stem}",
+        )
+
+
 @contextlib.contextmanager
 def report_errors() -> Iterator[None]:
-    """Turns a UserError into its message and exit status 1, Ctrl-C into 130."""
+    """Turns a UserError and a problem of the system (files.system_problem) into a message and exit status 1,
+    Ctrl-C into 130."""
     try:
         yield
+    except OSError as error:
+        problem = system_problem(error)
+        if problem is None:
+            raise
+        sys.stderr.write(f"error: {problem}\n")
+        raise SystemExit(1) from None
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None

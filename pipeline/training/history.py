@@ -1,11 +1,13 @@
 """The curve of a run: one row per validation, numbers only, for `dvc plots` and the report.
 
-    iteration, epoch, lr, loss, <each term>, [gradient_covariance, direction_covariance,] grad_norm,
+    [phase,] iteration, epoch, lr, loss, <each term>, [gradient_covariance, direction_covariance,] grad_norm,
     recall_at_1, map_at_r, r_precision
 
 `iteration` counts finished steps. loss, terms, gradient noise (if it is measured) and grad_norm are means
 over the steps since the row before. lr is that of the last step (of a group without a multiplier). The
-metrics are those of validation. A term counts 0 in the steps without it.
+metrics are those of validation; their cells are empty without one. A term counts 0 in the steps without it.
+`phase` exists under protocol refit: 1 with held-out classes, 2 on all train classes. `iteration` continues
+over both phases, `epoch` starts again.
 """
 
 from pathlib import Path
@@ -15,6 +17,7 @@ from pipeline.training.gradient_noise import NAMES
 from pipeline.training.step import Step
 from pipeline.training.validation import METRICS
 
+_PHASE = "phase"
 _FIRST, _LAST = ("iteration", "epoch", "lr", "loss"), ("grad_norm", *METRICS)
 _STEPS = "steps"
 
@@ -30,20 +33,28 @@ def add(window: Window, step: Step) -> None:
 
 
 def close(
-    window: Window, iteration: int, epoch: float, learning_rate: float, metrics: dict[str, float]
+    window: Window,
+    iteration: int,
+    epoch: float,
+    learning_rate: float,
+    metrics: dict[str, float],
+    phase: int | None = None,
 ) -> Row:
-    """The row of the steps in `window`, which is emptied. Before the first step, loss and gradient are 0."""
+    """The row of the steps in `window`, which is emptied. Before the first step, loss and gradient are 0.
+    `metrics` is empty without a validation."""
     means = {name: value / window[_STEPS] for name, value in window.items() if name != _STEPS}
     means = means or {"loss": 0.0, "grad_norm": 0.0}
     window.clear()
-    return {"iteration": iteration, "epoch": epoch, "lr": learning_rate, **means, **metrics}
+    place = {} if phase is None else {_PHASE: phase}
+    return {**place, "iteration": iteration, "epoch": epoch, "lr": learning_rate, **means, **metrics}
 
 
 def columns(rows: list[Row]) -> list[str]:
     """All columns in their order, the terms by name."""
     names = {name for row in rows for name in row}
-    terms = sorted(names - {*_FIRST, *NAMES, *_LAST})
-    return [*_FIRST, *terms, *(name for name in NAMES if name in names), *_LAST]
+    terms = sorted(names - {_PHASE, *_FIRST, *NAMES, *_LAST})
+    phase = (_PHASE,) if _PHASE in names else ()
+    return [*phase, *_FIRST, *terms, *(name for name in NAMES if name in names), *_LAST]
 
 
 def write_history(path: Path, rows: list[Row]) -> None:
@@ -51,4 +62,8 @@ def write_history(path: Path, rows: list[Row]) -> None:
     names = columns(rows)
     with atomic_file(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(names) + "\n")
-        file.writelines(",".join(f"{row.get(name, 0.0):.10g}" for name in names) + "\n" for row in rows)
+        file.writelines(",".join(_cell(row, name) for name in names) + "\n" for row in rows)
+
+
+def _cell(row: Row, name: str) -> str:
+    return "" if name in METRICS and name not in row else f"{row.get(name, 0.0):.10g}"

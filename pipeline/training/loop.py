@@ -23,7 +23,7 @@ from pipeline.training.log import Clock
 from pipeline.training.mining import mine
 from pipeline.training.outputs import write_outputs
 from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import save, start_or_resume
+from pipeline.training.resume import save, start_or_resume, start_refit
 from pipeline.training.run import TrainingRun, begin
 from pipeline.training.state import remove_states
 from pipeline.training.step import NotFinite, Step, train_step
@@ -37,9 +37,9 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     """Trains `job` and writes its outputs; resumes an earlier, killed run of the same job.
 
     `world` workers share a process group; one worker needs none. `report` is called on every worker after
-    each validation with iteration, epoch, loss, the validation metrics, and `best`, the selection metric of
-    the best validation so far. Returns the row of the last validation (history.py) with `best` and its
-    `best_iteration`.
+    each row of the history with iteration, epoch, loss, the validation metrics, and `best`, the selection
+    metric of the best validation so far. Returns the last row (history.py) with `best_iteration` (without
+    validation the last one), and with `best` if there was a validation.
 
     Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
     disk, and a damaged state.
@@ -49,19 +49,26 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     clock = Clock()
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
-            run = begin(job, Worker(rank, world, device, job.loader_threads), clock)
-            start_or_resume(run)
-        run.method.train()
-        if run.recipe.training.iterations == 0 and not run.record.rows:
-            _validate(run, 0.0, report)
-        with _progress(run) as progress:
-            while not run.finished:
-                _train_until(run, _begin_epoch(run), report, progress)
+            run = start_or_resume(begin(job, Worker(rank, world, device, job.loader_threads), clock))
+        _train_phase(run, report)
+        if not run.is_last_phase:
+            with clock.phase("start_up"):
+                run = start_refit(run)
+            _train_phase(run, report)
         _end(run)
     record = run.record
-    assert record.best is not None
-    best = {"best_iteration": record.best_iteration, "best": record.best}
-    return {"iteration": record.iteration, **best, **record.rows[-1]}
+    best = {} if record.best is None else {"best": record.best}
+    return {"best_iteration": record.best_iteration, **best, **record.rows[-1]}
+
+
+def _train_phase(run: TrainingRun, report: Report | None) -> None:
+    """Trains to the end of the present phase."""
+    run.method.train()
+    if run.recipe.training.iterations == 0 and not run.record.rows:
+        _end_row(run, 0.0, report)
+    with _progress(run) as progress:
+        while not run.finished:
+            _train_until(run, _begin_epoch(run), report, progress)
 
 
 def _begin_epoch(run: TrainingRun) -> int:
@@ -69,15 +76,15 @@ def _begin_epoch(run: TrainingRun) -> int:
 
     Tuples are mined an epoch at a time, by the network at its beginning. Other batches depend on no network.
     """
-    iterations, record, sampler = run.recipe.training.iterations, run.record, run.sampler
+    record, sampler = run.record, run.sampler
     if not isinstance(sampler, TupleSampler):
-        return iterations
+        return run.length
     epoch = record.iteration // sampler.steps_per_epoch
     with run.clock.phase("mining"):
         if epoch not in record.tuples:
             record.tuples = {epoch: mine(sampler, epoch, run.embedder, run.split.rows)}
         sampler.begin(epoch, record.tuples[epoch].numpy())
-    return min(iterations, (epoch + 1) * sampler.steps_per_epoch)
+    return min(run.length, (epoch + 1) * sampler.steps_per_epoch)
 
 
 def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: Progress | None) -> None:
@@ -91,8 +98,8 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
             with run.clock.phase("step"):
                 step = _step(run, batch)
             record.add(step)
-            if record.iteration % training.validate_every == 0 or record.iteration == training.iterations:
-                _validate(run, step.learning_rate, report)
+            if record.iteration % training.validate_every == 0 or record.iteration == run.length:
+                _end_row(run, step.learning_rate, report)
             elif record.iteration % run.job.checkpoint_every == 0:
                 save(run)
             if progress is not None:
@@ -119,20 +126,27 @@ def _step(run: TrainingRun, batch: TrainBatch) -> Step:
         ) from None
 
 
-def _validate(run: TrainingRun, learning_rate: float, report: Report | None) -> None:
-    """Ends a row of the history, keeps the weights if they are the best so far, saves, and reports."""
+def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> None:
+    """Ends a row of the history, validates if classes are held out, keeps the weights if they are the best so
+    far, saves, and reports."""
     record, training = run.record, run.recipe.training
+    metrics = {}
     with run.clock.phase("validation"):
         assert_same_on_all_workers(run.method)
-        metrics = validate(run.embedder, run.split)
+        if len(run.split.validation_rows):
+            metrics = validate(run.embedder, run.split)
     epoch = record.iteration / run.sampler.steps_per_epoch
-    record.rows.append(history.close(record.window, record.iteration, epoch, learning_rate, metrics))
-    _keep_best(run, metrics[training.selection_metric])
-    if training.watch_test:
+    phase = 1 + record.is_refit if training.protocol == "refit" else None
+    record.rows.append(history.close(record.window, record.total, epoch, learning_rate, metrics, phase))
+    if metrics:
+        _keep_best(run, metrics[training.selection_metric])
+    elif training.protocol == "published":
+        record.best_iteration = record.iteration
+    if training.watch_test and run.is_last_phase:
         _keep_best_on_test(run, watch_test(run.embedder)[training.selection_metric])
     save(run)
     if report is not None:
-        place = {"iteration": record.iteration, "epoch": epoch, "loss": record.rows[-1]["loss"]}
+        place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
         report({**place, **metrics, "best": record.best or 0.0})
 
 
@@ -171,7 +185,8 @@ def _progress(run: TrainingRun) -> contextlib.AbstractContextManager[Progress | 
     if run.worker.rank != 0:
         return contextlib.nullcontext()
     size = run.recipe.batch.size
-    progress = Progress(f"train {run.job.name}", run.recipe.training.iterations * size, "images")
+    label = f"{'refit' if run.record.is_refit else 'train'} {run.job.name}"
+    progress = Progress(label, run.length * size, "images")
     progress.resume_at(run.record.iteration * size)
     return progress
 
@@ -180,8 +195,9 @@ def _note(step: Step, run: TrainingRun) -> str:
     terms = ", ".join(f"{name} {value:.4g}" for name, value in step.terms.items())
     loss = f"loss {step.loss:.4g}" + (f" ({terms})" if len(step.terms) > 1 else "")
     rows = run.record.rows
-    recall = f"  validation R@1 {rows[-1]['recall_at_1']:.1%}" if rows else ""
-    return f"step {run.record.iteration}  {loss}{recall}"
+    validated = rows and "recall_at_1" in rows[-1]
+    recall = f"  validation R@1 {rows[-1]['recall_at_1']:.1%}" if validated else ""
+    return f"step {run.record.total}  {loss}{recall}"
 
 
 def _named(run: TrainingRun, rows: list[int]) -> str:

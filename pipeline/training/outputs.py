@@ -13,7 +13,7 @@ from pipeline.training.run import TrainingRun
 def write_outputs(run: TrainingRun) -> None:
     """Writes the outputs that the job names, on rank 0; none if it names none.
 
-    The method ends with the best weights.
+    The selected weights are those of the best validation; under protocols published and refit the last ones.
     """
     outputs, record = run.job.outputs, run.record
     if outputs is None:
@@ -24,19 +24,22 @@ def write_outputs(run: TrainingRun) -> None:
         if record.best_on_test is not None:
             run.method.load_state_dict(record.best_on_test_weights)
             save_weights(aside / "best_on_test.safetensors", run.method)
-        run.method.load_state_dict(record.best_weights)
-        save_weights(aside / "weights.safetensors", run.method)
+        if run.recipe.training.protocol == "selected":
+            run.method.load_state_dict(record.best_weights)
+            save_weights(aside / "weights.safetensors", run.method)
+        else:
+            shutil.copyfile(aside / "last.safetensors", aside / "weights.safetensors")
         sizes = run.split.classes, len(run.split.rows)
         save_recipe(
             aside / "recipe.json", run.recipe, run.job.dataset, run.job.seed, *sizes, run.identity["backbone"]
         )
     history.write_history(outputs.history, record.rows)
     numbers = {
-        "iterations": record.iteration,
+        "iterations": record.total,
         "best_iteration": record.best_iteration,
         "resumed_at": record.resumed_at,
         "classes_with_one_image": run.sampler.excluded_classes,
     }
-    images, worker = record.iteration * run.recipe.batch.size, run.worker
+    images, worker = record.total * run.recipe.batch.size, run.worker
     log = log_of(run.clock.seconds, images, worker.world, run.job.threads, worker.device, **numbers)
     write_json(outputs.log, log)

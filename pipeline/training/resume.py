@@ -1,8 +1,8 @@
 """The state directory of a run: its identity, the initial weights, and checkpoints (checkpoint.py).
 
 The identity serves the message about a run that cannot be resumed. The initial weights are an output of the
-run. They are written once, before the first step, and their sha256 is in each checkpoint, so that a resumed
-run writes the same.
+run. They are written once, before the first step of a phase, and their sha256 is in each checkpoint, so that
+a resumed run writes the same. Checkpoints are numbered by the steps of both phases of protocol refit.
 """
 
 import json
@@ -19,7 +19,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 from pipeline.training import checkpoint
 from pipeline.training.record import Record
-from pipeline.training.run import TrainingRun
+from pipeline.training.run import TrainingRun, second_phase
 from pipeline.training.state import differences, digest, other_states
 
 _IDENTITY = "identity.json"
@@ -40,33 +40,52 @@ def save(run: TrainingRun) -> None:
                 "optimizer": run.learner.optimizer.state_dict(),
                 "record": vars(run.record),
             }
-            checkpoint.save(run.state, run.record.iteration, digest(run.identity), content)
+            checkpoint.save(run.state, run.record.total, digest(run.identity), content)
         if run.worker.world > 1:
             dist.barrier()  # no worker is ahead of the state that it may resume from
 
 
 def untrained_weights(run: TrainingRun) -> Path:
-    """The file of the initial weights."""
+    """The file of the initial weights of the present phase."""
     assert run.state is not None
-    return run.state / "untrained.safetensors"
+    return run.state / ("untrained-refit.safetensors" if run.record.is_refit else "untrained.safetensors")
 
 
-def start_or_resume(run: TrainingRun) -> None:
-    """Loads the newest whole checkpoint into `run`, on every worker the one that rank 0 reads.
+def start_or_resume(run: TrainingRun) -> TrainingRun:
+    """The run in the state of the newest whole checkpoint, on every worker of the one that rank 0 reads.
 
     Without one, rank 0 stores the run's identity, and the initial weights if the job has outputs. Raises
     UserError if no checkpoint is whole, or the initial weights are missing or damaged.
     """
     saved = _newest(run)
     if saved is not None:
-        _resume(run, saved)
-    elif run.worker.rank == 0 and run.state is not None:
+        return _resume(run, saved)
+    if run.worker.rank == 0 and run.state is not None:
         _explain_start(run.state, run.identity)
-        _start(run, run.state)
+        write_json(run.state / _IDENTITY, run.identity)
+        _keep_initial_weights(run)
+    return run
 
 
-def _start(run: TrainingRun, state: Path) -> None:
-    write_json(state / _IDENTITY, run.identity)
+def start_refit(run: TrainingRun) -> TrainingRun:
+    """The second phase of protocol refit at its start, after a finished first phase; saves it."""
+    first = run.record
+    record = Record(
+        is_refit=True,
+        steps_before=first.iteration,
+        rows=first.rows,
+        best=first.best,
+        best_iteration=first.best_iteration,
+        resumed_at=first.resumed_at,
+    )
+    run = second_phase(run, record)
+    if run.worker.rank == 0 and run.state is not None:
+        _keep_initial_weights(run)
+    save(run)
+    return run
+
+
+def _keep_initial_weights(run: TrainingRun) -> None:
     if run.job.outputs is not None:
         save_weights(untrained_weights(run), run.method)
         run.record.untrained = sha256_of(untrained_weights(run))
@@ -86,17 +105,21 @@ def _explain_start(state: Path, identity: dict[str, Any]) -> None:
     sys.stderr.write(f"{newest} is of a run that did not end and that {difference}.\n")
 
 
-def _resume(run: TrainingRun, saved: dict[str, Any]) -> None:
+def _resume(run: TrainingRun, saved: dict[str, Any]) -> TrainingRun:
+    record = Record(**saved["record"])
+    if record.is_refit:
+        run = second_phase(run, record)
+    run.record = record
     run.method.load_state_dict(saved["method"])
     run.learner.optimizer.load_state_dict(saved["optimizer"])
-    run.record = Record(**saved["record"])
-    run.record.resumed_at.append(run.record.iteration)
+    record.resumed_at.append(record.total)
     for phase, seconds in run.record.seconds.items():
         run.clock.seconds[phase] = run.clock.seconds.get(phase, 0.0) + seconds
     if run.worker.rank == 0:
         if run.job.outputs is not None:
             _check_untrained(run)
-        sys.stderr.write(f"resuming at step {run.record.iteration} from {run.state}\n")
+        sys.stderr.write(f"resuming at step {record.total} from {run.state}\n")
+    return run
 
 
 def _check_untrained(run: TrainingRun) -> None:

@@ -1,13 +1,18 @@
 """A training on one worker: everything that its loop reads and changes, in one object."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pipeline.config.methods import Recipe
-from pipeline.data.class_split import ClassSplit, hold_out
+from pipeline.data.class_split import (
+    ClassSplit,
+    hold_out,
+    require_trainable_validation,
+    without_validation,
+)
 from pipeline.data.loader import Sampler, TrainLoader
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import Shards
@@ -52,7 +57,18 @@ class TrainingRun:
 
     @property
     def finished(self) -> bool:
+        """Whether the present phase is."""
         return self.record.finished(self.recipe.training)
+
+    @property
+    def length(self) -> int:
+        """The largest number of steps of the present phase."""
+        return self.record.length(self.recipe.training)
+
+    @property
+    def is_last_phase(self) -> bool:
+        """Whether the present phase gives the result."""
+        return self.recipe.training.protocol != "refit" or self.record.is_refit
 
 
 def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
@@ -62,25 +78,32 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     """
     recipe = job.resolved()
     shards = Shards(job.shards, verify=worker.rank == 0)
-    split = hold_out(shards, recipe, job.seed)
+    if recipe.training.protocol == "refit":
+        require_trainable_validation(shards)
+    is_published = recipe.training.protocol == "published"
+    split = without_validation(shards) if is_published else hold_out(shards, recipe, job.seed)
+    facts = identity(job, shards.fingerprint, worker.world, worker.device.type)
+    parts = _parts(job, worker, shards, split)
+    return TrainingRun(job, recipe, worker, shards, split, *parts, facts, state_directory(job, facts), clock)
+
+
+def second_phase(run: TrainingRun, record: Record) -> TrainingRun:
+    """The second phase of protocol refit with its `record`: all train classes, and network and optimizer anew
+    from the job's seed."""
+    split = without_validation(run.shards)
+    sampler, loader, learner = _parts(run.job, run.worker, run.shards, split)
+    return replace(run, split=split, sampler=sampler, loader=loader, learner=learner, record=record)
+
+
+def _parts(
+    job: Job, worker: Worker, shards: Shards, split: ClassSplit
+) -> tuple[Sampler, TrainLoader, Learner]:
+    """Sampler, loader and learner of a phase."""
+    recipe = job.resolved()
     sampler = _sampler(shards, split, recipe, job.seed)
     place = (worker.rank, worker.world, worker.loader_threads)
     loader = TrainLoader(shards, split.rows, split.labels, sampler, recipe.input, *place)
-    learner = _learner(job, split, worker)
-    facts = identity(job, shards.fingerprint, worker.world, worker.device.type)
-    return TrainingRun(
-        job,
-        recipe,
-        worker,
-        shards,
-        split,
-        sampler,
-        loader,
-        learner,
-        facts,
-        state_directory(job, facts),
-        clock,
-    )
+    return sampler, loader, _learner(job, split, worker)
 
 
 def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sampler:

@@ -16,8 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.cluster import connection as connection_module
 from pipeline.cluster.connection import Cluster, connection
 from pipeline.cluster.private import private_cluster
+from pipeline.cluster.shared import require_shared
 from pipeline.runtime.errors import UserError
 from tests.conftest import CLUSTER_CPUS
 
@@ -56,6 +58,32 @@ def test_refuses_a_server_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(UserError, match="no Ray cluster answers there"), connection(1):
             pass
         thread.join()
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(0.5, 1), (0.0, 0)])
+def test_reports_an_address_that_does_not_answer(
+    seconds: float, count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server of HTTP/2 that is no GCS, such as that of Ray's client: ray.init returns after minutes."""
+
+    def init(**_: object) -> None:
+        time.sleep(seconds)
+        raise ConnectionError("timed out")
+
+    assert connection_module._PATIENCE <= 30
+    monkeypatch.setattr(connection_module, "_PATIENCE", 0.2)
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(UserError, match="cannot be joined: timed out"), connection_module._existing("head:1"):
+        pass
+    message = "warning: RAY_ADDRESS is head:1, but no GCS of a Ray cluster has answered there for 0 s."
+    assert capsys.readouterr().err.count(message) == count
+
+
+def test_a_node_without_the_shared_files_is_named(tmp_path: Path) -> None:
+    require_shared(tmp_path)
+    message = rf"Node {socket.gethostname()} of the cluster does not have {tmp_path}/shards.*\n.*same path"
+    with pytest.raises(UserError, match=message):
+        require_shared(tmp_path / "shards")
 
 
 @pytest.mark.parametrize(

@@ -140,3 +140,9 @@ def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.Monke
     handler = signal.getsignal(signal.SIGINT)
     assert train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE) == {}
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_worker_without_the_shards_of_the_driver_names_its_node(tmp_path: Path) -> None:
+    config = {"job": job(tmp_path, recipe("baseline")), "shared": tmp_path / "shards", "loop": print}
+    with pytest.raises(UserError, match=rf"does not have {tmp_path}/shards"):
+        train_workers.work(config)

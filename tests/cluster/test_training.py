@@ -1,6 +1,7 @@
 """Trainings in this process and under Ray Train: equal numbers, equal bytes after a kill, equal errors."""
 
 import csv
+import errno
 import json
 import multiprocessing
 import os
@@ -104,6 +105,27 @@ def test_errors_of_the_loop_in_this_process_are_unchanged(
     with pytest.raises(UserError) as caught:
         run_training(job(root, recipe("baseline")), ONE, loop)
     assert (caught.value.what, caught.value.remedy) == ("Row 3 is damaged.", "Ingest again.")
+
+
+@pytest.mark.parametrize("kind", ["model", "history", "log", "state"])
+def test_refuses_unwritable_outputs_before_the_training(
+    root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    job_ = job(root, recipe("baseline"))
+    assert job_.outputs is not None
+    assert job_.state is not None
+    folder = job_.state if kind == "state" else getattr(job_.outputs, kind).parent
+    touch = Path.touch
+
+    def refused(self: Path, *arguments: Any, **options: Any) -> None:
+        if self.parent == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        touch(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "touch", refused)
+    with pytest.raises(UserError, match=rf"{folder}.* cannot be accessed: Permission denied"):
+        run_training(job_, ONE, lambda *_: pytest.fail("the training started"))
 
 
 def test_refuses_a_missing_gpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

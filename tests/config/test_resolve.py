@@ -151,6 +151,10 @@ def test_another_network_drops_settings_of_the_previous_one(tmp_path: Path) -> N
         params(tmp_path, text), "tiny", "mine", {"backbone.arguments": {"in_chans": 3}}
     ).backbone
     assert same_network.arguments == {"output_stride": 8, "in_chans": 3}
+    momentum = TEXT.replace("{name: test_resnet}", "{name: test_resnet, batch_norm_momentum: 0.9}")
+    assert resolve(params(tmp_path, momentum), "tiny", "mine").backbone.batch_norm_momentum == 0.9
+    changed = resolve(params(tmp_path, momentum), "tiny", "mine", {"backbone.name": "test_vit"})
+    assert changed.backbone.batch_norm_momentum is None
 
 
 def test_another_part_drops_the_fields_of_the_replaced_one(tmp_path: Path) -> None:

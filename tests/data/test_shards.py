@@ -4,6 +4,7 @@ message."""
 import hashlib
 import json
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,32 @@ class TestDamage:
             file.write(b" ")
         with pytest.raises(UserError, match=r"index\.parquet has sha256"):
             Shards(shards, verify=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("manifest.json", b"", "manifest.json is damaged: Expecting value"),
+        ("manifest.json", b"\xff\xfe{", "manifest.json is damaged: 'utf-8' codec"),
+        ("manifest.json", b"[1]", "manifest.json is damaged: it is no mapping"),
+        ("manifest.json", b'{"schema_version": 1}', "manifest.json is damaged: counts is no dict"),
+        ("index.parquet", b"", "index.parquet is damaged: .*size is 0 bytes"),
+        ("index.parquet", b"PAR1 and junk PAR1", "index.parquet is damaged: "),
+    ],
+)
+def test_a_damaged_table_names_its_file_and_the_remedy(
+    shard_directory: Path, tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    shutil.copytree(shard_directory, tmp_path / "animals")
+    (tmp_path / "animals" / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{message}[^$]*dvc repro -f ingest@animals"):
+        Shards(tmp_path / "animals")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_truncated_index_names_its_file(shard_directory: Path, tmp_path: Path, share: float) -> None:
+    shutil.copytree(shard_directory, tmp_path / "animals")
+    path = tmp_path / "animals" / "index.parquet"
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(UserError, match=r"index\.parquet is damaged: "):
+        Shards(tmp_path / "animals")

@@ -26,6 +26,8 @@ from tests.resolved import write_resolved
 
 SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "bootstrap": 100, "confidence": 0.9, "seed": 3}
 NAME = Path("parts/gsp/0")
+COUNTS = {"queries", "lone_queries", "gallery", "classes"}
+NOT_METRICS = COUNTS | {"protocol", "training_protocol"}
 
 
 def configure(project: Path, **changes: Any) -> None:
@@ -64,8 +66,9 @@ def test_metrics_are_flat_and_correct(project: Path) -> None:
         for name in names
         for end in ("", "_low", "_high")
     }
-    assert metrics.keys() == expected | {"queries", "lone_queries", "gallery", "classes", "protocol"}
-    counts = {name: metrics[name] for name in ("queries", "lone_queries", "gallery", "classes")}
+    assert metrics.keys() == expected | NOT_METRICS
+    assert metrics["training_protocol"] == "selected"
+    counts = {name: metrics[name] for name in COUNTS}
     assert counts == {"queries": 99, "lone_queries": 3, "gallery": 99, "classes": 19}
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
     for prefix, noise in (("", 0.2), ("last_", 0.3), ("untrained_", 2.0)):
@@ -234,10 +237,7 @@ def test_optional_metrics_do_not_change_the_others(project: Path) -> None:
     names = ["recall_at_1", "recall_at_4", "r_precision", "map_at_r", "map"]
     added = {"map", "nmi", *(f"class_mean_{name}" for name in names)}
     added |= {f"{name}{end}" for name in added - {"nmi"} for end in ("_low", "_high")}
-    added |= {
-        f"last_{name}"
-        for name in added | required.keys() - {"protocol", "queries", "lone_queries", "gallery", "classes"}
-    }
+    added |= {f"last_{name}" for name in added | required.keys() - NOT_METRICS}
     assert all_metrics.keys() == required.keys() | added
     truth = oracle.metrics(rows.embedding.tolist(), labels.tolist(), list(range(52)), (1, 4))
     assert all_metrics["map"] == pytest.approx(truth["map"], abs=1e-9)
@@ -323,6 +323,20 @@ def test_several_scales_have_their_own_protocol(project: Path) -> None:
         assert ("scales" in normalisation) is (scales != (1.0,))
     assert len(hashes) == 3
     assert Protocol("test", (1, 2, 4), 100, 0.9, 3).hash() in hashes
+
+
+def test_a_protocol_of_training_has_its_own_hash(project: Path) -> None:
+    metrics = []
+    for protocol in ("selected", "published"):
+        path = project / "data/embeddings" / NAME / "test.arrow"
+        columns = [np.array(column) for column in read(path)[:5]]
+        write(path, *columns, training_protocol=protocol)
+        run("parts", "gsp", 0)
+        metrics.append(json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text()))
+    assert [each["training_protocol"] for each in metrics] == ["selected", "published"]
+    hashes = [each.pop("protocol") for each in metrics]
+    assert len(set(hashes)) == 2
+    assert metrics[0] | {"training_protocol": "published"} == metrics[1]
 
 
 def test_the_best_iterate_on_test_is_reported_separately(project: Path) -> None:

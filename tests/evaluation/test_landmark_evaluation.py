@@ -112,7 +112,7 @@ def test_metrics_are_flat_and_equal_the_definition(project: Path) -> None:
     assert {name: reported[name] for name in counts} == counts
     assert reported.keys() == counts.keys() | {
         f"{name}{end}" for name in expected_metrics for end in ("", "_low", "_high")
-    } | {"protocol"}
+    } | {"protocol", "training_protocol"}
 
 
 def test_tables_of_queries_and_neighbours(project: Path) -> None:

@@ -120,6 +120,16 @@ def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     assert best.row_id.tolist() == last.row_id.tolist()
 
 
+@pytest.mark.parametrize("protocol", ["selected", "published"])
+def test_embeddings_name_the_protocol_of_the_training(project: Path, protocol: str) -> None:
+    settings = recipe().model_dump(mode="json")
+    settings["training"]["protocol"] = protocol
+    model = project / "data/models/tiny/baseline/0"
+    save_recipe(model / "recipe.json", parse_recipe(settings), "tiny", 0, 3, TRAIN)
+    run("tiny", "baseline", 0)
+    assert {read(directory(project) / f"{name}.arrow").training_protocol for name in FILES} == {protocol}
+
+
 def test_the_stage_embeds_at_the_scales_of_its_settings(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

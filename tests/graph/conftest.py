@@ -133,6 +133,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     assert copy.processes() == []
 
 
+@pytest.fixture
+def built(project: Project) -> Project:
+    """The copy after its first run, at its last commit."""
+    if not (project.path / "dvc.lock").exists():
+        project.run("dvc repro")
+        project.commit("first run")
+    project.restore()
+    return project
+
+
 def shrink(path: Path) -> None:
     """Few classes, two methods, eight steps; every stage of the graph stays."""
     yaml = YAML()

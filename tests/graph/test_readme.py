@@ -29,7 +29,7 @@ NOT_HERE = {
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
     "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
-    "RAY_ADDRESS=head:6379 dvc repro": "needs a cluster; tests/cluster/test_connection.py connects to one",
+    "RAY_ADDRESS=head:6379 unseen run": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
 }
 
@@ -99,6 +99,12 @@ def nothing_is_built(project: Project, output: str) -> None:
     start = time.monotonic()
     assert "up to date" in project.run("dvc repro")
     assert time.monotonic() - start < 15, "5 s on a quiet machine"
+
+
+def no_stage_starts(project: Project, output: str) -> None:
+    assert "unchanged: 11 (" in output
+    assert "started" not in output
+    assert "report: data/report/index.html" in output
 
 
 def all_is_up_to_date(project: Project, output: str) -> None:
@@ -224,6 +230,7 @@ CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
     "unseen doctor": nothing_is_missing,
     "dvc repro": nothing_is_built,
+    "unseen run -j 4": no_stage_starts,
     "dvc status": all_is_up_to_date,
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,

@@ -15,15 +15,6 @@ pytestmark = [pytest.mark.graph, pytest.mark.timeout(400)]
 REPRO = "dvc repro --force --single-item train@parts-gsp-0"
 
 
-@pytest.fixture
-def built(project: Project) -> Project:
-    if not (project.path / "dvc.lock").exists():
-        project.run("dvc repro")
-        project.commit("first run")
-    project.restore()
-    return project
-
-
 def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_bytes(built: Project) -> None:
     built.run("dvc repro --single-item train@parts-gsp-0")
     outs = [

@@ -86,11 +86,24 @@ class TestDirectories:
     def test_lists_images_in_formats_that_are_not_read(self, tmp_path: Path) -> None:
         folder(tmp_path)
         assert listing(tmp_path).facts == {"other_files": {}}
-        for name in ("c1/b.HEIC", "c1/a.heif", "c2/c.avif", "c2/notes.txt", "c2/._d.heic"):
+        for name in ("c1/b.HEIC", "c1/a.heif", "c2/c.jxl", "c2/notes.txt", "c2/._d.heic"):
             (tmp_path / name).write_bytes(b"")
         facts = listing(tmp_path).facts
-        assert facts["unread_images"] == ["c1/a.heif", "c1/b.HEIC", "c2/c.avif"]
-        assert facts["other_files"] == {".heic": 1, ".heif": 1, ".avif": 1, ".txt": 1}
+        assert facts["unread_images"] == ["c1/a.heif", "c1/b.HEIC", "c2/c.jxl"]
+        assert facts["other_files"] == {".heic": 1, ".heif": 1, ".jxl": 1, ".txt": 1}
+
+    def test_omits_pipes_and_devices_and_lists_them(self, tmp_path: Path) -> None:
+        folder(tmp_path)
+        os.mkfifo(tmp_path / "c0" / "pipe.jpg")
+        (tmp_path / "c1" / "endless.jpg").symlink_to("/dev/zero")
+        (tmp_path / "c1" / "missing.jpg").symlink_to("nowhere")
+        result = listing(tmp_path)
+        assert result.facts["irregular_files"] == ["c0/pipe.jpg", "c1/endless.jpg"]
+        sources = {picture.source for picture in result.pictures}
+        assert not sources & {"c0/pipe.jpg", "c1/endless.jpg"}
+        assert "c1/missing.jpg" in sources, "its reading reports the reason"
+        with pytest.raises(ValueError, match="named pipe"):
+            result.read("c0/pipe.jpg")
 
     def test_refuses_a_folder_with_only_formats_that_are_not_read(self, tmp_path: Path) -> None:
         (tmp_path / "c0").mkdir()

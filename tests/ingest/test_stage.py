@@ -1,5 +1,7 @@
 """The stage script: reads a resolved file, writes shards, prints remarks."""
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +73,29 @@ def test_reports_images_in_formats_that_are_not_read(
     )
     assert note in capsys.readouterr().err
     assert Shards(Path("data/shards/mine")).manifest["unread_images"] == ["c1/camera.dng", "c1/phone.heic"]
+
+
+def test_reports_pipes_and_equal_images_with_different_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(Path("raw"))
+    configure()
+    run("mine")
+    assert "note:" not in capsys.readouterr().err.replace("note: DVC does not track", "")
+    os.mkfifo("raw/c0/pipe.jpg")
+    shutil.copy("raw/c0/0.jpg", "raw/c1/copy.jpg")
+    run("mine")
+    errors = capsys.readouterr().err
+    manifest = "data/shards/mine/manifest.json lists"
+    assert (
+        f"note: 1 entry is a named pipe, socket or device, and not read: c0/pipe.jpg. {manifest} them under "
+        "irregular_files.\n"
+    ) in errors
+    assert (
+        "note: 1 image has the same pixels as an image with another label, such as c1/copy.jpg and c0/0.jpg. "
+        f"Correct the labels. {manifest} pairs under duplicates.pairs.\n"
+    ) in errors
+    shards = Shards(Path("data/shards/mine")).manifest
+    assert shards["irregular_files"] == ["c0/pipe.jpg"]
+    assert shards["duplicates"]["pairs"] == [["c0/0.jpg", "c1/copy.jpg"]]

@@ -1,5 +1,7 @@
 """The zero-shot prediction loss equals two explicit ridge regressions."""
 
+import math
+
 import pytest
 import torch
 
@@ -102,9 +104,38 @@ def test_equal_attributes_give_the_definition_and_a_finite_gradient() -> None:
 
 def test_class_embeddings_start_as_in_the_released_code() -> None:
     torch.manual_seed(3)
-    class_embeddings = ZeroShot(200, 64, 0.05, 9.5, 128).class_embeddings.detach()
+    class_embeddings = ZeroShot(200, 64, 0.05, 9.5, 128, "he_normal").class_embeddings.detach()
     assert float(class_embeddings.std()) == pytest.approx((2 / 200) ** 0.5, rel=0.02)
     assert float(class_embeddings.abs().max()) <= 2 * (2 / 200) ** 0.5 / 0.8796
+
+
+@pytest.mark.parametrize("classes", [8, 40, 100, 11_318])
+@pytest.mark.parametrize("batch", [(8, 4), (32, 1), (2, 16)], ids=str)
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 100.0])
+def test_the_loss_starts_at_chance_for_any_number_of_classes(
+    classes: int, batch: tuple[int, int], spread: float
+) -> None:
+    """For attributes from all equal to one prototype per image."""
+    torch.manual_seed(0)
+    loss = ZeroShot(classes, 64, 0.05, 9.5, 128)
+    attributes = (spread * torch.randn(batch[0] * batch[1], 64)).softmax(1)
+    labels = (torch.arange(batch[0]) % classes).repeat_interleave(batch[1])
+    assert float(loss(attributes, labels).detach()) <= math.log(classes) + 0.5
+
+
+def test_the_released_initialization_starts_above_chance() -> None:
+    torch.manual_seed(0)
+    loss, labels = ZeroShot(8, 64, 0.05, 9.5, 128, "he_normal"), torch.arange(8).repeat_interleave(4)
+    assert float(loss(torch.full((32, 64), 1 / 64), labels).detach()) > 50
+
+
+def test_attributes_of_zero_give_chance_without_gradient() -> None:
+    loss, attributes = loss_of(), torch.zeros(8, 4, dtype=torch.float64)
+    value = loss(attributes, torch.tensor(LAYOUTS["class-major"]))
+    value.backward()
+    assert float(value.detach()) == pytest.approx(math.log(6))
+    assert loss.class_embeddings.grad is not None
+    assert not loss.class_embeddings.grad.any()
 
 
 def test_nan_is_passed_to_the_loss() -> None:

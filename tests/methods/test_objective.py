@@ -98,7 +98,7 @@ def test_gsp(zero_shot: dict | None, memory: dict | None) -> None:
         outputs = method(images)
         classes = None if zero_shot is None else method.zero_shot.class_embeddings
         expected = oracle.gsp(
-            settings, outputs.embedding, outputs.attributes, classes, labels.tolist(), remembered
+            settings, outputs.embedding, outputs.attributes, classes, labels.tolist(), remembered, step > 1
         )
         compare(method.objective(outputs, labels, places(labels)), expected)
     assert bool(method.head.pooling.gsp.initialized)  # 24 places, filled by the second batch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.models.attention import SecondOrderAttention
+from pipeline.models.attention import GspSecondOrderAttention, SecondOrderAttention
 from tests.oracles import models as oracle
 
 
@@ -95,3 +95,14 @@ def test_mixed_precision_stays_close(scale: float | None) -> None:
 def test_refuses_a_reduction_to_no_channel() -> None:
     with pytest.raises(ValueError, match="the reduction 4 exceeds the 3 channels"):
         SecondOrderAttention(3, 4)
+
+
+def test_the_block_of_gsp_has_the_constants_of_keras() -> None:
+    torch.manual_seed(0)
+    block = GspSecondOrderAttention(64, 1)
+    assert [(norm.eps, norm.momentum) for norm in (block.f[1], block.g[1])] == [(1e-3, 0.01)] * 2
+    bound = (6 / 128) ** 0.5  # Glorot
+    for convolution in (block.f[0], block.g[0], block.h, block.v):
+        assert 0.95 * bound < float(convolution.weight.detach().abs().max()) <= bound
+        assert not convolution.bias.detach().any()
+    assert block.scale == 64**-0.5

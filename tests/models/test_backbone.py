@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -172,6 +173,16 @@ def test_frozen_statistics_stay_in_train_mode() -> None:
     state_before = {key: value.clone() for key, value in moving.state_dict().items() if "running_mean" in key}
     moving(torch.randn(4, 3, 64, 64))
     assert not any(torch.equal(state_before[key], moving.state_dict()[key]) for key in state_before)
+
+
+@pytest.mark.parametrize("batch_norm", ["batch", "frozen"])
+def test_the_momentum_of_batch_norm_is_set(batch_norm: Literal["batch", "frozen"]) -> None:
+    default = Backbone("test_resnet", batch_norm=batch_norm)
+    changed = Backbone("test_resnet", batch_norm=batch_norm, batch_norm_momentum=0.9)
+    for network, momentum in ((default, 0.1), (changed, 0.9)):
+        norms = [module for module in network.modules() if hasattr(module, "running_mean")]
+        assert norms
+        assert {norm.momentum for norm in norms} == {momentum}
 
 
 def test_fixed_batch_norm_keeps_statistics_scale_and_shift() -> None:
@@ -350,6 +361,29 @@ def test_refuses_a_missing_and_an_invalid_checkpoint(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} is neither"):
             Backbone("test_resnet", checkpoint=tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"junk", b"a\xc8\x9b\xc8\xc5\xfb\x8e\x852\x88", b"0.", b"N."])
+def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "weights.pth").write_bytes(content)
+    with pytest.raises(ValueError, match=r"weights\.pth is neither a \.safetensors file"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_refuses_a_checkpoint_whose_weights_are_not_finite(tmp_path: Path, value: float) -> None:
+    state = Backbone("test_resnet").network.state_dict()
+    state = {name: tensor.contiguous() for name, tensor in state.items()}
+    key = next(iter(state))
+    state[key].view(-1)[0] = value
+    save_file(state, tmp_path / "weights.safetensors")
+    with pytest.raises(
+        ValueError, match=r"weights\.safetensors has values that are not finite in conv1\.0\.weight"
+    ):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
+    torch.save({"epoch": 3}, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=r"no table of weights: 'epoch' is a int"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
 
 
 class _Payload:

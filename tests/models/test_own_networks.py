@@ -274,3 +274,17 @@ def test_refuses_an_argument_that_the_network_lacks(name: str, arguments: dict) 
 def test_suggests_a_similar_name() -> None:
     with pytest.raises(ValueError, match="Did you mean bn_inception"):
         Backbone("bninception")
+
+
+def test_the_network_of_cifar_starts_glorot_uniform() -> None:
+    """The first standard deviation is measured in the released code of GSP. Variance 2 / (in + out)."""
+    torch.manual_seed(0)
+    network = Backbone("resnet20_preact").network
+    convolutions = [module for module in network.modules() if isinstance(module, torch.nn.Conv2d)]
+    stds = [float(convolution.weight.detach().std()) for convolution in convolutions]
+    assert stds[0] == pytest.approx(0.107, rel=0.1)
+    for convolution, std in zip(convolutions, stds, strict=True):
+        weight = convolution.weight.detach()
+        fans = (weight.shape[0] + weight.shape[1]) * weight[0, 0].numel()
+        assert std == pytest.approx((2 / fans) ** 0.5, rel=0.12)
+        assert float(weight.abs().max()) <= (6 / fans) ** 0.5

@@ -88,6 +88,7 @@ def gsp(
     classes: Tensor | None,
     labels: list[int],
     memory: Memory | None,
+    has_prototypes: bool,
 ) -> dict[str, Tensor]:
     weight = 0.0 if recipe.zero_shot is None else recipe.zero_shot.weight
     terms = {recipe.loss.name: (1 - weight) * pair_loss(recipe.loss, embeddings, labels)}
@@ -97,8 +98,9 @@ def gsp(
             (1 - weight) * recipe.memory.weight * pair_loss(recipe.loss, embeddings, labels, *references)
         )
     if recipe.zero_shot is not None and classes is not None:
+        known = attributes if has_prototypes else torch.zeros_like(attributes)
         terms["zero_shot"] = weight * losses.zero_shot(
-            attributes, labels, classes, ridge=recipe.zero_shot.ridge, scale=recipe.zero_shot.scale
+            known, labels, classes, ridge=recipe.zero_shot.ridge, scale=recipe.zero_shot.scale
         )
     return terms
 

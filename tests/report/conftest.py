@@ -124,6 +124,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     for file in ("weights", "last"):
         (model / f"{file}.safetensors").write_bytes(f"{file} of {name}".encode())
     training = {
+        "protocol": "selected",
         "iterations": 60,
         "patience": None,
         "selection_metric": "map_at_r",
@@ -232,7 +233,6 @@ def make_sweep(directory: Path) -> None:
                     "recall_at_1": 0.5,
                     "map_at_r": score,
                     "r_precision": 0.3,
-                    "seconds": float(step),
                 }
             )
     trials[1].stopped_early = True

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "img", "br", "wbr", "path", "line", "use", "rect"}
+VOID = {"meta", "link", "img", "br", "wbr", "input", "path", "line", "use", "rect"}
 
 
 class Element:

@@ -110,7 +110,9 @@ def test_it_renders_without_errors_requests_or_overflow(
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate(CLIPPED) == []
     images = page.evaluate(DECODED)
-    assert len(images) == 3 * 20 * (1 + 5)
+    missing = page.locator("li.missing").count()
+    assert missing > 0
+    assert len(images) == 3 * 20 * (1 + 5) + missing
     assert min(images) > 0
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
@@ -150,4 +152,8 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         assert all(overflow <= 1 and complete for _, overflow, complete in tables), (width, tables)
         hidden = page.evaluate(REST)
         assert hidden == [[width == 390, 5]] * 2, "the method and the four other metrics"
+        other_networks = page.locator("#set-0-results tr.beside").first
+        assert not other_networks.is_visible()
+        page.locator("#set-0-results input[type=checkbox]").first.check()
+        assert other_networks.is_visible()
         page.close()

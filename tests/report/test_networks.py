@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pipeline.report.networks import few_validation_classes, networks, seeds_differ
-from pipeline.report.report_data import ReportData
+from pipeline.report.networks import few_validation_classes, networks, protocols, seeds_differ
+from pipeline.report.report_data import ReportData, RunResults
 from tests.report.page_reader import Element
 
 
@@ -30,6 +30,30 @@ def test_few_validation_classes_are_reported(inputs: ReportData) -> None:
     assert "on only 9 to 12 classes" in held_out(9, 10, 12)
     one_validation = replace(inputs, runs=[replace(run, history=run.history[:1]) for run in inputs.runs])
     assert few_validation_classes(one_validation, "birds") == "", "no iterate was selected"
+
+
+def test_runs_of_other_protocols_select_no_iterate(inputs: ReportData) -> None:
+    runs = [_with_protocol(run, "published") for run in inputs.runs]
+    few = [replace(run, recipe=run.recipe | {"classes": run.recipe["classes"] + 1}) for run in runs]
+    assert few_validation_classes(replace(inputs, runs=few), "birds") == ""
+
+
+def test_the_protocol_of_each_method_is_stated(inputs: ReportData, html: str) -> None:
+    sentence = "Training protocol selected: held-out train classes choose the iterate."
+    assert protocols(inputs, "birds") == sentence
+    assert html.count(sentence) == 2, "beside the results and beside the pairs of methods"
+    runs = [_with_protocol(run, "published") if run.method == "fair" else run for run in inputs.runs]
+    assert protocols(replace(inputs, runs=runs), "birds") == (
+        "Training protocols: selected (held-out train classes choose the iterate) for good and poor; "
+        "published (all train classes, the published length, the last iterate) for fair. "
+        "Methods of different protocols also differ in what they were trained on."
+    )
+
+
+def _with_protocol(run: RunResults, name: str) -> RunResults:
+    recipe = run.recipe["recipe"]
+    changed = recipe | {"training": recipe["training"] | {"protocol": name}}
+    return replace(run, recipe=run.recipe | {"recipe": changed})
 
 
 def test_seeds_differ_if_they_draw_their_validation_classes(

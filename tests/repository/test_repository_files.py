@@ -59,3 +59,7 @@ def test_the_table_of_faults_names_files_and_tests_that_exist() -> None:
         folder = ROOT if file.startswith(("stages/", "unseen/")) else ROOT / "pipeline"
         assert (folder / file).is_file(), file
         assert f"def {name}(" in tests, name
+
+
+def test_the_readme_has_at_most_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200

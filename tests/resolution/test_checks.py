@@ -10,9 +10,11 @@ import pytest
 from pipeline.config import FolderSource, Params, PartsSource, Source, resolve
 from pipeline.config.dataset import CollageSource, CubSource, InshopSource, LandmarksSource, TokensSource
 from pipeline.config.recipe_files import published
+from pipeline.config.strict import Strict
 from pipeline.methods.compatibility import require_compatible
 from pipeline.resolution.checks import require_distinct_cells, require_files
 from pipeline.resolution.files import check, plan
+from pipeline.resolution.sizes import size_of
 from pipeline.runtime.errors import UserError
 from tests.params import project
 
@@ -129,11 +131,82 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
         ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("runs", {}, r"runs is not a setting"),
+        ("run.seeds", [2**70], r"params\.yaml:1: run\.seeds: Input should be less than 2147483648"),
+        ("export.batch_size", "8", r"export\.batch_size: Input should be a valid integer, got '8'"),
+        ("export.batch_size", True, r"export\.batch_size: Input should be a valid integer, got True"),
+        (
+            "evaluate.reduce",
+            {"dim": 65},
+            r":1: evaluate\.reduce\.dim is 65, but ms on .* 64 dimensions",
+        ),
+        (
+            "evaluate.approximate",
+            {"kind": "ivf_pq", "code_bytes": 7},
+            r":1: evaluate\.approximate\.code_bytes is 7, which does not divide the 64[^$]*divisor: 1, 2, 4",
+        ),
+        (
+            "evaluate.approximate",
+            {"kind": "ivf", "lists": 1024},
+            r":1: evaluate\.approximate\.lists is 1,024, but parts has 1,023 neighbours",
+        ),
+        (
+            "evaluate.recall_at",
+            [1, 1024],
+            r":1: evaluate\.recall_at contains 1,024, but a query of parts has 1,023[^$]*above 1023",
+        ),
+        (
+            "methods.ms.batch",
+            {"classes": 2, "images_per_class": 10**9},
+            r"2,000,000,000 images .* but parts has 1,024 train images of 64 classes[^$]*"
+            r"methods\.ms\.batch\.images_per_class=",
+        ),
+        ("sweep.gpx.space", {"dim": {"grid": [8]}}, r":1: there is no sweep\.gpx\.[^$]*run\.sweeps lists"),
+        ("sweep.ms.space", {"dim": {"uniform": [2, 1]}}, r":1: sweep\.ms\.space: uniform: .* must ascend"),
     ],
 )
 def test_errors_of_later_stages_stop_the_run(folder: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, {key: value})))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("folds", 65, r":1: ensemble\.folds is 65, but parts has 64 train classes[^$]*64 or less"),
+        ("recall_at", [1024], r":1: ensemble\.recall_at contains 1,024, but a query of parts has 1,023"),
+    ],
+)
+def test_refuses_an_ensemble_beyond_the_data(folder: Path, key: str, value: Any, message: str) -> None:
+    (folder / "data/raw/parts").mkdir(parents=True)
+    check(plan(project(folder, {f"ensemble.{key}": value})))  # without ensembles the block has no effect
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, {f"ensemble.{key}": value, "run.ensembles": ["ms"]})))
+
+
+@pytest.mark.parametrize(
+    ("kind", "neighbours", "train_classes"),
+    [("cub", 5_923, 100), ("inshop", 12_612, 3_997), ("cifar10", None, None)],
+)
+def test_the_size_of_a_published_set_is_its_published_count(
+    kind: str, neighbours: int | None, train_classes: int | None
+) -> None:
+    class Block(Strict):
+        source: Source
+
+    size = size_of(Block.parse({"source": {"kind": kind}}).source)
+    assert (size and size.neighbours, size and size.train_classes) == (neighbours, train_classes)
+
+
+def test_a_gallery_without_its_queries_has_one_more_neighbour(folder: Path) -> None:
+    lines = ["path,label,split,is_query,is_gallery"]
+    for name, image in product("abcd", range(3)):
+        (folder / f"{name}{image}.jpg").touch()
+        split = "train" if name in "ab" else "test"
+        lines.append(f"{name}{image}.jpg,{name},{split},{int(image == 0)},{int(image > 0)}")
+    (folder / "labels.csv").write_text("\n".join(lines))
+    size = size_of(FolderSource(path=str(folder), labels="labels.csv"))
+    assert size is not None
+    assert (size.neighbours, size.train_classes, size.train_images) == (4, 2, 6)
 
 
 def test_refuses_two_cells_with_one_stage_name(folder: Path) -> None:

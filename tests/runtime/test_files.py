@@ -5,12 +5,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
+from pipeline.runtime.files import (
+    atomic_directory,
+    atomic_file,
+    remove_partial_files,
+    require_writable,
+    restore_directory,
+    write_json,
+)
 
 
 def test_a_file_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
@@ -166,7 +174,7 @@ def test_a_failed_rename_restores_the_old_directory(tmp_path: Path, monkeypatch:
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", refused)
-    with pytest.raises(OSError, match="Input/output"), atomic_directory(target) as partial:
+    with pytest.raises(UserError, match="Input/output"), atomic_directory(target) as partial:
         (partial / "new").write_text("2")
     assert [path.name for path in target.iterdir()] == ["old"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -210,5 +218,82 @@ def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
     assert "gc --all-commits --all-experiments" in str(caught.value)
     assert "gc --workspace" not in str(caught.value), "it deletes the cached models of other commits"
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(PermissionError), atomic_directory(target):
-        raise PermissionError(errno.EACCES, "no")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EACCES, r"out cannot be accessed: Permission denied\.\n  Allow it .*ls -ld .*permissions"),
+        (errno.EROFS, r"out cannot be accessed: Read-only file system\.\n .*mount the file system writable"),
+        (errno.EIO, r"out: the disk or the network storage failed: Input/output error\.\n .*dmesg"),
+        (errno.EMFILE, r"out cannot be opened: Too many open files\.\n .*ulimit -n"),
+    ],
+)
+def test_a_problem_of_the_system_is_a_user_error(tmp_path: Path, number: int, message: str) -> None:
+    for writer in (atomic_directory, atomic_file):
+        with pytest.raises(UserError, match=message), writer(tmp_path / "out"):
+            raise OSError(number, os.strerror(number))
+    with pytest.raises(FileNotFoundError), atomic_directory(tmp_path / "out"):
+        raise FileNotFoundError(errno.ENOENT, "a defect of the project, with its traceback")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_problem_within_a_library_in_rust_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"disk is full: .*out could not"), atomic_file(tmp_path / "out"):
+        raise RuntimeError("Error while serializing: No space left on device (os error 28)")
+    with pytest.raises(RuntimeError, match="os error 2"), atomic_file(tmp_path / "out"):
+        raise RuntimeError("No such file (os error 2)")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def other_user(tmp_path: Path) -> Iterator[Path]:
+    """A directory that this process can read and cannot write."""
+    directory = tmp_path / "forbidden"
+    directory.mkdir(mode=0o555)
+    parents = [path for path in directory.parents if path.stat().st_uid == os.getuid() and path != Path("/")]
+    modes = [path.stat().st_mode for path in parents]
+    if os.getuid() == 0:  # root may write everywhere
+        for path in parents:
+            path.chmod(path.stat().st_mode | 0o055)
+        os.seteuid(65534)
+    yield directory
+    if os.getuid() == 0:
+        os.seteuid(0)
+        for path, mode in zip(parents, modes, strict=True):
+            path.chmod(mode)
+
+
+def test_a_forbidden_directory_is_an_error_before_the_work(other_user: Path) -> None:
+    expected = rf"{other_user}/models/.* cannot be accessed: Permission denied|{other_user}/models cannot be"
+    with pytest.raises(UserError, match=expected):
+        require_writable(other_user / "models")
+    with pytest.raises(UserError, match="cannot be accessed: Permission denied"):
+        write_json(other_user / "x.json", 1)
+
+
+def test_a_check_of_a_directory_leaves_no_file(tmp_path: Path) -> None:
+    require_writable(tmp_path / "a", tmp_path / "b/c")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c"]
+
+
+def test_a_file_removes_the_partial_files_of_its_killed_writers(tmp_path: Path) -> None:
+    for name in (".x.json.0a.partial", ".x.json.v2.0a.partial"):
+        (tmp_path / name).write_text("{")
+    write_json(tmp_path / "x.json", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.json.v2.0a.partial", "x.json"]
+
+
+def test_a_partial_file_that_is_being_written_remains(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    killed = tmp_path / "a" / f".0.json.{'0' * 32}.partial"
+    killed.write_text("{")
+    foreign = tmp_path / ".notes.partial"
+    foreign.write_text("of a user")
+    with atomic_file(tmp_path / "a" / "1.json") as partial:
+        remove_partial_files(tmp_path)
+        remove_partial_files(tmp_path / "a", "1.json")
+        assert partial.exists()
+        partial.write_text("1")
+    assert not killed.exists()
+    assert foreign.exists()

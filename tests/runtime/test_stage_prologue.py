@@ -1,6 +1,7 @@
 """The start of a stage: messages, exit status, and the end with its parent."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,10 @@ def run(dataset: str, seed: int) -> None:
     '''Says what it was given.'''
     if dataset == "bad":
         raise UserError("data/raw/bad is empty.", "Put images there.")
+    if dataset == "forbidden":
+        raise PermissionError(13, "Permission denied", "data/x")
+    if dataset == "defect":
+        open("data/missing/file")
     if dataset == "wait":
         import time; print("waiting", flush=True); time.sleep(60)
     if dataset == "deaf":
@@ -66,6 +71,32 @@ def test_a_user_error_is_a_message_without_a_traceback(tmp_path: Path) -> None:
     )
     assert process.returncode == 1
     assert process.stderr == "error: data/raw/bad is empty.\n  Put images there.\n"
+
+
+def test_a_problem_of_the_system_is_a_message_and_a_defect_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, stage(tmp_path)]
+    process = subprocess.run([*command, "forbidden", "3"], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.startswith("error: data/x cannot be accessed: Permission denied.\n  Allow it")
+    assert "Traceback" not in process.stderr
+    process = subprocess.run([*command, "defect", "3"], capture_output=True, text=True, check=False)
+    assert "Traceback" in process.stderr
+
+
+def test_refuses_a_stage_of_another_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "my clone" / "stages"
+    clone.mkdir(parents=True)
+    shutil.copy(stage(tmp_path), clone / "stage.py")
+    process = subprocess.run(
+        [sys.executable, clone / "stage.py", "fine", "3"], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 1
+    assert process.stdout == ""
+    root = Path(__file__).resolve().parents[2]
+    assert process.stderr == (
+        f"error: {clone}/stage.py belongs to {clone.parent}, but the package `pipeline` was imported from "
+        f"{root}.\n  Run it from its clone: cd '{clone.parent}' && python -m stages.stage\n"
+    )
 
 
 def test_a_stage_ends_with_its_parent(tmp_path: Path) -> None:

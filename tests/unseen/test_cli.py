@@ -37,6 +37,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
         (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["recipes"], 2, "No such command 'recipes'"),
+        (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
         (["find", "catalog"], 1, "There is no photo to search for"),
         (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
@@ -52,18 +53,22 @@ def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: in
     assert "Traceback" not in process.stderr
 
 
-def test_run_passes_its_arguments_to_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-
-    class Done:
-        returncode = 3
-
-    monkeypatch.setattr(cli.subprocess, "run", lambda command, **_: calls.append(command) or Done())
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        (["run", "-f", "train@parts-ms-0"], (("-f", "train@parts-ms-0"), None)),
+        (["run", "-j", "4", "report"], (("report",), 4)),
+    ],
+)
+def test_run_passes_its_arguments(
+    arguments: list[str], call: tuple[tuple[str, ...], int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr("pipeline.scheduling.run.run", lambda *values: calls.append(values) or 3)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "-f", "train@parts-ms-0"])
+        cli.main(arguments)
     assert ended.value.code == 3
-    assert calls[0][1:4] == ["-m", "dvc", "repro"]
-    assert calls[0][4:] == ["-f", "train@parts-ms-0"]
+    assert calls == [call]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from typing import BinaryIO
 from pipeline.ingest.releases import PUBLISHED, Published, PublishedFile
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import full_disk_is_an_error
+from pipeline.runtime.files import unwritable_is_an_error
 from pipeline.runtime.progress import Progress
 
 PIECE = 2**20  # bytes per read
@@ -68,7 +68,7 @@ def download(file: PublishedFile, folder: Path, published: Published) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{file.name}.partial"
     with (
-        full_disk_is_an_error(target),
+        unwritable_is_an_error(target),
         os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as sink,
     ):
         try:

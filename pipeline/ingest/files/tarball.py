@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from pipeline.ingest.files.archive import MAX_RATIO, PIECE, REMEDY, Slices, leaves_its_folder, too_large
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import full_disk_is_an_error
+from pipeline.runtime.files import unwritable_is_an_error
 from pipeline.runtime.progress import Progress
 
 # Bytes that every archive may expand to: a small archive may consist mostly of the zeros that tar pads with.
@@ -108,7 +108,7 @@ def inflate(path: Path, target: Path) -> Path:
     limit = max(MAX_RATIO * compressed, ALLOWED_EXPANSION)
     written, inflater = 0, zlib.decompressobj(zlib.MAX_WBITS | 16)
     progress = Progress(f"inflate {path.name}", -(-compressed // PIECE), "MiB")
-    with open(path, "rb") as source, full_disk_is_an_error(target), open(target, "wb") as sink, progress:
+    with open(path, "rb") as source, unwritable_is_an_error(target), open(target, "wb") as sink, progress:
         while raw := source.read(PIECE):
             progress.advance()
             while raw:

@@ -20,7 +20,7 @@ from pipeline.ingest.releases import (
 )
 from pipeline.ingest.sources.folder import Directory
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import full_disk_is_an_error
+from pipeline.runtime.files import unwritable_is_an_error
 
 _SUFFIXES = (".zip", ".tgz", ".tar.gz", ".tar")
 _LISTED = 3  # missing files that an error lists
@@ -101,7 +101,7 @@ class Tree:
             return self.path / prefix / name
         copy = self._scratch / f"{len(self._packed)}-{PurePosixPath(name).name}"
         try:
-            with full_disk_is_an_error(copy), open(copy, "wb", buffering=PIECE) as sink:
+            with unwritable_is_an_error(copy), open(copy, "wb", buffering=PIECE) as sink:
                 files.copy(name, sink)
         except ValueError as error:
             raise UserError(

@@ -12,6 +12,7 @@ import csv
 import difflib
 import io
 import os
+import stat
 from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -24,10 +25,11 @@ from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
-SUFFIXES = frozenset((*_JPEG, ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
+_LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+SUFFIXES = frozenset((*_JPEG, *_LOSSLESS, ".webp", ".avif"))
 # Suffixes of image formats that are not in data.decode.FORMATS. Such files are reported, because the user may
 # expect them in the set.
-_CODECS = (".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
+_CODECS = (".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
 _DRAWINGS = (".psd", ".tga", ".pcx", ".exr", ".svg", ".eps", ".xcf")
 _CAMERAS = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef", ".srw")
 UNREAD_SUFFIXES = frozenset((*_CODECS, *_DRAWINGS, *_CAMERAS))
@@ -38,10 +40,15 @@ _FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no"
 
 
 class Directory:
-    """The files below a folder, by name relative to the folder."""
+    """The files below a folder, by name relative to the folder.
+
+    irregular: names that `names` omits, because a read of them may never end: named pipes, sockets and
+    devices, and links to these.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
+        self.irregular: list[str] = []
         if not self.path.is_dir():
             raise UserError(
                 f"{self.path} does not exist.", "Put the images there, or correct the path of the source."
@@ -51,9 +58,11 @@ class Directory:
         """The names, sorted. Links are followed. Each folder is entered once, also if a link leads to an
         enclosing folder.
 
-        Raises UserError if a folder cannot be listed, unless it is hidden or `lost+found` of a file system.
+        Omits files that are no regular files and lists them in `irregular`. Raises UserError if a folder
+        cannot be listed, unless it is hidden or `lost+found` of a file system.
         """
         names: list[str] = []
+        irregular: list[str] = []
         entered: set[tuple[int, int]] = set()
         unreadable: dict[str, str] = {}  # the reason, by folder
 
@@ -69,7 +78,10 @@ class Directory:
                 continue
             entered.add((status.st_dev, status.st_ino))
             folders.sort()
-            names += [(Path(folder) / name).relative_to(self.path).as_posix() for name in files]
+            for name in files:
+                path = os.path.join(folder, name)
+                names_of_kind = names if _is_regular(path) else irregular
+                names_of_kind.append(Path(path).relative_to(self.path).as_posix())
         if unreadable:
             reasons = [f"{path} ({reason})" for path, reason in sorted(unreadable.items())]
             count = f"{len(unreadable):,} folder{'s' * (len(unreadable) > 1)}"
@@ -77,9 +89,13 @@ class Directory:
                 f"{count} cannot be read: {enumerated(reasons)}.",
                 "Allow reading and entering them (chmod u+rx), or move them to another place.",
             )
+        self.irregular = sorted(irregular)
         return sorted(names)
 
     def read(self, name: str) -> bytes:
+        """The bytes of a file. Raises ValueError for a named pipe or device, and OSError."""
+        if not _is_regular(self.path / name):
+            raise ValueError("a named pipe, socket or device, not a file")
         return (self.path / name).read_bytes()
 
 
@@ -99,7 +115,8 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
 
     The class of an image in a directory is the whole path of the directory, so `a/x` and `b/x` are two
     classes. Files that are not images are ignored, and counted in the manifest. Without a CSV, the manifest
-    also lists images in formats that are not read, as `unread_images`. Raises UserError with the invalid
+    also lists images in formats that are not read, as `unread_images`. It lists named pipes and devices as
+    `irregular_files`. Raises UserError with the invalid
     file, or line of the CSV.
     """
     root = Path(source.path)
@@ -125,6 +142,8 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
         Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows
     ]
     facts: dict[str, Any] = {"other_files": dict(suffixes)} | ({"unread_images": unread} if unread else {})
+    if isinstance(files, Directory) and files.irregular:
+        facts["irregular_files"] = files.irregular
     return Collection(str(root), pictures, files.read, facts)
 
 
@@ -138,6 +157,12 @@ def unread_sentence(unread: list[str]) -> str:
     """A sentence with the number of images in formats that are not read, and the first of their names."""
     count = f"{len(unread):,} image{'s have' if len(unread) > 1 else ' has'}"
     return f"{count} a format that is not read: {enumerated(unread)}."
+
+
+def irregular_sentence(irregular: list[str]) -> str:
+    """A sentence with the number of named pipes and devices among the pictures, and the first names."""
+    count = f"{len(irregular):,} entr{'ies are' if len(irregular) > 1 else 'y is'}"
+    return f"{count} a named pipe, socket or device, and not read: {enumerated(irregular)}."
 
 
 def enumerated(names: list[str]) -> str:
@@ -262,6 +287,14 @@ def _given_splits(rows: list[_Row], table: str) -> dict[str, str]:
                 "Test classes must be unseen in training: give every class one split.",
             )
     return {label: str(row.split) for label, row in first_of.items()}
+
+
+def _is_regular(path: str | Path) -> bool:
+    """Whether a path is a regular file, or cannot be examined: reading it then reports the reason."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True
 
 
 def _is_text(name: str) -> bool:

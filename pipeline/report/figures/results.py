@@ -8,12 +8,12 @@ from pipeline.report.words import interval, name_of, percent
 
 
 def forest(summary: Summary, metric: str, name: str) -> str:
-    """One row per method: the selected network with its interval and a tick per seed, the last iterate, the
-    network before training."""
-    rows = len(summary.methods)
+    """One row per method, the highest first: the selected network with its interval and a tick per seed, the
+    last iterate, the network before training."""
+    rows, ranked = len(summary.methods), summary.ranked()
     with panel(name_of(metric), WIDE, 0.75 + 0.42 * rows) as (figure, axes):
-        for position, method in enumerate(summary.methods):
-            colour, y = style_of(position)[0], rows - 1 - position
+        for position, method in enumerate(ranked):
+            colour, y = style_of(summary.methods.index(method))[0], rows - 1 - position
             _interval(axes, summary.of(method, metric, "untrained"), y, MUTED, "x", 5)
             last, selected = summary.of(method, metric, "last"), summary.of(method, metric)
             if last is not None:
@@ -32,10 +32,10 @@ def forest(summary: Summary, metric: str, name: str) -> str:
                     percent(selected.value), (100 * selected.value, y), (0, 6), textcoords="offset points",
                     ha="center", fontsize=8.5, color=INK,
                 )  # fmt: skip
-        method_rows(axes, summary.methods, rows - 0.25)
+        method_rows(axes, ranked, rows - 0.25)
         values = "; ".join(
             f"{method} {percent(value.value)} ({interval(value)})"
-            for method in summary.methods
+            for method in ranked
             if (value := summary.of(method, metric)) is not None
         )
         return inline(

@@ -14,13 +14,15 @@ def validation(
     name: str,
 ) -> str:
     """`metric` on held-out train classes over the iterations: one line per run; the seeds of a method look
-    alike.
+    alike. Rows without a validation are omitted.
     """
     with panel(f"{name_of(metric)} on validation classes", WIDE, 2.8) as (figure, axes):
         for method, runs in histories.items():
             colour, dashes, marker = style_of(positions[method])
             for rows in runs:
-                x, y = [row["iteration"] for row in rows], [100 * row[metric] for row in rows]
+                validated = [row for row in rows if metric in row]
+                x = [row["iteration"] for row in validated]
+                y = [100 * row[metric] for row in validated]
                 axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=marker_size(x))
         axes.set_xlabel("iteration")
         axes.set_ylabel("percent")

@@ -4,13 +4,17 @@ from typing import Any
 
 from pipeline.report.comparison import Pair
 from pipeline.report.dataset import DataSet, MethodStyle
+from pipeline.report.networks import protocols
 from pipeline.report.words import name_of, probability, signed_points
 
 MAX_OPEN = 15  # pairs; with more, those without the best method are collapsed
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
-    return table_of(dataset.pairs, dataset.methods) if dataset.pairs else None
+    if not dataset.pairs:
+        return None
+    protocol = protocols(dataset.report_data, dataset.name)
+    return {**table_of(dataset.pairs, dataset.methods), "protocols": protocol}
 
 
 def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, Any]:

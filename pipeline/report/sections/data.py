@@ -10,6 +10,8 @@ from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
 from pipeline.report.words import counted
 
+# lists of the manifest: files that ingest did not read
+_LEFT_OUT = {"unread_images": "Images in formats that are not read", "irregular_files": "Pipes and devices"}
 MAX_OPEN = 8  # lines; a longer list is collapsed
 
 
@@ -30,6 +32,9 @@ def content(dataset: DataSet) -> dict[str, Any]:
         ("Duplicates", _duplicates(duplicates)),
         ("Lone test images", _lone(dataset)),
     ]
+    for key, title in _LEFT_OUT.items():
+        if names := shards.manifest.get(key):
+            facts.append((title, _named(names)))
     if ingest.get("dropped_classes"):
         facts.append(("Dropped classes", ", ".join(ingest["dropped_classes"])))
     return {
@@ -39,6 +44,12 @@ def content(dataset: DataSet) -> dict[str, Any]:
         "skipped_open": len(skipped) <= MAX_OPEN,
         "pairs": _pairs(shards, duplicates),
     }
+
+
+def _named(names: list[str]) -> str:
+    """The number of files and the first names."""
+    more = ", ..." if len(names) > MAX_OPEN else ""
+    return f"{counted(len(names), 'file')}: {', '.join(names[:MAX_OPEN])}{more}"
 
 
 def _split(shards: Shards, split: str) -> tuple[str, ...]:

@@ -45,6 +45,9 @@ class Query:
     measure: str  # the name of `score`
     relevant: int
     first_positive: int | None  # rank of the first right match; None: beyond the ranks that were computed
+    # The nearest image that is right, if no match is; without a similarity where none of the computed
+    # neighbours is right.
+    missing: Picture | None
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,11 @@ def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np
 def groups_of(
     shards: Shards, queries: pa.Table, neighbours: pa.Table, count: int, matches: int, thumbnail: Thumbnail
 ) -> list[Group]:
-    """The chosen queries of one run, each with its `matches` nearest test images that are right or wrong."""
-    row_ids, judge, measure = queries["row_id"].to_numpy(), judge_of(shards), measure_of(queries)
+    """The chosen queries of one run, each with its `matches` nearest test images that are right or wrong, and
+    an image that should be among them if none is right."""
+    row_ids, measure = queries["row_id"].to_numpy(), measure_of(queries)
+    judge, gallery = judge_of(shards), shards.rows("test")
+    gallery = gallery[shards.is_gallery[gallery]]
     labels = labels_of(shards.class_names)
     position_of = {int(row): position for position, row in enumerate(neighbours["row_id"].to_numpy())}
 
@@ -126,6 +132,9 @@ def groups_of(
             similarity,
         )
 
+    def relevant(row: int) -> list[int]:
+        return [int(match) for match in gallery if match != row and judge(row, int(match))]
+
     def query(position: int) -> Query:
         row = int(row_ids[position])
         nearest, similarities = (
@@ -136,14 +145,21 @@ def groups_of(
             for match, similarity in zip(nearest, similarities, strict=True)
             if (right := judge(row, match)) is not None
         ]
+        nearest_matches = tuple(judged[:matches])
+        missing = None
+        if not any(match.right for match in nearest_matches):
+            missing = next((match for match in judged if match.right), None)
+            if missing is None and (others := relevant(row)):
+                missing = picture(others[0], True)
         has_first = "first_positive" in queries.column_names
         return Query(
             picture=picture(row),
-            matches=tuple(judged[:matches]),
+            matches=nearest_matches,
             score=queries[measure][position].as_py(),
             measure=MEASURES[measure],
             relevant=queries["relevant"][position].as_py(),
             first_positive=queries["first_positive"][position].as_py() if has_first else None,
+            missing=missing,
         )
 
     return [

@@ -9,7 +9,8 @@ from pipeline.report.figures import losses as figures
 from pipeline.report.sections.gradient_noise import NOISE
 
 _OTHER_COLUMNS = {  # of a history
-    "iteration", "epoch", "lr", "loss", *NOISE, "grad_norm", "recall_at_1", "map_at_r", "r_precision",
+    "phase", "iteration", "epoch", "lr", "loss", *NOISE, "grad_norm",
+    "recall_at_1", "map_at_r", "r_precision",
 }  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Our numbers next to those that a paper prints for the same data set and recipe, and the conditions that
 differ.
 
-Conditions are network, dimensions, image size, the setting of the evaluation, and the values of the recipe
-that reproduce a printed row (pipeline/published). A row is shown if it needs no such values, or if the recipe
-of this run has them; the others are collapsed. Rows with the same numbers in several papers are merged.
-Lengths of training, batches and optimisers are not compared.
+Conditions are network, dimensions, image size, the training protocol, the setting of the evaluation, and the
+values of the recipe that reproduce a printed row (pipeline/published). A row is shown if it needs no such
+values, or if the recipe of this run has them; the others are collapsed. Rows with the same numbers in several
+papers are merged. Lengths of training, batches and optimisers are not compared.
 """
 
 import re
@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.published import PLAIN, Number, Row, papers, published
 from pipeline.report.dataset import DataSet, MethodStyle
+from pipeline.report.networks import PROTOCOLS, protocol_of, protocols
 from pipeline.report.recipes import UNKNOWN, changes_of, setting
 from pipeline.report.report_data import ReportData
 from pipeline.report.summary import Summary
@@ -35,6 +36,7 @@ class OurNumbers:
     method: str  # the published name: of a variant, the method that it is like
     kind: str
     conditions: dict[str, Any]  # backbone, dim, size
+    protocol: str  # of the training
     recipe: dict[str, Any]
     values: dict[str, float]  # by metric, as stored
     changes: list[tuple[str, str]]  # (key, text) of each setting that a variant changes
@@ -74,6 +76,7 @@ def published_tables(
         "columns": [name_of(name) for name in columns],
         "shown": tables[True],
         "collapsed": tables[False],
+        "protocols": protocols(report_data, dataset),
         "count": sum(len(block["rows"]) for block in tables[False]),
         "selection": [
             f"{paper.name}: {paper.selection}."
@@ -105,7 +108,8 @@ def numbers_of(
     method, changes = report_data.published_name(method), _changes(report_data, dataset, method)
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
     values = {name: value.value for name in metrics if (value := summary.of(run.method, name)) is not None}
-    kinds = [OurNumbers(method, "selected", conditions, recipe, values | geometry, changes)]
+    protocol = protocol_of(run)
+    kinds = [OurNumbers(method, "selected", conditions, protocol, recipe, values | geometry, changes)]
     reduced = {
         name: value.value
         for name in metrics
@@ -113,13 +117,13 @@ def numbers_of(
     }
     if reduced:
         reduced_conditions = conditions | {"dim": _reduced_dim(run.protocol)}
-        kinds.append(OurNumbers(method, "reduced", reduced_conditions, recipe, reduced, changes))
+        kinds.append(OurNumbers(method, "reduced", reduced_conditions, protocol, recipe, reduced, changes))
     ensemble = report_data.ensembles.get((dataset, run.method), {})
     for kind in ENSEMBLES.values():
         values = {name: ensemble[f"{kind}_{name}"] for name in metrics if f"{kind}_{name}" in ensemble}
         if values:
-            dim = ensemble[f"{kind}_dimensions"]
-            kinds.append(OurNumbers(method, kind, conditions | {"dim": dim}, recipe, values, changes))
+            of_kind = conditions | {"dim": ensemble[f"{kind}_dimensions"]}
+            kinds.append(OurNumbers(method, kind, of_kind, "selected", recipe, values, changes))
     return kinds
 
 
@@ -143,6 +147,10 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
         and setting(ours.recipe, "backbone.checkpoint") is None
     ):
         lines.append("ImageNet weights in the paper, random weights here")  # all four papers use them
+    is_trained = setting(ours.recipe, "training.iterations") != 0
+    if is_trained and row.setting not in ENSEMBLES and row.protocol != ours.protocol:
+        theirs = "all train classes" if row.protocol == "published" else "held-out classes for validation"
+        lines.append(f"{theirs} in the paper, protocol {ours.protocol} here ({PROTOCOLS[ours.protocol]})")
     if row.setting in ENSEMBLES and ours.kind != ENSEMBLES[row.setting]:
         lines.append(f"MLRC in the paper ({ENSEMBLES[row.setting]}, 4 networks), one network here")
     if row.reduced and ours.kind != "reduced":
@@ -230,7 +238,14 @@ def _block(
         "method": method,
         "kind": "" if ours.kind == "selected" else f", {ours.kind}",
         "conditions": ", ".join(
-            f"{conditions[name]}{unit}" for name, unit in _UNITS.items() if conditions[name] is not UNKNOWN
+            [
+                *(
+                    f"{conditions[name]}{unit}"
+                    for name, unit in _UNITS.items()
+                    if conditions[name] is not UNKNOWN
+                ),
+                f"protocol {ours.protocol}",
+            ]
         ),
         "cells": [_our_cell(ours, name) for name in columns],
         "rows": [_line(rows, ours, columns) for rows in groups],

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import results as figures
-from pipeline.report.networks import before, few_validation_classes
+from pipeline.report.networks import before, few_validation_classes, protocols
 from pipeline.report.report_data import RunResults
 from pipeline.report.summary import CLASS_MEAN, NETWORKS, Summary, best_method
 from pipeline.report.words import interval, name_of, percent
@@ -30,8 +30,10 @@ def content(dataset: DataSet) -> dict[str, Any]:
     return {
         "table_over_queries": table_of(dataset, metrics),
         "table_over_classes": table_of(dataset, class_means),
+        "headline": name_of(summary.headline),
         "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
         "over": "queries" if dataset.is_landmarks else "test classes",
+        "protocols": protocols(dataset.report_data, dataset.name),
         "few": few_validation_classes(dataset.report_data, dataset.name),
         "forests": [
             Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted
@@ -49,11 +51,15 @@ def _different(summary: Summary) -> list[str]:
 
 
 def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
-    """Each method's selected network, then its other networks. A value is bold if it is best and clear."""
+    """Each method's selected network, then its other networks; methods in the order of `Summary.ranked`.
+
+    A value is bold if it is best and clear.
+    """
     summary = dataset.summary
     best = {name: best_method(summary, name) for name in metrics}
     rows = []
-    for method in dataset.methods:
+    methods = {method.name: method for method in dataset.methods}
+    for method in (methods[name] for name in summary.ranked()):
         for network in NETWORKS:
             if all(summary.of(method.name, name, network) is None for name in metrics):
                 continue

@@ -10,15 +10,19 @@ from pipeline.report.networks import few_validation_classes, seeds_differ
 from pipeline.report.summary import HEADLINE
 
 
-def content(dataset: DataSet) -> dict[str, Any]:
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    """None if no method was validated."""
+    histories = {
+        method: runs
+        for method, runs in dataset.histories.items()
+        if any(HEADLINE in row for rows in runs for row in rows)
+    }
+    if dataset.histories and not histories:
+        return None
     curves = [
-        Markup(
-            figures.validation(
-                dataset.histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}"
-            )
-        )
+        Markup(figures.validation(histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}"))
         for name in (HEADLINE, "recall_at_1")
-        if dataset.histories
+        if histories
     ]
     return {
         "curves": curves,

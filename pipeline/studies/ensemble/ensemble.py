@@ -14,7 +14,7 @@ from pipeline.cluster.devices import device_here, gpus_here
 from pipeline.config import EnsembleSettings, Recipe, TrainSettings
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
+from pipeline.runtime.files import require_writable, write_json
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
 from pipeline.studies.ensemble.member_training import train_member
 from pipeline.studies.ensemble.members import Member, check, plan, reuse_finished
@@ -55,6 +55,8 @@ def ensemble(
     check(base, settings, shards)
     state = base.root / "data/state/ensemble" / dataset / method
     output = base.root / "data/ensemble" / dataset / method
+    metrics_file = base.root / "data/metrics" / dataset / method / "ensemble.json"
+    require_writable(output.parent, metrics_file.parent, state)
     members = plan(base, settings, state, shards.fingerprint, machine.gpu)
     reuse_finished(members, output)
     _train(members, settings, machine, cores, state)
@@ -62,7 +64,7 @@ def ensemble(
     protocol = EnsembleProtocol(settings.folds, settings.repeats, tuple(sorted(set(settings.recall_at))))
     metrics, scores = score_ensembles(members, protocol)
     write_outputs(output, members, classes, protocol, metrics, scores)
-    write_json(base.root / "data/metrics" / dataset / method / "ensemble.json", metrics)
+    write_json(metrics_file, metrics)
     shutil.rmtree(state, ignore_errors=True)  # also the state of runs with other settings
     sys.stdout.write(summary(dataset, method, metrics))
     sys.stdout.flush()

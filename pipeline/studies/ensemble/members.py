@@ -83,7 +83,8 @@ def plan(base: Job, settings: EnsembleSettings, state: Path, fingerprint: str, g
     recipe, members = base.resolved(), []
     cells = itertools.product(range(1, settings.repeats + 1), range(1, settings.folds + 1))
     for number, (repeat, model) in enumerate(cells):
-        training = recipe.training.model_copy(update={"fold": Fold(model=model, folds=settings.folds)})
+        fold = Fold(model=model, folds=settings.folds)
+        training = recipe.training.model_copy(update={"protocol": "selected", "fold": fold})
         value = recipe.model_copy(update={"training": training}).model_dump(mode="json")
         job = replace(base, seed=settings.seed + number, recipe=value)
         name = digest(identity(job, fingerprint, 1, gpu))

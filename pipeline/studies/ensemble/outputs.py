@@ -44,6 +44,7 @@ def score_ensembles(
     dim = first.gallery.embedding.shape[1]
     return {
         "protocol": protocol.hash(),
+        "training_protocol": "selected",  # each member selects its iterate on its fold
         "members": len(members),
         "ensembles": len(scores.choices),
         "separated_dimensions": dim,

@@ -50,6 +50,12 @@ def write_results(
         )
 
 
+def write_times(path: Path, trials: list[Trial]) -> None:
+    """Writes the seconds of each trial as JSON. Nothing depends on this file: times differ between equal
+    runs."""
+    write_json(path, {"seconds": {str(trial.number): round(trial.seconds, 1) for trial in trials}})
+
+
 def write_trials(path: Path, trials: list[Trial], metric: str) -> None:
     """Writes trials.csv, one line for each trial."""
     rows = [row_of(trial, metric) for trial in trials]
@@ -60,7 +66,7 @@ def write_trials(path: Path, trials: list[Trial], metric: str) -> None:
 
 
 def row_of(trial: Trial, metric: str) -> dict[str, Any]:
-    """A row of trials.csv: number, swept fields, iterations, best and last metrics, seconds, error."""
+    """A row of trials.csv: number, swept fields, iterations, best and last metrics, error."""
     last = trial.rows[-1] if trial.rows else {}
     last_metrics = {
         f"last_{name}": last.get(name, "") for name in ("loss", "recall_at_1", "r_precision", "map_at_r")
@@ -76,7 +82,6 @@ def row_of(trial: Trial, metric: str) -> dict[str, Any]:
         "stopped_early": trial.stopped_early,
         f"best_{metric}": "" if trial.best(metric) is None else trial.best(metric),
         **last_metrics,
-        "seconds": round(trial.seconds, 1),
         "error": "\n".join((trial.error or "").strip().splitlines()),
     }
 

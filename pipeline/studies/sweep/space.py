@@ -23,6 +23,7 @@ _FIXED = {
     "method": "another method needs its own block under sweep",
     "training.iterations": "set `iterations` of the sweep",
     "training.validation_share": "trials must be evaluated on the same classes",
+    "training.protocol": "trials are evaluated on held-out train classes",
     "training.fold": "trials must be evaluated on the same classes",
     "training.selection_metric": "trials must be compared by the same metric",
 }
@@ -63,8 +64,8 @@ def trial_recipes(
 ) -> list[Recipe]:
     """The recipe of each trial. Raises UserError for an invalid value of a field, before the first training.
 
-    The length of a trial is `iterations` of the sweep, else that of the recipe. It has at least four
-    validations.
+    Held-out train classes judge a trial, whatever protocol the recipe has. The length of a trial is
+    `iterations` of the sweep, else that of the recipe. It has at least four validations.
     """
     line = params.line(f"sweep.{method}.space")
     where = f"{params.label if line is None else f'{params.label}:{line}'}: sweep.{method}.space"
@@ -77,6 +78,7 @@ def trial_recipes(
     base = resolve(params, dataset, method).training
     iterations = settings.iterations or base.iterations
     length = {
+        "training.protocol": "selected",
         "training.iterations": iterations,
         "training.validate_every": max(1, min(base.validate_every, math.ceil(iterations / _VALIDATIONS))),
     }

@@ -9,8 +9,8 @@ from pipeline.config import Params, TrainSettings
 from pipeline.config.inputs import SweepInputs, digest
 from pipeline.config.stages import Search
 from pipeline.data.shards import Shards
-from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results
+from pipeline.runtime.files import atomic_directory, require_writable, write_json
+from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results, write_times
 from pipeline.studies.sweep.record import load
 from pipeline.studies.sweep.search import jobs_of, search
 from pipeline.training.job import Loop, job_of
@@ -32,16 +32,20 @@ def sweep(
     loop: Loop | None = None,
 ) -> str | None:
     """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`. Returns the
-    command that adopts the best values.
+    command that adopts the best values. The times of the trials are a separate file,
+    data/logs/<dataset>/<method>/sweep.json.
 
     Trials are compared by the recipe's selection metric on classes held out of training. Test classes are not
     read. A killed sweep continues with the unfinished trials; their records are in data/state/sweep. A sweep
     whose `datasets` do not contain the data set has no trials: it writes skipped.json and returns None.
     """
+    times = root / "data/logs" / dataset / method / "sweep.json"
     if not inputs.trials:
+        write_times(times, [])
         with atomic_directory(output) as directory:
             write_json(directory / SKIPPED, {"reason": f"sweep.{method}.datasets does not name {dataset}"})
         return None
+    require_writable(output.parent, times.parent, root / "data/state")
     settings = Search(
         space=inputs.space,
         seed=inputs.seed,
@@ -77,6 +81,7 @@ def sweep(
 
     command = adopting_command(params, dataset, method, best_of(trials, metric).values)
     write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
+    write_times(times, trials)
     shutil.rmtree(state, ignore_errors=True)  # also the state of sweeps with other settings
     sys.stdout.write(f"{table(trials, metric)}\n\nAdopt the best values with\n  {command}\n")
     sys.stdout.flush()

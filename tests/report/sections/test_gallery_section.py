@@ -36,7 +36,7 @@ def test_marks_show_whether_the_class_is_correct(page: Element, project: Path) -
         for query in queries_of(page, method):
             row = int(query["data-row"])
             place = table["row_id"].index(row)
-            matches = query.all("li")
+            matches = [item for item in query.all("li") if item["class"] != "missing"]
             assert [int(match["data-row"]) for match in matches] == table["neighbours"][place][:5]
             for match, similarity in zip(matches, table["similarities"][place], strict=False):
                 label = shards.labels[int(match["data-row"])]
@@ -48,6 +48,32 @@ def test_marks_show_whether_the_class_is_correct(page: Element, project: Path) -
                 assert match.first("img")["alt"] == shards.class_names[label]
                 correct, incorrect = correct + bool(is_correct), incorrect + (not is_correct)
     assert min(correct, incorrect) > 5
+
+
+def test_a_query_without_a_right_match_shows_one(page: Element, project: Path) -> None:
+    shards = Shards(project / "shards/birds")
+    gallery = set(shards.rows("test").tolist())
+    ranked = beyond = 0
+    for method in METHODS:
+        table = pq.read_table(project / f"evaluation/birds/{method}/0/neighbours.parquet").to_pydict()
+        for query in queries_of(page, method):
+            row = int(query["data-row"])
+            place = table["row_id"].index(row)
+            right = [
+                match for match in table["neighbours"][place] if shards.labels[match] == shards.labels[row]
+            ]
+            missing = [int(item["data-row"]) for item in query.all("li", **{"class": "missing"})]
+            if set(right) & set(table["neighbours"][place][:5]):
+                assert missing == []
+            elif right:
+                assert missing == right[:1]
+                ranked += 1
+            else:
+                assert len(missing) == 1
+                assert missing[0] in gallery - {row}
+                assert shards.labels[missing[0]] == shards.labels[row]
+                beyond += 1
+    assert ranked + beyond > 0
 
 
 def test_the_gallery_of_the_best_method_is_open(page: Element) -> None:

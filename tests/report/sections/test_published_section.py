@@ -38,9 +38,10 @@ def inputs_of(
     ensemble: bool = False,
     **settings: object,
 ) -> tuple[ReportData, dict[str, Any]]:
-    recipe = resolve(
-        PARAMS, dataset, method, {key.replace("__", "."): value for key, value in settings.items()}
-    ).model_dump(mode="json")
+    no_validation = {"training.patience": None, "schedule.name": "constant"}
+    protocol_of_papers = {"training.protocol": "published", **no_validation}
+    given = {key.replace("__", "."): value for key, value in settings.items()}
+    recipe = resolve(PARAMS, dataset, method, protocol_of_papers | given).model_dump(mode="json")
     empty = pa.table({})
     protocol = {"reduction": "reduced_*: to 128 dimensions, whitening none"}
     run = RunResults(dataset, method, 0, metrics, [], {"recipe": recipe}, protocol, empty, Path(), empty, {})
@@ -99,11 +100,31 @@ def test_the_setting_of_the_paper_has_a_difference() -> None:
     assert cells(density) == {"embedding_density": ("0.72", "−0.02")}, "no percent"
     assert density["unstated"] == "network, dimensions and image size"
     block = tables["shown"][0]
-    assert block["conditions"] == "bn_inception, 512 dimensions, 227 pixels"
+    assert block["conditions"] == "bn_inception, 512 dimensions, 227 pixels, protocol published"
     assert dict(zip(tables["columns"], block["cells"], strict=True)) == {
         "Recall@1": "65.0", "Recall@2": "75.0", "Recall@4": "85.0", "Recall@8": "–", "MAP@R": "25.0",
         "embedding density": "0.70", "spectral decay": "0.30",
     }  # fmt: skip
+
+
+def test_a_differing_protocol_is_a_condition() -> None:
+    """Networks of the papers train on all train classes, those of MLRC and of the landmark set do not."""
+
+    def differences(dataset: str, method: str, source: str, name: str, **settings: object) -> list[str]:
+        return list(line(section(dataset, method, 512, **settings)["shown"], source, name)["differences"])
+
+    sources = "CRT table 3, Multi-Head table 1, IRT table 2"
+    refit = differences("cub", "ms", sources, "MS", training__protocol="refit")
+    selected = differences("cub", "ms", sources, "MS", training__protocol="selected")
+    assert [text.partition(" (")[0] for text in refit + selected] == [
+        "all train classes in the paper, protocol refit here",
+        "all train classes in the paper, protocol selected here",
+    ]
+    landmarks = section("landmarks", "irt_r", 384, {"roxford5k_medium_map": 0.35})
+    (text,) = line(landmarks["shown"], "IRT table 6", "lambda 4.0")["differences"]
+    assert text.startswith("held-out classes for validation in the paper, protocol published here")
+    untrained = section("cub", "irt_o", 384, training__protocol="selected")
+    assert not any("protocol" in text for row in untrained["shown"][0]["rows"] for text in row["differences"])
 
 
 def test_names_differing_conditions() -> None:
@@ -164,8 +185,8 @@ def test_ensembles_are_compared_with_ensembles() -> None:
     ]
     with_ensemble = section("cub", "gsp", 128, ensemble=True)
     assert [(block["kind"], block["conditions"]) for block in with_ensemble["shown"]] == [
-        (", separated", "bn_inception, 128 dimensions, 227 pixels"),
-        (", concatenated", "bn_inception, 512 dimensions, 227 pixels"),
+        (", separated", "bn_inception, 128 dimensions, 227 pixels, protocol selected"),
+        (", concatenated", "bn_inception, 512 dimensions, 227 pixels, protocol selected"),
     ]
     separated, concatenated = (block["rows"][0] for block in with_ensemble["shown"])
     assert separated["differences"] == concatenated["differences"] == []
@@ -189,7 +210,7 @@ def test_reduced_numbers_are_compared_with_reduced_ones() -> None:
 
 def test_landmark_benchmarks_are_compared_by_their_own_numbers() -> None:
     metrics = {"roxford5k_medium_map": 0.35, "rparis6k_medium_map": 0.65}
-    tables = section("landmarks", "irt_r", 384, metrics=metrics)
+    tables = section("landmarks", "irt_r", 384, metrics=metrics, training__protocol="selected")
     row = line(tables["shown"], "IRT table 3", "IRT_R")
     assert cells(row)["roxford5k_medium_map"] == ("34.0", "+1.0")
     assert cells(row)["rparis6k_hard_map"] == ("40.2", "")

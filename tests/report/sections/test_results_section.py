@@ -37,6 +37,14 @@ def test_numbers_of_the_table_equal_the_metrics_files(page: Element, project: Pa
     assert names == {"recall_at_1", "recall_at_2", "recall_at_4", "r_precision", "map_at_r", "map"}
 
 
+def test_methods_are_sorted_by_map_at_r(page: Element, project: Path) -> None:
+    selected = page.first("section", id="set-0-results").all("tr", **{"data-network": "selected"})
+    values = {method: file_of(project, method)["map_at_r"] for method in METHODS}
+    expected = sorted(METHODS, key=lambda method: -values[method])
+    assert expected != list(METHODS), "the order of the run differs"
+    assert [row["data-method"] for row in selected][: len(METHODS)] == expected
+
+
 def test_bold_only_if_the_best_interval_is_clear(page: Element, project: Path) -> None:
     metrics = {method: file_of(project, method) for method in METHODS}
     for row in page.all("tr", **{"data-network": None}):

@@ -1,10 +1,14 @@
 """Validation curves."""
 
 from dataclasses import replace
+from typing import Any
 
 from pipeline.report.dataset import DataSet
+from pipeline.report.report_data import RunResults
 from pipeline.report.sections.training import content
 from tests.report.page_reader import Element
+
+METRICS = ("recall_at_1", "map_at_r", "r_precision")
 
 
 def test_few_validation_classes_are_reported(page: Element) -> None:
@@ -18,7 +22,24 @@ def test_different_validation_classes_of_seeds_are_reported(page: Element, two_s
     assert note not in page.first("section", id="set-0-training").text()
 
 
+def test_rows_without_a_validation_are_omitted(birds: DataSet) -> None:
+    """Protocol published has no such row, refit has them in its first phase."""
+
+    def without_metrics(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+        return [{name: value for name, value in row.items() if name not in METRICS} for row in rows]
+
+    refit, *others = birds.report_data.runs
+    longer = replace(refit, history=[*refit.history, *without_metrics(refit.history)])
+    assert section_of(birds, [longer, *others])["curves"] == section_of(birds, [refit, *others])["curves"]
+    published = [replace(run, history=without_metrics(run.history)) for run in birds.report_data.runs]
+    assert section_of(birds, published) is None
+
+
 def test_without_histories_there_are_no_charts(birds: DataSet) -> None:
     runs = [replace(run, history=[]) for run in birds.report_data.runs]
-    assert content(replace(birds, report_data=replace(birds.report_data, runs=runs)))["curves"] == []
-    assert len(content(birds)["curves"]) == 2
+    assert section_of(birds, runs)["curves"] == []
+    assert len(section_of(birds, birds.report_data.runs)["curves"]) == 2
+
+
+def section_of(birds: DataSet, runs: list[RunResults]) -> Any:
+    return content(replace(birds, report_data=replace(birds.report_data, runs=runs)))

@@ -40,6 +40,13 @@ def test_there_are_four_models_three_times(tmp_path: Path) -> None:
     assert (members[5].name, members[5].title) == ("model-2-repeat-2", "model 2, repeat 2")
 
 
+@pytest.mark.parametrize("protocol", ["published", "refit"])
+def test_members_hold_out_their_fold_under_any_protocol_of_the_recipe(tmp_path: Path, protocol: str) -> None:
+    settings = recipe("baseline", training={"protocol": protocol, "iterations": 6})
+    members = planned(job(tmp_path, settings))
+    assert {member.job.resolved().training.protocol for member in members} == {"selected"}
+
+
 def test_more_repeats_keep_the_existing_members(tmp_path: Path) -> None:
     base = job(tmp_path, short())
     assert planned(base, repeats=1) == planned(base, repeats=2)[:4]

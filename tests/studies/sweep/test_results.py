@@ -12,7 +12,7 @@ from dvc.utils.hydra import apply_overrides
 
 from pipeline.config import Params, SweepSettings, resolve
 from pipeline.runtime.errors import UserError
-from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results
+from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results, write_times
 from pipeline.studies.sweep.record import Trial, load, save
 from pipeline.studies.sweep.space import draw, trial_recipes
 
@@ -49,6 +49,21 @@ def trials() -> list[Trial]:
         error="The loss is not finite.\n  Lower the learning rate.",
     )
     return [complete, stopped, failed]
+
+
+def test_results_do_not_depend_on_the_times_of_the_trials(trials: list[Trial], tmp_path: Path) -> None:
+    contents = []
+    for factor in (1.0, 7.0):
+        for trial in trials:
+            for validation in trial.rows:
+                validation["seconds"] *= factor
+        output = tmp_path / f"{factor}"
+        write_results(output, trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
+        contents.append({path.name: path.read_bytes() for path in output.iterdir()})
+    assert contents[0] == contents[1]
+    assert contents[0].keys() == {"trials.csv", "sweep.svg", "best.json"}
+    write_times(tmp_path / "times.json", trials)
+    assert json.loads((tmp_path / "times.json").read_text()) == {"seconds": {"0": 28.0, "1": 7.0, "2": 0.0}}
 
 
 def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], tmp_path: Path) -> None:

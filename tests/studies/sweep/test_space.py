@@ -1,5 +1,6 @@
 """Search spaces: drawn values and refused spaces."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pipeline.config import Params, SweepSettings
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.space import draw, trial_recipes
+from tests.params import project
 
 RATIO = "pooling.transport_ratio"
 
@@ -63,6 +65,13 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params
     assert {(recipe.training.iterations, recipe.training.validate_every) for recipe in recipes} == {(100, 25)}
 
 
+def test_trials_hold_out_classes_under_any_protocol_of_the_recipe(tmp_path: Path) -> None:
+    params = project(tmp_path, {"methods.gsp.training.protocol": "published"})
+    settings = space({RATIO: {"grid": [0.1]}})
+    (recipe,) = trial_recipes(params, "parts", "gsp", settings, draw(settings))
+    assert recipe.training.protocol == "selected"
+
+
 @pytest.mark.parametrize(
     ("field", "values", "message"),
     [
@@ -77,6 +86,11 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Params
             "training.selection_metric",
             ["map_at_r"],
             "cannot be swept: trials must be compared by the same metric",
+        ),
+        (
+            "training.protocol",
+            ["selected", "refit"],
+            "cannot be swept: trials are evaluated on held-out train classes",
         ),
         ("training.iterations", [10], "cannot be swept: set `iterations` of the sweep"),
     ],

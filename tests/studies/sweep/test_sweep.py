@@ -98,6 +98,7 @@ def test_a_sweep_stops_bad_trials_and_records_failed_and_best_ones(
     assert trials[2]["error"] == "The loss is not finite at step 3.\n  Lower the learning rate."
     assert trials[3]["error"].endswith("ValueError: a defect")
     assert json.loads((output / "best.json").read_text())["value"] == pytest.approx(0.8)
+    assert json.loads((root / "data/logs/parts/gsp/sweep.json").read_text())["seconds"].keys() == set("01234")
     printed = capsys.readouterr()
     assert line in printed.out
     assert f"trial 0 ({RATIO} 0.8): iteration 16/16" in printed.err

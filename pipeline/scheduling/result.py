@@ -1,0 +1,77 @@
+"""The result of a run in a few lines: the first sentences of the report, the headline numbers, its path."""
+
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+from pipeline.config.inputs import ReportInputs, read_inputs
+from pipeline.report.report_data import read_json
+from pipeline.report.summary import Summary, Value, summarize
+from pipeline.report.words import interval, name_of, percent
+
+REPORT = Path("data/report/index.html")
+
+
+def result() -> list[str]:
+    """The lines. Raises UserError if a file of the run is missing.
+
+    One row per data set and method: Recall@1 and the metric by which the report compares methods, in percent,
+    means over the seeds; the interval with one seed; and the network before training.
+    """
+    axes = read_inputs(ReportInputs, "report").settings.run
+    lines = _verdicts(REPORT)
+    for dataset in axes.datasets:
+        files = [
+            (method, read_json(Path("data/metrics", dataset, method, f"{seed}.json")))
+            for method in axes.methods
+            for seed in axes.seeds
+        ]
+        lines += ["", *_table(dataset, summarize(files, axes.methods))]
+    return [*lines, "", f"report: {REPORT}"]
+
+
+def _table(dataset: str, summary: Summary) -> Iterator[str]:
+    metrics = [name for name in summary.metrics if name == "recall_at_1" and name != summary.headline]
+    metrics.append(summary.headline)
+    rows = [(dataset, *map(name_of, metrics), "before training")]
+    for method in summary.methods:
+        cells = [_cell(summary.of(method, metric)) for metric in metrics]
+        rows.append((method, *cells, _cell(summary.of(method, summary.headline, "untrained"))))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _cell(value: Value | None) -> str:
+    if value is None:
+        return "–"
+    bounds = f" ({interval(value)})" if interval(value) else ""
+    return f"{percent(value.value)}{bounds}"
+
+
+def _verdicts(page: Path) -> list[str]:
+    """The first paragraph of the report on each data set (sections/verdict.html)."""
+    parser = _Paragraphs("lede")
+    parser.feed(page.read_text(encoding="utf-8"))
+    return [" ".join("".join(parts).split()) for parts in parser.paragraphs]
+
+
+class _Paragraphs(HTMLParser):
+    """Collects the text of the elements `<p class=NAME>`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.paragraphs, self._inside = name, list[list[str]](), False
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "p" and ("class", self.name) in attributes:
+            self._inside = True
+            self.paragraphs.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "p":
+            self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.paragraphs[-1].append(data)

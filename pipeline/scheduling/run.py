@@ -1,0 +1,73 @@
+"""The command `unseen run`: `dvc repro` in sequence, or its stages in parallel, and the result of the run."""
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from pipeline.cluster.connection import cluster_address
+from pipeline.config import Params
+from pipeline.runtime.leftovers import remove_leftovers
+from pipeline.scheduling.cluster import RunCluster, resources
+from pipeline.scheduling.console import duration
+from pipeline.scheduling.needs import gpus_of_this_machine, needs, require_lists, slots
+from pipeline.scheduling.parallel import LOGS, run_parallel
+from pipeline.scheduling.processes import dvc
+
+_WITHOUT_RESULT = {"--dry", "-h", "--help", "-s", "--single-item"}
+_CLUSTER_LOG = LOGS / "cluster.log"
+
+
+def run(arguments: Sequence[str], jobs: int | None) -> int:
+    """Runs `dvc repro` with these arguments, with up to `jobs` stages at a time; returns its exit status.
+
+    Default of `jobs`: as many trainings as the cluster of RAY_ADDRESS can run at a time, 1 without a cluster.
+    1 is `dvc repro` itself. Prints the result of a successful run that includes stage `report`.
+    """
+    began = time.monotonic()
+    options = [argument for argument in arguments if argument.startswith("-")]
+    targets = [argument for argument in arguments if not argument.startswith("-")]
+    params = Params()
+    require_lists(params)
+    remove_leftovers(Path())
+    if jobs is None and cluster_address() is not None:
+        jobs = slots(params, *resources(_CLUSTER_LOG))
+    if jobs is None or jobs == 1:
+        status = _in_sequence(arguments)
+    else:
+        status = _in_parallel(params, targets, options, jobs)
+    if status == 0 and not _WITHOUT_RESULT & set(options) and (not targets or "report" in targets):
+        from pipeline.scheduling.result import result
+
+        sys.stdout.write(
+            "\n".join(["", *result(), f"total duration: {duration(time.monotonic() - began)}", ""])
+        )
+    return status
+
+
+def _in_parallel(params: Params, targets: Sequence[str], options: Sequence[str], jobs: int) -> int:
+    needed = needs(params, gpus_of_this_machine())
+    cluster = RunCluster(jobs * max(1, needed.highest), lambda stage: needed.of(stage) > 0, _CLUSTER_LOG)
+    states = run_parallel(targets, options, jobs, cluster)
+    return 0 if all(state.complete for state in states.values()) else 1
+
+
+def _in_sequence(arguments: Sequence[str]) -> int:
+    """`dvc repro` on this terminal. Ctrl-C reaches it directly; SIGTERM is forwarded."""
+    process = dvc(["repro", *arguments], {})
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        process.terminate()
+
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    }
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,36 @@
+"""`unseen run -j` writes the same bytes as `dvc repro`, in the real graph."""
+
+import hashlib
+
+import pytest
+
+from tests.graph.conftest import Project
+
+pytestmark = [pytest.mark.graph, pytest.mark.ray, pytest.mark.timeout(900)]
+
+
+def digests(project: Project) -> dict[str, str]:
+    """SHA-256 of the files that `dvc repro` reproduces to the byte. A sweep records seconds."""
+    folders = [
+        project.path / "data" / name for name in ("metrics", "history", "models", "evaluation", "report")
+    ]
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(project.path)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
+def test_a_parallel_run_writes_the_same_bytes(built: Project) -> None:
+    expected = digests(built)
+    output = built.run("unseen run -j 2 --force")
+    assert digests(built) == expected
+    assert len(expected) > 10
+    assert "up to date" in built.run("dvc status")
+    stages = built.run("dvc stage list --name-only").split()
+    for stage in stages:
+        assert f"{stage}: started, log data/state/logs/{stage}.log" in output
+        assert f"{stage}: done" in output
+    assert (built.path / "data/state/logs/cluster.log").exists(), "the sweep started the cluster of the run"
+    assert "parts has 36 test images of 6 classes" in output
+    assert "report: data/report/index.html" in output
+    assert "unchanged: " in built.run("unseen run -j 2")

@@ -1,0 +1,82 @@
+"""Files of killed processes are removed; files in use are not."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.runtime.leftovers import OWNER, held, is_abandoned, remove_leftovers
+
+HOLDER = """
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from pipeline.runtime.files import atomic_file
+from pipeline.runtime.leftovers import held
+root, temporary = map(Path, sys.argv[1:])
+with ExitStack() as stack:
+    stack.enter_context(atomic_file(root / "data/metrics/parts/ms/0.json"))
+    for directory in (root / "data/state/ray/parts-ms-0-x", temporary / "unseen-x"):
+        directory.mkdir(parents=True)
+        (directory / "log").touch()
+        stack.enter_context(held(directory / "owner"))
+    print("holds", flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds a partial file, a directory of workers and one of a cluster."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "tmp"))
+    command = [sys.executable, "-c", HOLDER, str(tmp_path), str(tmp_path / "tmp")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        yield process
+        process.kill()
+
+
+def aged(*paths: Path) -> None:
+    for path in paths:
+        os.utime(path, (time.time() - 60, time.time() - 60))
+
+
+def test_removes_what_a_killed_process_held(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    metrics = tmp_path / "data/metrics/parts/ms"
+    (metrics / "1.json").touch()
+    (partial,) = metrics.glob(".0.json.*.partial")
+    directories = [tmp_path / "data/state/ray/parts-ms-0-x", tmp_path / "tmp/unseen-x"]
+    owners = [directory / OWNER for directory in directories]
+    aged(metrics / "1.json", partial, *owners)
+    remove_leftovers(tmp_path)
+    assert partial.exists(), "the process still holds it"
+    assert all((directory / "log").exists() for directory in directories)
+    holder.kill()
+    holder.wait()
+    remove_leftovers(tmp_path)
+    assert list(metrics.iterdir()) == [metrics / "1.json"]
+    assert not any(directory.exists() for directory in directories)
+
+
+def test_a_file_of_the_last_seconds_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    path.touch()
+    assert not is_abandoned(path), "its process may not have locked it yet"
+    aged(path)
+    assert is_abandoned(path)
+    assert not is_abandoned(tmp_path / "absent")
+
+
+def test_holds_a_file_only_during_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with held(path):
+        aged(path)
+        assert not is_abandoned(path)
+        with pytest.raises(FileExistsError), held(path):
+            pass
+    assert is_abandoned(path)

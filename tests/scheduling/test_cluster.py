@@ -1,0 +1,131 @@
+"""The private Ray cluster that the stages of a parallel run share."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.cluster.connection import RUN_CLUSTER
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.stage import ROOT
+from pipeline.scheduling.cluster import RunCluster, resources
+
+STAGE = """
+    import json
+    from pipeline.cluster.connection import connection
+    with connection(2, gpu=False) as cluster:
+        import ray
+        @ray.remote
+        def add(a, b):
+            return a + b
+        session = ray.get_runtime_context().gcs_address
+        print(json.dumps([ray.get(add.remote(1, 2)), session, cluster.private, cluster.shared, cluster.cpus]))
+"""
+HOLDER = """
+    import json, time
+    from pathlib import Path
+    from pipeline.scheduling.cluster import RunCluster
+    cluster = RunCluster(4, lambda stage: stage == "sweep", Path("cluster.log"))
+    assert cluster.environment("report") == {}
+    while (variables := cluster.environment("sweep")) is None:
+        time.sleep(0.05)
+    print(json.dumps(variables), flush=True)
+    input()
+    cluster.end()
+    print("ended", flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """An empty directory whose path is short enough for the sockets of Ray."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kill", [False, True])
+def test_serves_the_stages_of_a_run_and_ends_with_it(
+    kill: bool, tmp_path: Path, short_directory: Path
+) -> None:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    clean |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(short_directory)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDER)],
+        cwd=tmp_path,
+        env=clean,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    variables = json.loads(holder.stdout.readline())
+    processes = psutil.Process(holder.pid).children(recursive=True)
+    assert len(variables["RAY_AUTH_TOKEN"]) == 64
+    if not kill:
+        stages = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(STAGE)],
+                env=clean | variables,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        answers = [json.loads(stage.communicate(timeout=60)[0]) for stage in stages]
+        assert answers == [[3, variables[RUN_CLUSTER], True, True, 4]] * 2
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "ended\n"
+    else:
+        holder.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + (15 if kill else 1)
+    while (running := [process for process in processes if runs(process)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert running == []
+    assert list(short_directory.iterdir()) == []
+    holder.kill()
+    holder.communicate()
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_names_the_reason_of_a_cluster_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "cluster.log"
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", "/" + "long" * 30)
+    cluster = RunCluster(1, lambda stage: True, log)
+    with pytest.raises(UserError, match="RAY_TMPDIR is /long") as caught:
+        while cluster.environment("sweep") is None:
+            time.sleep(0.05)
+    assert str(log) in caught.value.remedy
+    cluster.end()
+
+
+def test_refuses_an_absent_cluster_of_ray_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    cluster = RunCluster(1, lambda stage: True, tmp_path / "cluster.log")
+    assert cluster.environment("sweep") == {}, "the stages connect to the cluster of RAY_ADDRESS"
+    with pytest.raises(UserError, match="no Ray cluster answers there"):
+        resources(tmp_path / "cluster.log")

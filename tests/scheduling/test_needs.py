@@ -1,0 +1,69 @@
+"""The resources of a parallel run, from params.yaml."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Params
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.stage import ROOT
+from pipeline.scheduling import needs as module
+from pipeline.scheduling.needs import needs, require_lists, slots
+
+TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
+
+
+def params(directory: Path, *changes: tuple[str, str]) -> Params:
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = directory / "params.yaml"
+    path.write_text(text, encoding="utf-8")
+    return Params(path)
+
+
+def test_only_stages_with_several_processes_need_ray_on_a_machine_without_gpus(tmp_path: Path) -> None:
+    changes = (("workers: 1", "workers: 3"), ("concurrent: 1", "concurrent: 5"))
+    needed = needs(params(tmp_path, *changes), gpus=0)
+    stages = ["train@parts-ms-0", "sweep@parts-gsp", "export@parts-ms-0", "evaluate@parts-ms-0", "report"]
+    assert [needed.of(stage) for stage in stages] == [3, 5, 0, 0, 0]
+    assert needed.highest >= 5
+    assert needs(params(tmp_path), gpus=0).of("train@parts-ms-0") == 0
+
+
+def test_a_training_on_one_worker_needs_ray_where_stages_share_gpus(tmp_path: Path) -> None:
+    assert needs(params(tmp_path), gpus=2).of("train@parts-ms-0") == 1
+    assert needs(params(tmp_path, ("gpu: auto", "gpu: no")), gpus=2).of("train@parts-ms-0") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "cpus", "gpus", "expected"),
+    [
+        ((), 64, 8, 8),
+        ((("workers: 1", "workers: 3"),), 64, 8, 2),
+        ((("workers: 1", "workers: 16"),), 64, 8, 1),
+        ((("gpu: auto", "gpu: no"), ("cpus_per_worker:", "cpus_per_worker: 4")), 64, 8, 16),
+        ((), 64, 0, 8),
+    ],
+)
+def test_a_cluster_has_one_slot_for_each_training_that_it_can_run(
+    changes: tuple[tuple[str, str], ...],
+    cpus: int,
+    gpus: int,
+    expected: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: 8)
+    assert slots(params(tmp_path, *changes), cpus, gpus) == expected
+
+
+def test_refuses_an_axis_without_brackets(tmp_path: Path) -> None:
+    require_lists(params(tmp_path))
+    changed = params(tmp_path, ("datasets:\n  - parts", "datasets: parts"))
+    with pytest.raises(
+        UserError, match=r"params.yaml:\d+: run.datasets is parts, which is not a list"
+    ) as caught:
+        require_lists(changed)
+    assert "datasets: [parts]" in caught.value.remedy

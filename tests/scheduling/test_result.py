@@ -1,0 +1,49 @@
+"""The lines that a run prints at its end."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.inputs import ROOT, SCHEMA
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import write_json
+from pipeline.scheduling.result import result
+
+RUN = {"datasets": ["parts"], "methods": ["ms", "gsp"], "seeds": [0], "sweeps": [], "ensembles": []}
+PAGE = (
+    '<p>other</p><p class="lede"><b>parts</b> has 10\nimages. <b>gsp</b> reaches MAP@R: <span>9.1</span>.</p>'
+)
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    report = {"title": "t", "queries": 1, "neighbours": 1, "thumbnail": 8}
+    settings = {"run": RUN, "report": report, "sweeps": [], "like": {"ms": "ms", "gsp": "gsp"}}
+    write_json(ROOT / "report.json", {"schema": SCHEMA, "code": {}, "settings": settings})
+    for method, value in (("ms", 0.081), ("gsp", 0.091)):
+        bounds = {"map_at_r_low": value - 0.01, "map_at_r_high": value + 0.01, "untrained_map_at_r": 0.02}
+        metrics = {"recall_at_1": 4 * value, "map_at_r": value, "queries": 10, **bounds}
+        write_json(Path("data/metrics/parts", method, "0.json"), metrics)
+    page = tmp_path / "data/report/index.html"
+    page.parent.mkdir()
+    page.write_text(PAGE, encoding="utf-8")
+    return tmp_path
+
+
+def test_contains_the_verdict_the_headline_numbers_and_the_path(built: Path) -> None:
+    assert result() == [
+        "parts has 10 images. gsp reaches MAP@R: 9.1.",
+        "",
+        "parts  Recall@1  MAP@R             before training",
+        "ms     32.4      8.1 (7.1 – 9.1)   2.0",
+        "gsp    36.4      9.1 (8.1 – 10.1)  2.0",
+        "",
+        "report: data/report/index.html",
+    ]
+
+
+def test_names_a_missing_file(built: Path) -> None:
+    (built / "data/metrics/parts/ms/0.json").unlink()
+    with pytest.raises(UserError, match=r"data/metrics/parts/ms/0\.json"):
+        result()

@@ -1,0 +1,198 @@
+"""A miniature project, and the operations of the campaign: what runs, and its outputs.
+
+Every operation runs in a fork with the project as working directory.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+CELL = ("parts", "ms", 0)
+_NETWORK = {"backbone": {"name": "test_resnet"}, "input": {"size": 32, "resize": 36}}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`run` changes the files `outputs` (directories or files), and reads those of the operations before it.
+    `modules`: imported before the fork."""
+
+    name: str
+    run: Callable[[], None]
+    outputs: tuple[str, ...]
+    modules: tuple[str, ...]
+    unstable: tuple[str, ...] = ()  # outputs whose bytes contain times
+    scratch: tuple[str, ...] = ("data/state",)  # removed before each case
+    replaces: bool = True  # earlier outputs of other bytes exist
+    after: tuple[str, ...] = ()  # the operations whose outputs it reads
+
+
+def write_project(folder: Path) -> None:
+    """params.yaml and the folders of a project with 10 + 4 drawn classes, four steps of training."""
+    yaml = YAML()
+    params = yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    params["run"].update({"methods": ["ms"], "sweeps": []})
+    params["train"].update({"checkpoint_every": 2, "loader_threads": 1})
+    params["evaluate"].update({"bootstrap": 20, "recall_at": [1, 2]})
+    params["analyze"].update({"pairs": 200, "transfer_splits": 4})
+    params["report"].update({"queries": 2, "neighbours": 2})
+    recipe = {
+        **_NETWORK,
+        "batch": {"classes": 2, "images_per_class": 2},
+        "training": {"iterations": 4, "validate_every": 2},
+    }
+    source = {"train_classes": 10, "test_classes": 4, "images_per_class": 4, "size": [40, 44]}
+    params["datasets"]["parts"] = {"source": source, "recipe": recipe}
+    (folder / "data/raw/parts").mkdir(parents=True)
+    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
+        yaml.dump(params, file)
+
+
+def _stage(name: str, *cell: Any) -> Callable[[], None]:
+    def run() -> None:
+        from importlib import import_module
+
+        import_module(f"stages.{name}").run(*cell)
+
+    return run
+
+
+def _records() -> None:
+    """Writes the records, results and times of a sweep of two trials, whose metrics are given."""
+    from pipeline.config import SweepSettings
+    from pipeline.studies.sweep.outputs import write_results, write_times
+    from pipeline.studies.sweep.record import load, save
+
+    field, directory = "pooling.transport_ratio", Path("data/state/sweep")
+    settings = SweepSettings.parse({"space": {field: {"grid": [0.1, 0.3]}}, "iterations": 2})
+    directory.mkdir(parents=True, exist_ok=True)
+    trials = load(directory, [{field: 0.1}, {field: 0.3}])
+    for trial in trials:
+        scores = dict.fromkeys(("recall_at_1", "r_precision", "map_at_r"), trial.values[field])
+        for iteration in (1.0, 2.0):
+            trial.add({"iteration": iteration, "epoch": 0.5, "loss": 1.0, **scores, "seconds": 1.0})
+            save(directory, trial)
+        trial.finished = True
+        save(directory, trial)
+    write_results(Path("data/sweep/parts/gsp"), trials, settings, "map_at_r", "title", "command")
+    write_times(Path("data/logs/parts/gsp/sweep.json"), trials)
+
+
+def _photos(project: Path) -> None:
+    """Six test images as files, whose modification times a catalog stores because they are old."""
+    from pipeline.data.shards import Shards
+
+    shards = Shards(project / "data/shards/parts")
+    for row in shards.rows("test")[:6].tolist():
+        path = project / "photos" / f"{row}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(shards.image(row).tobytes())
+        os.utime(path, (1e9, 1e9))
+
+
+def _build() -> None:
+    from unseen.cli import main
+
+    main(["index", "photos", "data/catalog", "--model", f"data/models/{_NAME}"])
+
+
+def _find() -> None:
+    from unseen.cli import main
+
+    picture = sorted(Path("photos").iterdir())[0]
+    main(["find", "data/catalog", str(picture), "-k", "2", "--page", "data/matches.html"])
+
+
+_NAME = "/".join(map(str, CELL))
+_CATALOG = "unseen.search"
+OPERATIONS = (
+    Operation(
+        "resolve",
+        _stage("resolve"),
+        outputs=("data/resolved",),
+        modules=("stages.resolve", "pipeline.methods.compatibility"),
+    ),
+    Operation(
+        "ingest",
+        _stage("ingest", "parts"),
+        after=("resolve",),
+        outputs=("data/shards/parts",),
+        modules=("stages.ingest", "pipeline.ingest.sources.parts"),
+    ),
+    Operation(
+        "sweep records",
+        _records,
+        outputs=("data/sweep/parts/gsp", "data/logs/parts/gsp/sweep.json"),
+        modules=("pipeline.studies.sweep.outputs",),
+    ),
+    Operation(
+        "train",
+        _stage("train", *CELL),
+        after=("ingest",),
+        outputs=(f"data/models/{_NAME}", f"data/history/{_NAME}.csv", f"data/logs/{_NAME}.json"),
+        modules=("stages.train", "pipeline.training.loop"),
+        unstable=(f"data/logs/{_NAME}.json",),
+    ),
+    Operation(
+        "export",
+        _stage("export", *CELL),
+        after=("train",),
+        outputs=(f"data/embeddings/{_NAME}",),
+        modules=("stages.export",),
+    ),
+    Operation(
+        "evaluate",
+        _stage("evaluate", *CELL),
+        after=("export",),
+        outputs=(f"data/evaluation/{_NAME}", f"data/metrics/{_NAME}.json"),
+        modules=("stages.evaluate",),
+    ),
+    Operation(
+        "analyze",
+        _stage("analyze"),
+        after=("export",),
+        outputs=("data/analysis", "data/metrics/analysis.json"),
+        modules=("stages.analyze",),
+    ),
+    Operation(
+        "report",
+        _stage("report"),
+        after=("evaluate", "analyze"),
+        outputs=("data/report",),
+        modules=("stages.report",),
+    ),
+    Operation(
+        "catalog build",
+        _build,
+        after=("train",),
+        outputs=("data/catalog",),
+        modules=(_CATALOG,),
+        scratch=("data/catalog.unfinished",),
+        replaces=False,
+    ),
+    Operation(
+        "catalog find",
+        _find,
+        after=("catalog build",),
+        outputs=("data/matches.html",),
+        modules=(_CATALOG,),
+    ),
+)
+
+
+def required(names: list[str]) -> list[Operation]:
+    """The operations with these names, all if there are none, and those whose outputs they read, in order."""
+    by_name = {operation.name: operation for operation in OPERATIONS}
+    reached = set(names or by_name)
+    for operation in reversed(OPERATIONS):
+        if operation.name in reached:
+            reached |= set(operation.after)
+    return [operation for operation in OPERATIONS if operation.name in reached]
+
+
+# runs once, before the operation
+PREPARATION = {"catalog build": _photos}

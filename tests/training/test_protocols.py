@@ -1,0 +1,201 @@
+"""The protocols of a training: which train classes are trained on, and which iterate is the result."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.config import Recipe
+from pipeline.data.shards import Shards
+from pipeline.runtime.errors import UserError
+from pipeline.training import loop, resume, run
+from pipeline.training.job import Job
+from tests.training.jobs import CLASSES, IMAGES, Killed, job, recipe
+
+CPU = torch.device("cpu")
+METRICS = ("recall_at_1", "map_at_r", "r_precision")
+LENGTH = {"iterations": 6, "validate_every": 2}
+
+
+def _outputs(todo: Job) -> dict[str, bytes]:
+    assert todo.outputs is not None
+    model = {path.name: path.read_bytes() for path in sorted(todo.outputs.model.iterdir())}
+    return model | {"history": todo.outputs.history.read_bytes()}
+
+
+def _history(todo: Job) -> list[dict[str, str]]:
+    assert todo.outputs is not None
+    with todo.outputs.history.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _trained(root: Path, settings: Recipe) -> Job:
+    todo = job(root, settings)
+    loop.train(todo, 0, 1, CPU)
+    return todo
+
+
+def _select_iteration(monkeypatch: pytest.MonkeyPatch, best: int) -> None:
+    """Gives the validation after step `best` the highest metrics."""
+    original, steps = loop.train_step, [0]
+
+    def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
+        steps.append(batch.step + 1)
+        return original(learner, batch, *arguments)
+
+    def validate(embedder: Any, split: Any) -> dict[str, float]:
+        assert len(split.validation_rows)
+        return dict.fromkeys(METRICS, 0.75 if steps[-1] == best else 0.25)
+
+    monkeypatch.setattr(loop, "train_step", train_step)
+    monkeypatch.setattr(loop, "validate", validate)
+
+
+def test_published_trains_on_all_classes_and_selects_the_last_iterate(root: Path) -> None:
+    todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    outputs = _outputs(todo)
+    assert outputs["weights.safetensors"] == outputs["last.safetensors"]
+    assert outputs["weights.safetensors"] != outputs["untrained.safetensors"]
+    saved = json.loads(outputs["recipe.json"])
+    assert (saved["classes"], saved["samples"]) == (CLASSES, CLASSES * IMAGES)
+    assert saved["recipe"]["training"]["protocol"] == "published"
+    rows = _history(todo)
+    assert [row["iteration"] for row in rows] == ["2", "4", "6"]
+    assert all(row[name] == "" for row in rows for name in METRICS)
+    assert todo.outputs is not None
+    assert json.loads(todo.outputs.log.read_text())["best_iteration"] == 6
+
+
+def test_published_reports_progress_without_validation_metrics(root: Path) -> None:
+    reported: list[Any] = []
+    todo = job(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    result = loop.train(todo, 0, 1, CPU, reported.append)
+    assert [row["iteration"] for row in reported] == [2, 4, 6]
+    assert not {*METRICS} & {*reported[-1]}
+    assert result["best_iteration"] == 6
+    assert "best" not in result
+
+
+def test_refit_trains_all_classes_for_the_length_that_held_out_classes_choose(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _select_iteration(monkeypatch, best=4)
+    refit = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+    outputs, rows = _outputs(refit), _history(refit)
+    assert [(row["phase"], row["iteration"]) for row in rows] == [
+        ("1", "2"), ("1", "4"), ("1", "6"), ("2", "8"), ("2", "10")
+    ]  # fmt: skip
+    assert [row["map_at_r"] for row in rows] == ["0.25", "0.75", "0.25", "", ""]
+    assert json.loads(outputs["recipe.json"])["classes"] == CLASSES
+    shorter = {"iterations": 4, "validate_every": 2, "protocol": "published"}
+    published = _outputs(_trained(root, recipe("baseline", training=shorter)))
+    for name in ("weights.safetensors", "last.safetensors", "untrained.safetensors"):
+        assert outputs[name] == published[name], name
+
+
+@pytest.mark.parametrize("step", [3, 6, 9], ids=["first phase", "start of the second", "second phase"])
+def test_a_killed_refit_resumes_to_the_same_bytes(
+    root: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies make the networks of the phases differ in shape."""
+    _select_iteration(monkeypatch, best=4)
+    loss = {"name": "proxy_anchor"}
+    todo = _trained(root, recipe("baseline", loss=loss, training=LENGTH | {"protocol": "refit"}))
+    straight = _outputs(todo)
+    assert todo.outputs is not None
+    shutil.rmtree(todo.outputs.model)
+    original, finished = loop.train_step, 0
+
+    def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
+        nonlocal finished
+        if finished == step:
+            raise Killed
+        finished += 1
+        return original(learner, batch, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train_step", train_step)
+        with pytest.raises(Killed):
+            loop.train(todo, 0, 1, CPU)
+    loop.train(todo, 0, 1, CPU)
+    assert _outputs(todo) == straight
+
+
+def test_a_refit_killed_between_its_phases_starts_the_second_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+    straight = _outputs(todo)
+    assert todo.outputs is not None
+    shutil.rmtree(todo.outputs.model)
+
+    def save(run: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resume, "save", save)  # after the initial weights of the second phase are written
+        with pytest.raises(Killed):
+            loop.train(todo, 0, 1, CPU)
+    loop.train(todo, 0, 1, CPU)
+    assert _outputs(todo) == straight
+
+
+def test_refit_repeats_the_learning_rates_of_a_plateau(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _select_iteration(monkeypatch, best=6)
+    schedule = {"name": "plateau", "patience": 0, "factor": 0.5}
+    rows = _history(
+        _trained(root, recipe("baseline", schedule=schedule, training=LENGTH | {"protocol": "refit"}))
+    )
+    first, second = ([row["lr"] for row in rows if row["phase"] == phase] for phase in "12")
+    assert first == second
+    assert len(set(first)) > 1
+
+
+def test_refit_refuses_a_set_that_holds_out_images_itself(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Grouped(Shards):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.groups = ["validation", *self.groups[1:]]
+
+    monkeypatch.setattr(run, "Shards", Grouped)
+    with pytest.raises(UserError, match=r"refit, but .* itself holds out images.*\n.*selected or published"):
+        _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+
+
+def test_published_does_not_train_on_images_that_a_set_holds_out_itself(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Grouped(Shards):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.groups = ["validation"] * IMAGES + [*self.groups[IMAGES:]]
+
+    monkeypatch.setattr(run, "Shards", Grouped)
+    todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    assert json.loads(_outputs(todo)["recipe.json"])["classes"] == CLASSES - 1
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ({"training": {"protocol": "published", "patience": 3}}, "set training.patience to null"),
+        (
+            {"training": {"protocol": "published"}, "schedule": {"name": "plateau"}},
+            "set schedule.name to step, or training.protocol to refit",
+        ),
+        (
+            {"training": {"protocol": "refit", "fold": {"model": 1}}},
+            "set training.protocol to selected",
+        ),
+    ],
+    ids=["patience", "plateau", "fold"],
+)
+def test_refuses_settings_that_need_a_validation(blocks: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recipe("baseline", **blocks)
