@@ -33,43 +33,49 @@ def unwritable_is_an_error(path: Path) -> Iterator[None]:
     """Turns a full disk, a missing permission and a failed device under `path` into a UserError."""
     try:
         yield
-    except OSError as error:
+    except UserError:
+        raise
+    except Exception as error:
         problem = system_problem(error, path)
         if problem is None:
             raise
         raise problem from error
-    except Exception as error:  # of a library in Rust, such as safetensors: "... (os error 28)"
-        number = _OS_ERROR.search(str(error))
-        if isinstance(error, UserError) or number is None:
-            raise
-        cause = OSError(int(number[1]), os.strerror(int(number[1])))
-        raise system_problem(cause, path) or error from error
 
 
-def system_problem(error: OSError, path: Path | None = None) -> UserError | None:
+def system_problem(error: Exception, path: Path | None = None) -> UserError | None:
     """The UserError for a problem of the disk, of permissions or of a limit of the system; None for another
-    error. `path` is being written; without it, the error names its file."""
-    place = path if error.filename is None else Path(os.fsdecode(error.filename))
-    reason = error.strerror or type(error).__name__
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    error. `path` is being written; without it, the error names its file.
+
+    Libraries in Rust, such as safetensors, give the number in the text: "... (os error 28)".
+    """
+    text = _OS_ERROR.search(str(error))
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and text is not None:
+        number = int(text[1])
+    if number is None:
+        return None
+    filename = error.filename if isinstance(error, OSError) else None
+    place = path if filename is None else Path(os.fsdecode(filename))
+    reason = os.strerror(number)
+    if number in (errno.ENOSPC, errno.EDQUOT):
         existing = _existing_parent(place if path is None else path)
         free = shutil.disk_usage(existing).free / 2**20
         what = f"The disk is full: {path or place or 'a file'} could not be written"
         return UserError(
             f"{what} ({free:,.0f} MiB free on {existing}). The incomplete file was removed.", _MAKE_SPACE
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return UserError(
             f"{place or 'A file'} cannot be accessed: {reason}.",
             f"Allow it for this user (`ls -ld {_existing_parent(place)}` lists owner and permissions), or "
             "mount the file system writable. Then run the same command again.",
         )
-    if error.errno in (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ENXIO):
+    if number in (errno.EIO, errno.ESTALE, errno.ENXIO):
         return UserError(
             f"{place or 'A file'}: the disk or the network storage failed: {reason}.",
             "See the messages of the system (`dmesg`). Then run the same command again.",
         )
-    if error.errno in (errno.EMFILE, errno.ENFILE):
+    if number in (errno.EMFILE, errno.ENFILE):
         return UserError(
             f"{place or 'A file'} cannot be opened: {reason}.", "Raise the limit of open files (`ulimit -n`)."
         )

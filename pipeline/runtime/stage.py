@@ -100,15 +100,15 @@ def report_errors() -> Iterator[None]:
     Ctrl-C into 130."""
     try:
         yield
-    except OSError as error:
-        problem = system_problem(error)
-        if problem is None:
-            raise
-        sys.stderr.write(f"error: {problem}\n")
-        raise SystemExit(1) from None
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the same command continues from here.\n")
         raise SystemExit(128 + signal.SIGINT) from None
+    except Exception as error:
+        problem = system_problem(error)
+        if problem is None:
+            raise
+        sys.stderr.write(f"error: {problem}\n")
+        raise SystemExit(1) from None

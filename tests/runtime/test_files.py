@@ -241,6 +241,8 @@ def test_a_problem_of_the_system_is_a_user_error(tmp_path: Path, number: int, me
 def test_a_problem_within_a_library_in_rust_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"disk is full: .*out could not"), atomic_file(tmp_path / "out"):
         raise RuntimeError("Error while serializing: No space left on device (os error 28)")
+    with pytest.raises(UserError, match="out cannot be accessed: Permission"), atomic_file(tmp_path / "out"):
+        raise PermissionError("Permission denied (os error 13)")  # of safetensors: without errno
     with pytest.raises(RuntimeError, match="os error 2"), atomic_file(tmp_path / "out"):
         raise RuntimeError("No such file (os error 2)")
     assert list(tmp_path.iterdir()) == []

@@ -94,28 +94,22 @@ def _photos(project: Path) -> None:
 
 
 def _build() -> None:
-    from pipeline.catalog.__main__ import main
+    from unseen.search import write_catalog
 
-    _call(main, "build", f"data/models/{_NAME}", "photos", "data/catalog")
+    model = Path("data/models", *map(str, CELL))
+    write_catalog(Path("photos"), Path("data/catalog"), model, kind=None, labels=None, skip_damaged=False)
 
 
 def _find() -> None:
-    from pipeline.catalog.__main__ import main
+    from unseen.search import find_photos
 
     picture = sorted(Path("photos").iterdir())[0]
-    _call(main, "find", "data/catalog", str(picture), "-k", "2", "--page", "data/matches.html")
-
-
-def _call(main: Callable[[], object], *arguments: str) -> None:
-    before, sys.argv = sys.argv, ["catalog", *arguments]
-    try:
-        main()
-    finally:
-        sys.argv = before
+    html = Path("data/matches.html")
+    sys.stdout.write(find_photos(Path("data/catalog"), [picture], 2, html, share=None, as_json=False))
 
 
 _NAME = "/".join(map(str, CELL))
-_CATALOG = "pipeline.catalog.__main__"
+_CATALOG = "unseen.search"
 OPERATIONS = (
     Operation(
         "resolve",
