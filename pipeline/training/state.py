@@ -9,6 +9,7 @@ from the first step.
 import importlib.metadata
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def remove_states(directory: Path) -> None:
     """
     for path in (directory, *other_states(directory)):
         if path.is_dir():
-            path.replace(path.with_name(f".{path.name}.removed"))
+            path.replace(path.with_name(f".{path.name}.{uuid.uuid4().hex}.removed"))
     seed = directory.name.partition("-")[0]
     for path in directory.parent.glob(f".{seed}-*.removed"):
         shutil.rmtree(path, ignore_errors=True)
