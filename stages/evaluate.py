@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pipeline.config.inputs import EvaluateInputs, read_inputs
+from pipeline.evaluation.headline import headline
 from pipeline.evaluation.run import evaluate_run, write
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.runtime.stage import main
@@ -15,7 +16,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     evaluation = evaluate_run(Path("data/embeddings", name), inputs.settings.evaluate)
     with atomic_directory(Path("data/evaluation", name)) as directory:
         write(directory, evaluation)
-    write_json(Path("data/metrics", dataset, method, f"{seed}.json"), evaluation.metrics)
+    write_json(Path("data/metrics", dataset, method, f"{seed}.json"), headline(evaluation.metrics))
 
 
 if __name__ == "__main__":

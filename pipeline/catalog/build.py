@@ -3,12 +3,9 @@
 A picture that an earlier or a killed build embedded is not embedded again.
 """
 
-import hashlib
 import shutil
 import sys
-from collections import Counter
-from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,39 +22,22 @@ from pipeline.catalog.catalog import (
     Catalog,
     read_about,
 )
-from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder
+from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder, require_distinct
 from pipeline.catalog.labels import FOLDERS, NONE, labels_of
+from pipeline.catalog.pictures import Stamp, listed
 from pipeline.catalog.unknown import rivals
 from pipeline.index.index import build as build_index
 from pipeline.index.index import save
 from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
-from pipeline.ingest.collection import Content
-from pipeline.ingest.completeness import require_complete
-from pipeline.ingest.files.archive import is_hidden
-from pipeline.ingest.sources.folder import (
-    CONVERT,
-    SUFFIXES,
-    Directory,
-    irregular_sentence,
-    unread_images,
-    unread_sentence,
-)
-from pipeline.ingest.workers import Damaged, Job, outcomes
+from pipeline.ingest.sources.folder import SUFFIXES
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
-from pipeline.runtime.progress import track
+from pipeline.runtime.lock import exclusive
 
 BLOCK = 2048  # pictures that are embedded before their vectors are written
 _LISTED = 5  # damaged pictures in an error message
 Vectors = dict[str, np.ndarray]  # by the sha256 of the file of the picture
-
-
-class Listed(NamedTuple):
-    """The pictures of a folder."""
-
-    paths: list[str]  # of the readable pictures, sorted
-    sha256: list[str]
-    damaged: dict[str, str]  # path -> reason
 
 
 def build(
@@ -73,14 +53,16 @@ def build(
 
     `model` None: the model of the existing catalog. An existing catalog is updated: new pictures are added,
     missing ones are removed, and the vectors of unchanged files are kept if the model is the same. A picture
-    is identified by its bytes, so moving files embeds nothing. A damaged catalog is built again from the
+    is identified by its bytes, so moving files embeds nothing; a file with the path, size and modification
+    time of the catalog is not read. A damaged catalog is built again from the
     pictures. Vectors that a killed build had embedded are read from `<output>.unfinished`.
 
     `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
     `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
     the existing catalog, otherwise none.
 
-    Raises UserError if there is no picture, the model is missing or incomplete, the labels cannot be read,
+    Raises UserError if there is no picture, another process builds this catalog, a file name is not UTF-8,
+    the model is missing, incomplete or gives no distinct vectors, the labels cannot be read,
     the disk is full, the pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be
     read; then nothing has changed. Skipped pictures are listed in catalog.json. Raises ValueError for an
     index without full vectors.
@@ -88,13 +70,28 @@ def build(
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
     photos, output = Path(photos), Path(output)
+    with exclusive(output.resolve().with_name(f".{output.resolve().name}.lock"), f"builds {output}"):
+        return _build(photos, output, model, skip_damaged, index, labels, processes)
+
+
+def _build(
+    photos: Path,
+    output: Path,
+    model: Path | None,
+    skip_damaged: bool,
+    index: Setting | None,
+    labels: str | None,
+    processes: int | None,
+) -> Catalog:
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is no catalog.", "Choose another directory, or remove it.")
     source, model_name = _model(output, model)
     embedder = Embedder(source)
+    require_distinct(embedder)
     fingerprint = embedder.fingerprint()
-    pictures = listed(photos, processes)
+    earlier = _earlier(output)
+    pictures = listed(photos, processes, _unchanged(earlier, photos))
     if pictures.damaged and not skip_damaged:
         raise _damaged(photos, pictures.damaged)
     if not pictures.paths:
@@ -104,7 +101,7 @@ def build(
 
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths)
-    vectors, earlier_index = _earlier(output, fingerprint)
+    vectors = _vectors(earlier, output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
     vectors |= _read_unfinished(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
@@ -119,14 +116,17 @@ def build(
         _write_unfinished(unfinished / f"{block[0]}.parquet", block, embedded)
         vectors |= dict(zip(block, embedded, strict=True))
 
-    setting = index or earlier_index
+    setting = index or (Flat() if earlier is None else earlier.index.setting)
     rows = np.stack([vectors[digest] for digest in pictures.sha256])
     built = build_index(rows, np.arange(len(rows)), setting)
     with atomic_directory(output) as directory:
         save(directory / INDEX, built)
+        sizes, times = zip(*pictures.stamps, strict=True)
         columns = {
             "path": pictures.paths,
             "sha256": pictures.sha256,
+            "size": pa.array(sizes, pa.int64()),
+            "mtime_ns": pa.array(times, pa.int64()),
             "label": pa.array(label_of, pa.string()),
         }
         pq.write_table(pa.table(columns), directory / PICTURES)
@@ -144,45 +144,11 @@ def build(
             "index": to_plain(setting),
             "labels": label_source,
             "left_out": pictures.damaged,
+            "files": {path.name: sha256_of(path) for path in sorted(directory.iterdir()) if path.is_file()},
         }
         write_json(directory / ABOUT, about)
     shutil.rmtree(unfinished.parent, ignore_errors=True)
     return Catalog(output)
-
-
-def listed(photos: Path, processes: int | None = None) -> Listed:
-    """Reads every picture below a folder completely.
-
-    Files without the suffix of a picture are skipped and counted; hidden files are ignored. A warning lists
-    images in formats that are not read. Raises UserError if a folder cannot be listed.
-    """
-    files = Directory(photos)
-    names = [name for name in files.names() if not is_hidden(name)]
-    if files.irregular:
-        sys.stderr.write(f"catalog: warning: {irregular_sentence(files.irregular)}\n")
-    pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
-    others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
-    if others:
-        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
-        sys.stderr.write(f"catalog: skipped: {counts}\n")
-    if unread := unread_images(names):
-        sys.stderr.write(f"catalog: warning: {unread_sentence(unread)} {CONVERT}\n")
-    paths, digests, damaged = [], [], {}
-    results = outcomes(pictures, Job(files.read, _digest), processes)
-    for name, result in zip(track(pictures, "catalog: read", "pictures"), results, strict=True):
-        if isinstance(result, Damaged):
-            damaged[name] = result.reason
-        else:
-            paths.append(name)
-            digests.append(result)
-    return Listed(paths, digests, damaged)
-
-
-def _digest(picture: Content) -> str:
-    """sha256 of the file. Raises ValueError if it is not one complete picture."""
-    assert isinstance(picture, bytes)
-    require_complete(np.frombuffer(picture, np.uint8))
-    return hashlib.sha256(picture).hexdigest()
 
 
 def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
@@ -219,21 +185,38 @@ def _model(output: Path, model: Path | None) -> tuple[Path, str]:
     return output / MODEL, about["model"]
 
 
-def _earlier(output: Path, fingerprint: str) -> tuple[Vectors, Setting]:
-    """The vectors of the existing catalog if it is undamaged and of the same model, and its kind of index."""
+def _earlier(output: Path) -> Catalog | None:
+    """The existing catalog; None without one, or if it is damaged."""
     if not output.exists():
-        return {}, Flat()
+        return None
     try:
-        catalog = Catalog(output)
+        return Catalog(output)
     except UserError as error:
         sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded again\n")
-        return {}, Flat()
-    setting = catalog.index.setting
-    if catalog.about["fingerprint"] != fingerprint:
-        model = catalog.about["model"]
+        return None
+
+
+def _unchanged(earlier: Catalog | None, photos: Path) -> dict[tuple[str, Stamp], str]:
+    """The sha256 of the pictures of a catalog of the same folder, by path and stamp."""
+    if earlier is None or earlier.photos != photos.resolve():
+        return {}
+    sizes, times = earlier.stamps
+    return {
+        (path, Stamp(size, mtime)): digest
+        for path, size, mtime, digest in zip(earlier.paths, sizes, times, earlier.sha256, strict=True)
+        if mtime is not None
+    }
+
+
+def _vectors(earlier: Catalog | None, output: Path, fingerprint: str) -> Vectors:
+    """The vectors of the existing catalog if it is of the same model."""
+    if earlier is None:
+        return {}
+    if earlier.about["fingerprint"] != fingerprint:
+        model = earlier.about["model"]
         sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
-        return {}, setting
-    return dict(zip(catalog.sha256, catalog.vectors(), strict=True)), setting
+        return {}
+    return dict(zip(earlier.sha256, earlier.vectors(), strict=True))
 
 
 def _label_source(output: Path, labels: str | None) -> str:

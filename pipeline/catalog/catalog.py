@@ -4,15 +4,18 @@ A catalog is a directory with all files that a search needs:
 
 index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
-pictures.parquet    path below the folder of the pictures, sha256 of the file, label (null without labels)
+pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
+                    label (a time just before the build and a missing label are null)
 rivals.parquet      what each picture resembles among the other labels (unknown.py); with labels only
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-                    setting of the index, source of the labels, and the files that were left out
+                    setting of the index, source of the labels, files that were left out, and the sha256
+                    of the files above
 model/              weights.safetensors and recipe.json
 """
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +28,13 @@ from pipeline.catalog.embedder import Embedder, Picture
 from pipeline.catalog.unknown import Rivals, Threshold, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
+from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 ABOUT, MODEL = "catalog.json", "model"
 SCHEMA_VERSION = 2  # of the directory; catalogs of unreleased versions have none
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels"}
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files"}
 
 
 class Match(NamedTuple):
@@ -60,15 +64,25 @@ class Answer(NamedTuple):
 class Catalog:
     """A catalog that `build` wrote.
 
+    verify: compare the sha256 of index and tables with catalog.json, so that one wrong bit is an error; it
+    reads them once more. The model is always verified, at its first use.
+
     Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, verify: bool = True) -> None:
         self.directory = Path(directory)
         self.about = read_about(self.directory)
+        if verify:
+            for name, digest in self.about["files"].items():
+                _read(self.directory, name, partial(_verify, digest))
         table: pa.Table = _read(self.directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
+        self.stamps: tuple[list[int], list[int | None]] = (
+            table["size"].to_pylist(),
+            table["mtime_ns"].to_pylist(),
+        )
         self.labels: list[str | None] = table["label"].to_pylist()
         setting = from_plain(self.about["index"])
         self.index: Index = _read(self.directory, INDEX, lambda path: load(path, setting))
@@ -194,6 +208,11 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
         return reader(path)
     except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
+
+
+def _verify(digest: str, path: Path) -> None:
+    if sha256_of(path) != digest:
+        raise ValueError("its sha256 is not that of the build")
 
 
 def _rebuild(directory: Path, model: str = "") -> str:

@@ -4,18 +4,23 @@ Decoding, cropping and normalisation are those of stage `export`.
 """
 
 import hashlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Float32, UInt8
+from PIL import Image
 
+from pipeline.data.embeddings import UNIT
 from pipeline.data.loader import EvalLoader
 from pipeline.export.model import device, embed_rows, loader_threads
 from pipeline.methods.artifact import load_method
 from pipeline.runtime.errors import UserError
 
 BATCH = 64  # images
+COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
 Picture = str | Path | bytes  # a file, or the encoded bytes of one
 
@@ -43,6 +48,10 @@ class Embedder:
             digest.update((self.directory / name).read_bytes())
         return digest.hexdigest()
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name."""
+        return self._loaded.method.state_dict()
+
     def __call__(self, pictures: Sequence[Picture], label: str | None = None) -> Float32[np.ndarray, "N D"]:
         """Unit vectors of N pictures, in their order. `label` is the name of the progress line.
 
@@ -51,6 +60,33 @@ class Embedder:
         rows = np.arange(len(pictures), dtype=np.int64)
         loader = EvalLoader(_Source(pictures), rows, self._loaded.recipe.input, BATCH, loader_threads())
         return embed_rows(self._loaded.method, loader, self._device, label).embedding
+
+
+def require_distinct(embedder: Embedder) -> None:
+    """Raises UserError for a model that cannot tell pictures apart.
+
+    Either a weight is NaN or infinite, or two different pictures get the same vector or none, as from a model
+    of zeros.
+    """
+    problem = f"{embedder.directory / WEIGHTS} cannot embed pictures: "
+    remedy = "Train the model again, or restore the file with `dvc checkout`."
+    bad = [name for name, value in embedder.state().items() if not bool(torch.isfinite(value).all())]
+    if bad:
+        raise UserError(f"{problem}{len(bad):,} tensors have NaN or infinity, first {bad[0]}.", remedy)
+    vectors = embedder([_drawn(1), _drawn(2)])
+    norms = np.linalg.norm(vectors, axis=1)
+    if not (np.abs(norms - 1) <= UNIT).all():
+        raise UserError(f"{problem}the vector of a picture has the length {norms.min():g}.", remedy)
+    if float(vectors[0] @ vectors[1]) > 1 - COLLAPSED:
+        raise UserError(f"{problem}two different pictures get the same vector.", remedy)
+
+
+def _drawn(seed: int) -> bytes:
+    """A PNG of coloured squares."""
+    stream = io.BytesIO()
+    squares = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    Image.fromarray(squares.repeat(16, axis=0).repeat(16, axis=1)).save(stream, "PNG")
+    return stream.getvalue()
 
 
 class _Source:

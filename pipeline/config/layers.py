@@ -5,6 +5,7 @@
     < pipeline/recipes/datasets/<d>.yaml             network, images and schedule of a small set
     < the paper's changes for that data set          methods/<m>.yaml, changes
     < the data set's changes for that method         datasets/<d>.yaml, changes
+    < a published variant                            methods/<m>.yaml, recipe, if the file has `like`
     < params.yaml: methods.<m>
     < params.yaml: datasets.<d>.recipe
     < params.yaml: datasets.<d>.methods.<m>
@@ -86,15 +87,17 @@ def lineage(params: Params, method: str) -> tuple[str, ...]:
             )
         names.append(method)
         parent = params.block(f"methods.{method}").get("like")
-        if parent is None:
+        is_published = method in published("methods")
+        published_parent = method_file(method).like if is_published else None
+        if parent is None and published_parent is None:
             return tuple(reversed(names))
-        if method in published("methods"):
+        if parent is not None and is_published:
             raise UserError(
                 f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published "
                 "recipe and cannot be like another.",
                 "Give the variant another name.",
             )
-        method = str(parent)
+        method = str(parent or published_parent)
 
 
 def published_method(params: Params, method: str) -> str | None:
@@ -184,6 +187,11 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
         *(Layer(document("datasets", name), "recipe", dataset_file(name).recipe) for name in set_chain),
         *(layer for name in method_chain for layer in _changes("methods", name, [kind])),
         *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
+        *(
+            Layer(document("methods", name), "recipe", method_file(name).recipe)
+            for name in family[1:]
+            if name in published("methods")
+        ),
         *(Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}"))) for name in family),
         Layer(params, f"datasets.{dataset}.recipe", block.recipe),
         *(

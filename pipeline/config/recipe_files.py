@@ -32,6 +32,8 @@ class MethodFile(Strict):
     """The published recipe of a method: the setting of its paper for CUB."""
 
     base: str | None = None
+    # a published variant: all layers of that method, and this recipe after those of the data sets
+    like: str | None = None
     method: str | None = None  # the class of recipe in config/methods.py; None: that of the base
     recipe: dict[str, Any] = {}
     changes: tuple[Change, ...] = ()  # of the paper, for other data sets
@@ -77,7 +79,10 @@ def chain(kind: Kind, name: str) -> tuple[str, ...]:
 
 
 def method_class(name: str) -> str:
-    """The class of recipe of a published method: that of its file, else that of its base."""
+    """The class of recipe of a published method: that of its file, of its base, or of the method that it is
+    like."""
+    if (parent := method_file(name).like) is not None:
+        return method_class(parent)
     classes = [file.method for file in map(method_file, chain("methods", name)) if file.method]
     if not classes:
         raise UserError(
@@ -95,7 +100,9 @@ def source_of(name: str) -> dict[str, Any]:
 
 
 def sweep_of(name: str) -> dict[str, Any] | None:
-    """The published sweep of a method: that of its file, else that of its base."""
+    """The published sweep of a method: that of its file, of its base, or of the method that it is like."""
+    if (parent := method_file(name).like) is not None:
+        return sweep_of(parent)
     sweeps = [file.sweep for file in map(method_file, chain("methods", name)) if file.sweep is not None]
     return sweeps[-1] if sweeps else None
 

@@ -38,7 +38,14 @@ class Settings:
     normalize: bool = False
 
     def protocol(self) -> Protocol:
-        protocol = Protocol("test", self.recall_at, self.bootstrap, self.confidence, self.seed)
+        protocol = Protocol(
+            "test",
+            self.recall_at,
+            self.bootstrap,
+            self.confidence,
+            self.seed,
+            training_protocol="unknown",  # the vectors are from any tool
+        )
         return dataclasses.replace(protocol, normalisation=_NORMALISED) if self.normalize else protocol
 
 
@@ -90,9 +97,9 @@ def evaluate_vectors(
     other rows.
 
     Keys: recall_at_<K>, r_precision, map_at_r, map, each with `_low` and `_high` (class bootstrap), queries,
-    lone_queries (of classes with one row, excluded from the averages), gallery, classes, and protocol (a
-    hash). `normalize` divides each vector by its length first. Raises UserError as `sides_of_arrays` does,
-    and if no class has two rows.
+    lone_queries (of classes with one row, excluded from the averages), gallery, classes, protocol (a
+    hash) and training_protocol (unknown). `normalize` divides each vector by its length first. Raises
+    UserError as `sides_of_arrays` does, and if no class has two rows.
     """
     settings = Settings(tuple(recall_at), bootstrap, confidence, seed, normalize=normalize)
     sides = sides_of_arrays(np.asarray(embeddings), labels, normalize=normalize)

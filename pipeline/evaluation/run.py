@@ -64,7 +64,8 @@ def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
 
 
 def write(directory: Path, evaluation: Evaluation) -> None:
-    """Writes everything except the metrics: per-query results, neighbours, protocol and reduction."""
+    """Writes metrics, per-query results, neighbours, protocol and reduction."""
+    write_json(directory / "metrics.json", evaluation.metrics)
     for network, table in evaluation.queries.items():
         write_table(directory / file_of(network), table)
     write_table(directory / "neighbours.parquet", evaluation.neighbours)

@@ -24,7 +24,7 @@ class RunResults:
     dataset: str
     method: str
     seed: int
-    metrics: dict[str, Any]  # data/metrics/<d>/<m>/<s>.json
+    metrics: dict[str, Any]  # data/evaluation/<d>/<m>/<s>/metrics.json
     history: list[HistoryRow]
     recipe: dict[str, Any]  # data/models/<d>/<m>/<s>/recipe.json
     protocol: dict[str, Any]
@@ -106,7 +106,7 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         dataset=dataset,
         method=method,
         seed=seed,
-        metrics=read_json(root / "metrics" / dataset / method / f"{seed}.json"),
+        metrics=read_json(root / "evaluation" / name / "metrics.json"),
         history=read_history(root / "history" / dataset / method / f"{seed}.csv"),
         recipe=read_json(model / "recipe.json"),
         protocol=read_json(root / "evaluation" / name / "protocol.json"),

@@ -82,7 +82,7 @@ def summarize(
     methods: Sequence[str],
     joint: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
 ) -> Summary:
-    """The summary of (method, content of data/metrics/<d>/<m>/<s>.json) pairs.
+    """The summary of (method, content of data/evaluation/<d>/<m>/<s>/metrics.json) pairs.
 
     joint: the interval of each metric of each method with several seeds.
     """

@@ -158,6 +158,9 @@ def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pyte
     assert [row["seed"] for row in table] == ["0"] * 4, "a zero is no missing value"
     leaf = json.loads(files[2].read_text())["set"]["two"]["0"]
     assert leaf["embedding_density"] == float(table[2]["embedding_density"])
+    assert leaf.keys() == {"embedding_density", "spectral_decay"}, (
+        "the attributes of transfer are missing here"
+    )
     assert all(isinstance(value, int | float) for value in leaf.values())
     run()
     assert [file.read_bytes() for file in files] == first

@@ -2,20 +2,33 @@
 changes a file."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from pipeline.catalog import Catalog, Embedder, build
+from pipeline.catalog.pictures import listed
 from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
+from pipeline.ingest.sources.folder import Directory
 from pipeline.runtime.errors import UserError
 from tests.photos import COUNT, picture, save_model, save_photos, save_products
 
 making = sys.modules["pipeline.catalog.build"]
+
+
+def age(folder: Path, seconds: float = 60) -> None:
+    """Sets the modification times of all files to a time in the past."""
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - seconds, time.time() - seconds))
 
 
 @pytest.fixture
@@ -25,17 +38,19 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    return save_photos(tmp_path / "photos")
+    age(save_photos(tmp_path / "photos"), 3600)
+    return tmp_path / "photos"
 
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of pictures of each call of an embedder."""
+    """The number of pictures of each call of an embedder by a build, which names its progress."""
     counts: list[int] = []
     call = Embedder.__call__
 
     def counted(self: Embedder, pictures: list[Path], label: str | None = None) -> np.ndarray:
-        counts.append(len(pictures))
+        if label is not None:
+            counts.append(len(pictures))
         return call(self, pictures, label)
 
     monkeypatch.setattr(Embedder, "__call__", counted)
@@ -177,7 +192,7 @@ def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
 
 def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
-    assert len(making.listed(photos, 1).paths) == COUNT
+    assert len(listed(photos, 1).paths) == COUNT
     errors = capsys.readouterr().err
     assert "catalog: skipped: 1 .heic, 1 .txt\n" in errors
     warning = "1 image has a format that is not read: shelf 0/phone.HEIC. Convert them to JPEG or PNG."
@@ -240,7 +255,7 @@ def test_a_catalog_has_the_index_of_its_build(
     (photos / "one more.jpg").write_bytes(picture(77))
     updated = build(photos, tmp_path / "catalog", model, processes=1)
     assert updated.index.setting == setting, "an update keeps the kind of the index"
-    assert embedded == [COUNT, COUNT, 1, 1, 1]
+    assert embedded == [COUNT, COUNT, 1]
     assert build(photos, tmp_path / "catalog", model, index=Flat(), processes=1).index.setting == Flat()
 
 
@@ -425,3 +440,100 @@ def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp
     )
     with pytest.raises(UserError, match=r"All pictures of .* have the label same"):
         build(photos, catalog, labels=str(tmp_path / "labels.csv"), processes=1).threshold(0.1)
+
+
+def test_files_of_equal_size_and_time_are_not_read(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = photos / "shelf 0/schön 0.jpg"
+    new_content = picture(0)[:-2] + b"\xff\xd9"
+    first = build(photos, tmp_path / "catalog", model, processes=1)
+    read: list[str] = []
+    original = Directory.read
+    monkeypatch.setattr(Directory, "read", lambda self, name: read.append(name) or original(self, name))
+    assert build(photos, tmp_path / "catalog", processes=1).sha256 == first.sha256
+    assert read == []
+    (photos / "one more.jpg").write_bytes(picture(77))
+    build(photos, tmp_path / "catalog", processes=1)
+    assert read == ["one more.jpg"]
+    build(photos, tmp_path / "catalog", processes=1)
+    assert read == ["one more.jpg"] * 2, "a time just before the build does not show the next change"
+    age(photos / "shelf 0", 30)
+    (photos / "one more.jpg").unlink()
+    read.clear()
+    changed.write_bytes(new_content)
+    updated = build(photos, tmp_path / "catalog", processes=1)
+    assert set(read) == {path for path in first.paths if path.startswith("shelf 0/")}
+    assert updated.paths == first.paths
+
+
+def test_refuses_a_second_build_and_takes_over_the_lock_of_a_killed_one(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
+    lock = tmp_path / ".catalog.lock"
+    code = (
+        "import sys, time; from pathlib import Path; from pipeline.runtime.lock import exclusive\n"
+        "with exclusive(Path(sys.argv[1]), 'builds'): print('locked', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(lock)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    with pytest.raises(UserError, match=rf"Another process \({process.pid}\) builds .*catalog: it holds"):
+        build(photos, tmp_path / "catalog", model, processes=1)
+    assert embedded == []
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert lock.exists(), "the killed process did not remove it"
+    build(photos, tmp_path / "catalog", model, processes=1)
+    assert not lock.exists()
+
+
+def test_one_wrong_bit_is_an_error(model: Path, photos: Path, tmp_path: Path, embedded: list[int]) -> None:
+    catalog = tmp_path / "catalog"
+    complete = build(photos, catalog, model, labels="folders", processes=1)
+    assert set(complete.about["files"]) == {"index.faiss", "pictures.parquet", "rivals.parquet"}
+    for name in complete.about["files"]:
+        content = bytearray((catalog / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (catalog / name).write_bytes(content)
+        with pytest.raises(UserError, match=f"{name} is damaged: its sha256 is not that of the build"):
+            Catalog(catalog)
+        content[len(content) // 2] ^= 1
+        (catalog / name).write_bytes(content)
+    content = bytearray((catalog / "index.faiss").read_bytes())
+    content[-1] ^= 1
+    (catalog / "index.faiss").write_bytes(content)
+    assert len(Catalog(catalog, verify=False)) == COUNT
+    embedded.clear()
+    build(photos, catalog, processes=1)
+    assert embedded == [COUNT]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(float("nan"), r"tensors have NaN or infinity, first "), (0.0, "the same vector|has the length 0")],
+)
+def test_refuses_a_model_that_cannot_tell_pictures_apart(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], value: float, message: str
+) -> None:
+    weights = load_file(model / "weights.safetensors")
+    save_file(
+        {
+            name: torch.full_like(tensor, value) if tensor.is_floating_point() else tensor
+            for name, tensor in weights.items()
+        },
+        model / "weights.safetensors",
+    )
+    with pytest.raises(UserError, match=message):
+        build(photos, tmp_path / "catalog", model, processes=1)
+    assert embedded == []
+
+
+def test_refuses_a_file_name_that_is_not_utf8_before_the_embedding(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
+    Path(os.fsdecode(os.fsencode(photos) + b"/sch\xf6n.jpg")).write_bytes(picture(60))
+    with pytest.raises(UserError, match=r"file names are not valid UTF-8: sch\ufffdn\.jpg"):
+        build(photos, tmp_path / "catalog", model, processes=1)
+    assert embedded == []

@@ -31,6 +31,7 @@ TABLE: list[Row] = [
     # CRT; values that the paper omits are those of the MS and CBML code
     (ALL, "crt", "backbone.name", "mit_b2", "CRT sec. 4.1"),
     (ALL, "crt", "backbone.batch_norm", "frozen", "MS code: batch norms in eval mode"),
+    (ALL, "crt_average", "transform", "average", "CRT table 6, the row without CRT"),
     (ALL, "crt", "embedding.prototypes", 49, "CRT sec. 3.3"),
     (ALL, "crt", "embedding.dim", 128, "CRT sec. 3.3"),
     (ALL, "crt", "auxiliary.prototypes", 64, "CRT sec. 3.3"),
@@ -137,6 +138,8 @@ TABLE: list[Row] = [
     (ALL, GSP, "zero_shot.scale", 9.5, "GSP code"),
     (ALL, GSP, "zero_shot.initialization", "he_normal", "GSP code: kernel_initializer of the embeddings"),
     (ALL, "gsp", "loss.mining_margin", None, "GSP code: no miner"),
+    (ALL, "gsp_average", "pooling.transport_ratio", 1.0, "GSP sec. 4.1: mu = 1 is the average"),
+    (ALL, "gsp_average", "zero_shot", None, "the control of gsp"),
     ("cub sop", "gsp", "loss.beta", 40.0, CCP),
     ("cars", "gsp", "loss.alpha", 14.35, CCP),
     ("cars", "gsp", "loss.beta", 75.83, CCP),

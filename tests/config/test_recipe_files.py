@@ -40,6 +40,7 @@ def test_a_method_file_names_existing_methods_and_has_no_empty_block(name: str) 
     assert set(names) <= set(published("datasets"))
     assert not any(empty(change.recipe) for change in file.changes)
     assert file.recipe or file.base
+    assert not (file.like and (file.base or file.method or file.changes or file.sweep))
     assert method_class(name) if not name.startswith("_") else True
 
 

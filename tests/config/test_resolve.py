@@ -67,7 +67,8 @@ def test_later_layers_override_only_their_own_values(tmp_path: Path) -> None:
     assert recipe.pooling.transport_ratio == 0.3  # methods.mine
     assert recipe.pooling.epsilon == 0.5  # datasets.tiny.methods.mine over methods.mine
     assert recipe.optimizer.learning_rate == 0.01  # datasets.tiny.recipe over the published default
-    assert recipe.optimizer.weight_decay == 5e-4  # published default
+    assert recipe.optimizer.weight_decay == 1e-4  # pipeline/recipes/datasets/folder.yaml
+    assert recipe.optimizer.nesterov is False  # published default
     assert recipe.training.iterations == 2000  # pipeline/recipes/datasets/folder.yaml: the kind of the source
     assert recipe.backbone.name == "test_resnet"
     assert resolve(params(tmp_path), "tiny", "mine", {"pooling.epsilon": 7.0}).pooling.epsilon == 7.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.config.blocks import Fold
-from pipeline.data.class_split import split_classes
+from pipeline.data.class_split import all_classes, split_classes
 from pipeline.runtime.errors import UserError
 
 
@@ -86,3 +86,15 @@ def test_refuses_a_fold_that_cannot_be_validated() -> None:
         split_classes(np.arange(10), labels, 0.2, 0, Fold(model=4))
     with pytest.raises(ValueError, match="models are numbered 1 to 4, got 5"):
         Fold(model=5)
+
+
+def test_all_classes_are_trained_on_without_validation() -> None:
+    rows, labels = np.arange(8) + 20, np.array([3, 3, 5, 5, 9, 9, 4, 4])
+    split = all_classes(rows, labels)
+    assert split.classes == 4
+    assert np.array_equal(split.rows, rows)
+    assert split.labels.tolist() == [0, 0, 2, 2, 3, 3, 1, 1]
+    assert not len(split.validation_rows)
+    assert not len(split.validation_labels)
+    with pytest.raises(UserError, match="1 train classes; training needs 2 or more"):
+        all_classes(rows[:2], labels[:2])

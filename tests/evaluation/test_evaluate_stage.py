@@ -14,6 +14,7 @@ import pytest
 from pipeline.data.embeddings import read, write
 from pipeline.evaluation.clustering import nmi
 from pipeline.evaluation.evaluate import Extent, evaluate
+from pipeline.evaluation.headline import headline
 from pipeline.evaluation.metrics import Rows, quick_metrics
 from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
@@ -58,7 +59,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_metrics_are_flat_and_correct(project: Path) -> None:
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     names = [*(f"recall_at_{k}" for k in (1, 2, 4)), "precision_at_1", "r_precision", "map_at_r", "map"]
     expected = {
         f"{prefix}{name}{end}"
@@ -66,6 +67,8 @@ def test_metrics_are_flat_and_correct(project: Path) -> None:
         for name in names
         for end in ("", "_low", "_high")
     }
+    compared = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    assert compared == headline(metrics)
     assert metrics.keys() == expected | NOT_METRICS
     assert metrics["training_protocol"] == "selected"
     counts = {name: metrics[name] for name in COUNTS}
@@ -111,7 +114,7 @@ def test_metrics_are_means_of_the_results_per_query(project: Path) -> None:
     labels = np.repeat(np.arange(30, 40), 5)
     write(project / "data/embeddings" / NAME / "train.arrow", np.arange(50), labels, embed(labels, 0.2, 2))
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     networks = set()
     for prefix in ("last", "untrained", "reduced"):
         table = pq.read_table(project / "data/evaluation" / NAME / f"queries-{prefix}.parquet")
@@ -151,7 +154,7 @@ def test_uses_the_query_and_gallery_sides_of_the_data_set(project: Path) -> None
             ~is_query,
         )
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     assert (metrics["queries"], metrics["gallery"], metrics["recall_at_1"]) == (8, 24, 1.0)
     queries = pq.read_table(project / "data/evaluation" / NAME / "queries.parquet")
     assert queries["row_id"].to_pylist() == list(range(0, 32, 4))
@@ -178,7 +181,7 @@ def test_names_missing_embeddings(project: Path) -> None:
 def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
     run("parts", "gsp", 0)
     protocol = Protocol("test", (1, 2, 4), 100, 0.9, 3)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     assert metrics["protocol"] == protocol.hash() == Protocol("test", (4, 2, 1, 1), 100, 0.9, 3).hash()
     assert json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text()) == json.loads(
         json.dumps(protocol.declaration())
@@ -218,7 +221,7 @@ def test_evaluation_imports_no_torch(project: Path) -> None:
 def test_validation_equals_evaluation(project: Path) -> None:
     """Training selects by the metrics that evaluation reports."""
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
     for name, value in quick_metrics(embed(labels, 0.2, 1), labels).items():
         assert metrics[name] == pytest.approx(value, abs=1e-9)
@@ -273,7 +276,7 @@ def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
 def test_measures_an_approximate_index_and_exact_search(project: Path, setting: dict[str, Any]) -> None:
     configure(project, approximate=setting, approximate_sample=50)
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     for name in ("recall_at_1", "recall_at_4", "r_precision", "map_at_r"):
         assert metrics[f"approximate_{name}"] == pytest.approx(metrics[name], abs=1e-9), (
             "an index that searches all lists"
@@ -301,7 +304,7 @@ def test_measures_an_index_of_codes(project: Path, refine: int | None) -> None:
     setting = {"kind": "ivf_pq", "lists": 4, "probes": 4, "code_bytes": 2, "refine": refine}
     configure(project, approximate=setting, approximate_sample=300)
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     assert metrics["approximate_protocol"] != metrics["protocol"]
     assert (metrics["approximate_search_recall_at_10"] == 1) is (refine == 300)
     assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == 300)
@@ -316,7 +319,7 @@ def test_several_scales_have_their_own_protocol(project: Path) -> None:
             columns = [np.array(column) for column in rows[:5]]
             write(path, *columns, scales=scales)
         run("parts", "gsp", 0)
-        hashes.add(json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())["protocol"])
+        hashes.add(json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())["protocol"])
         normalisation = json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text())[
             "normalisation"
         ]
@@ -332,7 +335,7 @@ def test_a_protocol_of_training_has_its_own_hash(project: Path) -> None:
         columns = [np.array(column) for column in read(path)[:5]]
         write(path, *columns, training_protocol=protocol)
         run("parts", "gsp", 0)
-        metrics.append(json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text()))
+        metrics.append(json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text()))
     assert [each["training_protocol"] for each in metrics] == ["selected", "published"]
     hashes = [each.pop("protocol") for each in metrics]
     assert len(set(hashes)) == 2
@@ -348,7 +351,7 @@ def test_the_best_iterate_on_test_is_reported_separately(project: Path) -> None:
         embed(labels, 0.05, 1),
     )
     run("parts", "gsp", 0)
-    metrics = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     assert metrics["best_on_test_map_at_r"] > metrics["map_at_r"]
     assert metrics["best_on_test_map_at_r_low"] <= metrics["best_on_test_map_at_r"]
     assert (project / "data/evaluation" / NAME / "queries-best_on_test.parquet").is_file()

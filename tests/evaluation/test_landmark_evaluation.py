@@ -93,7 +93,7 @@ def expected(embeddings: np.ndarray, prefix: str = "") -> dict[str, float]:
 
 
 def metrics() -> dict[str, Any]:
-    return json.loads(Path("data/metrics", NAME.with_suffix(".json")).read_text())
+    return json.loads(Path("data/evaluation", NAME, "metrics.json").read_text())
 
 
 def test_metrics_are_flat_and_equal_the_definition(project: Path) -> None:

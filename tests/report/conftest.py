@@ -112,8 +112,8 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         {"last": both_sides["test-last"], "untrained": both_sides["test-untrained"]},
         protocol,
     )
-    write_json(root / "metrics" / dataset / method / f"{seed}.json", metrics)
     (root / "evaluation" / name).mkdir(parents=True)
+    write_json(root / "evaluation" / name / "metrics.json", metrics)
     for network, result in results.items():
         write_table(root / "evaluation" / name / file_of(network), query_table(result))
     write_table(root / "evaluation" / name / "neighbours.parquet", neighbour_table(results[SELECTED]))

@@ -52,7 +52,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
         judged = evaluate_landmarks(
             sides["test"], {"last": sides["test-last"], "untrained": sides["test-untrained"]}, table, protocol
         )
-        write_json(root / f"metrics/birds/{method}/0.json", judged.metrics)
+        write_json(root / f"evaluation/birds/{method}/0/metrics.json", judged.metrics)
         write_table(root / f"evaluation/birds/{method}/0/queries.parquet", judged.queries)
         write_table(root / f"evaluation/birds/{method}/0/neighbours.parquet", judged.neighbours)
         write_json(root / f"evaluation/birds/{method}/0/protocol.json", protocol.declaration())
@@ -62,7 +62,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
 def test_landmark_benchmarks_use_their_own_ground_truth(landmarks: Path) -> None:
     inputs = read_report_data(landmarks, ("birds",), ("good", "poor"), (0,))
     page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24))
-    metrics = json.loads((landmarks / "metrics/birds/good/0.json").read_text())
+    metrics = json.loads((landmarks / "evaluation/birds/good/0/metrics.json").read_text())
     row = page.first("tr", **{"data-method": "good", "data-network": "selected"})
     assert (
         row.first("td", **{"data-metric": "paris_hard_map"})

@@ -22,8 +22,9 @@ def read(root: Path) -> ReportData:
 @pytest.mark.parametrize(
     "name",
     [
-        "metrics/birds/good/0.json", "history/birds/good/0.csv", "models/birds/good/0/last.safetensors",
-        "analysis/analysis.json", "evaluation/birds/good/0/queries.parquet",
+        "evaluation/birds/good/0/metrics.json", "history/birds/good/0.csv",
+        "models/birds/good/0/last.safetensors", "analysis/analysis.json",
+        "evaluation/birds/good/0/queries.parquet",
     ],
 )  # fmt: skip
 def test_names_a_missing_file(root: Path, name: str) -> None:
@@ -40,7 +41,7 @@ def test_names_a_missing_file(root: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "finding"),
     [
-        ("metrics/birds/good/0.json", b'{"queries": 3,', r"0\.json:1 is not valid JSON"),
+        ("evaluation/birds/good/0/metrics.json", b'{"queries": 3,', r"metrics\.json:1 is not valid JSON"),
         (
             "evaluation/birds/good/0/queries.parquet",
             b"PAR1 no",

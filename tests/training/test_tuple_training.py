@@ -104,7 +104,7 @@ def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch
     write_resolved(trained, "evaluate", "landmarks", "irt_r", evaluate=reduced)
     export.run("landmarks", "irt_r", 0)
     evaluate.run("landmarks", "irt_r", 0)
-    metrics = json.loads(Path("data/metrics", NAME.with_suffix(".json")).read_text())
+    metrics = json.loads(Path("data/evaluation", NAME, "metrics.json").read_text())
     for prefix in ("", "last_", "untrained_", "reduced_"):
         for benchmark in miniature.BENCHMARKS:
             for level in ("easy", "medium", "hard"):

@@ -21,7 +21,8 @@ def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -
     table = page.first("table", **{"class": "pairs"})
     cell = table.first("tr", **{"data-pair": "good poor"}).first("td", **{"data-metric": "map_at_r"})
     files = {
-        method: json.loads((project / f"metrics/birds/{method}/0.json").read_text()) for method in METHODS
+        method: json.loads((project / f"evaluation/birds/{method}/0/metrics.json").read_text())
+        for method in METHODS
     }
     assert cell.text().startswith(f"+{100 * (files['good']['map_at_r'] - files['poor']['map_at_r']):.1f}")
     results = {cell.text() for cell in table.all("td", **{"class": "result"})}

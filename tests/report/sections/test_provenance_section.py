@@ -13,7 +13,7 @@ from tests.report.page_reader import Element
 
 def test_the_files_behind_a_number_are_named(page: Element, project: Path) -> None:
     section = page.first("section", id="set-0-provenance").text()
-    metrics = json.loads((project / "metrics/birds/good/0.json").read_text())
+    metrics = json.loads((project / "evaluation/birds/good/0/metrics.json").read_text())
     for name in (
         "models/birds/good/0/weights.safetensors",
         "models/birds/poor/0/last.safetensors",

@@ -20,7 +20,7 @@ PREFIX = {"selected": "", "last": "last_", "untrained": "untrained_"}
 
 
 def file_of(root: Path, method: str, seed: int = 0) -> dict[str, float]:
-    return json.loads((root / f"metrics/birds/{method}/{seed}.json").read_text())
+    return json.loads((root / f"evaluation/birds/{method}/{seed}/metrics.json").read_text())
 
 
 def test_numbers_of_the_table_equal_the_metrics_files(page: Element, project: Path) -> None:
@@ -102,7 +102,7 @@ def one_method(make_project: Callable[..., Path]) -> Path:
 
 
 def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
-    path = one_method / "metrics/birds/good/0.json"
+    path = one_method / "evaluation/birds/good/0/metrics.json"
     class_mean = {
         "class_mean_map_at_r": 0.5,
         "class_mean_map_at_r_low": 0.25,
