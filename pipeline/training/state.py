@@ -9,6 +9,7 @@ from the first step.
 import importlib.metadata
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,15 @@ def other_states(directory: Path) -> list[Path]:
 
 
 def remove_states(directory: Path) -> None:
-    """Removes the state of a finished run and those of other identities (same data set, method, seed)."""
+    """Removes the state of a finished run and those of other identities (same data set, method, seed).
+
+    Each is renamed first: a state whose removal was interrupted must not be resumed.
+    """
     for path in (directory, *other_states(directory)):
+        if path.is_dir():
+            path.replace(path.with_name(f".{path.name}.{uuid.uuid4().hex}.removed"))
+    seed = directory.name.partition("-")[0]
+    for path in directory.parent.glob(f".{seed}-*.removed"):
         shutil.rmtree(path, ignore_errors=True)
 
 

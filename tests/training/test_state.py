@@ -115,3 +115,14 @@ def test_refuses_a_batch_that_the_workers_cannot_share() -> None:
         match=r"5 workers cannot share a batch of 12 images \(3 classes x 4\)[^\n]*\n[^\n]*1, 2, 3, 4, 6, 12",
     ):
         check_world(recipe, 5)
+
+
+def test_a_state_whose_removal_fails_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("0-a", "0-b", "1-a"):
+        (tmp_path / name).mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.training.state.shutil.rmtree", lambda *_, **__: None)
+        state.remove_states(tmp_path / "0-a")
+    assert not (tmp_path / "0-a").exists()
+    state.remove_states(tmp_path / "0-a")
+    assert [path.name for path in tmp_path.iterdir()] == ["1-a"]
