@@ -80,7 +80,17 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
                 os.utime(directory / OWNER, (tomorrow, tomorrow))  # it is left over from then on
                 sys.stderr.write(f"Ray's logs: {directory}/session_latest/logs\n")
             else:
-                shutil.rmtree(directory, ignore_errors=True)
+                _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Removes a directory in which ending processes may still create files. What remains after three seconds
+    is left over, and the next run removes it."""
+    deadline = time.monotonic() + 3
+    shutil.rmtree(directory, ignore_errors=True)
+    while directory.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager

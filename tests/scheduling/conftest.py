@@ -1,6 +1,7 @@
 """A small DVC project whose stages sleep."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -50,6 +51,10 @@ with report_errors():
 """
 
 
+def _handle_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass(frozen=True)
 class Toy:
     """The project: cells x and y of stages `first` and `second`, then `last`."""
@@ -71,6 +76,8 @@ class Toy:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # A shell lets the commands that it starts in the background ignore SIGINT, and so their children.
+            preexec_fn=_handle_interrupts,
         )
 
     def run(self, *targets: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
