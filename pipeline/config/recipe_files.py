@@ -47,6 +47,7 @@ class DatasetFile(Strict):
     source: dict[str, Any] = {}
     recipe: dict[str, Any] = {}
     changes: tuple[Change, ...] = ()
+    small: bool = False  # a set with small networks of its own, also in rows of studies (study_row.py)
 
 
 def published(kind: Kind) -> list[str]:
