@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.config.inputs import StudyInputs
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 
@@ -55,6 +56,7 @@ class ReportData:
     sweeps: list[Sweep]
     ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
     like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
+    studies: tuple[StudyInputs, ...] = ()  # that the run covers
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -72,6 +74,7 @@ def read_report_data(
     sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
     like: Mapping[str, str] | None = None,
+    studies: Sequence[StudyInputs] = (),
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
@@ -96,6 +99,7 @@ def read_report_data(
             for method in ensembles
         },
         like=dict(like or {}),
+        studies=tuple(studies),
     )
 
 
