@@ -50,56 +50,69 @@ def names(table: StudyTable) -> list[str]:
 
 
 def csv_rows(table: StudyTable) -> Iterator[list[str]]:
-    """A header, and a row per line: printed number and deviation, our mean and deviation, difference."""
-    parts = ("printed", "printed deviation", "ours", "deviation", "difference")
-    heads = [f"{column.title} {part}" for column in table.columns for part in parts]
-    yield ["row", "method", *heads, "differing conditions"]
+    """A header, and a row per line. A column has the printed number and its deviation, our mean and its
+    deviation, and their difference, as far as the table has them."""
+    heads = [f"{column.title} {part}" for column in table.columns for part in _parts(table, column)]
+    yield ["row", "method", *heads, *(["differing conditions"] if table.is_printed else [])]
     for line in table.lines:
         cells: list[str] = []
         for cell, column in zip(line.cells, table.columns, strict=True):
             printed = cell.printed
-            cells += [
-                printed.text if printed else "",
-                (printed.deviation or "") if printed else "",
-                *_numbers(cell.ours, column),
-                _rounded(cell.difference, column),
-            ]
-        yield [line.label, line.method or "", *cells, "; ".join(line.differences)]
+            ours, deviation = _numbers(cell.ours, column)
+            values = {
+                "printed": printed.text if printed else "",
+                "printed deviation": (printed.deviation or "") if printed else "",
+                "ours": ours,
+                "deviation": deviation,
+                "difference": _rounded(cell.difference, column),
+            }
+            cells += [values[part] for part in _parts(table, column)]
+        conditions = ["; ".join(line.differences)] if table.is_printed else []
+        yield [line.label, line.method or "", *cells, *conditions]
 
 
 def latex(table: StudyTable) -> str:
-    """A tabular of package booktabs: the printed number and ours, for each column."""
-    columns = "l" + "r" * sum(map(_width, table.columns))
+    """A tabular of package booktabs: the printed number, ours, or both, for each column."""
+    widths = [len(_sides(table, column)) for column in table.columns]
     heads = [
-        rf"\multicolumn{{{_width(column)}}}{{c}}{{{_escaped(column.title)}}}" for column in table.columns
-    ]
-    parts = [
-        part for column in table.columns for part in (["paper"] if column.printed_for else ["paper", "ours"])
+        rf"\multicolumn{{{width}}}{{c}}{{{_escaped(column.title)}}}"
+        for width, column in zip(widths, table.columns, strict=True)
     ]
     lines = [
         f"% {table.study.name} on {table.dataset}: {table.study.title}",
-        rf"\begin{{tabular}}{{{columns}}}",
+        rf"\begin{{tabular}}{{l{'r' * sum(widths)}}}",
         r"\toprule",
         f" & {' & '.join(heads)} \\\\",
-        f" & {' & '.join(parts)} \\\\",
+        f" & {' & '.join(side for column in table.columns for side in _sides(table, column))} \\\\",
         r"\midrule",
     ]
     for line in table.lines:
-        cells = []
+        cells: list[str] = []
         for cell, column in zip(line.cells, table.columns, strict=True):
-            printed = "--" if cell.printed is None else cell.printed.text
-            if cell.printed is not None and cell.printed.deviation:
-                printed += rf" $\pm$ {cell.printed.deviation}"
-            cells.append(printed)
-            if not column.printed_for:
-                value, deviation = _numbers(cell.ours, column)
-                cells.append(rf"{value} $\pm$ {deviation}" if deviation else value or "--")
+            printed = (cell.printed.text, cell.printed.deviation) if cell.printed else ("", None)
+            values = {"paper": printed, "ours": _numbers(cell.ours, column)}
+            cells += [_with_deviation(*values[side]) for side in _sides(table, column)]
         lines.append(f"{_escaped(line.label)} & {' & '.join(cells)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _width(column: Column) -> int:
-    return 1 if column.printed_for else 2
+def _parts(table: StudyTable, column: Column) -> tuple[str, ...]:
+    """The columns of a column in the CSV file."""
+    if column.printed_for:
+        return ("printed", "printed deviation")
+    printed = ("printed", "printed deviation", "ours", "deviation", "difference")
+    return printed if table.is_printed else ("ours", "deviation")
+
+
+def _sides(table: StudyTable, column: Column) -> tuple[str, ...]:
+    """The columns of a column in the LaTeX table."""
+    if column.printed_for:
+        return ("paper",)
+    return ("paper", "ours") if table.is_printed else ("ours",)
+
+
+def _with_deviation(value: str, deviation: str | None) -> str:
+    return rf"{value} $\pm$ {deviation}" if deviation else value or "--"
 
 
 def _numbers(ours: Ours | None, column: Column) -> tuple[str, str]:

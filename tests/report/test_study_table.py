@@ -115,7 +115,7 @@ def test_latex_has_two_columns_per_metric_and_escapes_text(study_inputs: ReportD
     assert lines[6].startswith(r"50\% of a\_b \& c & 75.76 & ")
     assert lines[6].count(" & ") == 8
     assert r" $\pm$ " in lines[6]
-    assert latex(table_of(study_inputs, "birds")).splitlines()[1] == r"\begin{tabular}{lrrrrr}"
+    assert latex(table_of(study_inputs, "birds")).splitlines()[1] == r"\begin{tabular}{lrrr}"
 
 
 def test_print_colours_are_those_of_the_page() -> None:
