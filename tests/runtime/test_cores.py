@@ -9,6 +9,11 @@ from pipeline.runtime import cores
 from pipeline.runtime.cores import usable_cores
 
 
+@pytest.fixture(autouse=True)
+def no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "_QUOTA", tmp_path / "cpu.max")
+
+
 def test_counts_the_cores_of_the_affinity_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 3, 5}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
@@ -42,5 +47,4 @@ def test_the_limit_of_a_container_bounds_the_cores(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     if content is not None:
         (tmp_path / "cpu.max").write_text(content)
-    monkeypatch.setattr(cores, "_QUOTA", tmp_path / "cpu.max")
     assert cores.usable_cores() == expected
