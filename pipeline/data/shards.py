@@ -382,7 +382,9 @@ class Shards:
                 raise UserError(f"{path} is damaged: {key} is no {kind.__name__}.", self._remedy)
         for key in ("shard_bytes", "shard_rows"):
             sizes = manifest[key]
-            if sizes.keys() != manifest["shards"].keys() or any(type(size) is not int for size in sizes.values()):
+            if sizes.keys() != manifest["shards"].keys() or any(
+                type(size) is not int for size in sizes.values()
+            ):
                 raise UserError(f"{path} is damaged: {key} is no table of the shards.", self._remedy)
         return manifest
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.cluster import connection as connection_module
 from pipeline.cluster.connection import Cluster, connection
 from pipeline.cluster.private import private_cluster
 from pipeline.cluster.shared import require_shared

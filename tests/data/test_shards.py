@@ -335,7 +335,9 @@ def test_a_truncated_index_names_its_file(shard_directory: Path, tmp_path: Path,
         Shards(tmp_path / "animals")
 
 
-@pytest.mark.parametrize(("key", "value"), [("shard_rows", {}), ("shard_bytes", {"x": 1}), ("shard_rows", None)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("shard_rows", {}), ("shard_bytes", {"x": 1}), ("shard_rows", None)]
+)
 def test_a_manifest_without_the_size_of_a_shard_is_damaged(
     shard_directory: Path, tmp_path: Path, key: str, value: dict[str, int] | None
 ) -> None:

@@ -373,9 +373,7 @@ def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -
         Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
 
 
-def test_refuses_a_tar_archive_without_extracting_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refuses_a_tar_archive_without_extracting_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.load extracts the members of its oldest format to the folder of temporary files."""
     with tarfile.open(tmp_path / "weights.pth", "w") as archive:
         for name in ("storages", "tensors", "pickle"):

@@ -1,4 +1,4 @@
-"""Public broken files: `python -m tests.torture.broken_files DIR`, after `python -m tests.torture.corpora DIR`.
+"""Public broken files: `python -m tests.torture.broken_files DIR`. tests.torture.corpora downloads them.
 
 Every file of every corpus is given to every reader of readers.py, whatever its name. The limits and the
 meaning of a violation are those of limited.py. The campaign continues where it was stopped.

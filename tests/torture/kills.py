@@ -14,131 +14,28 @@ Kill n is drawn by a generator seeded by n. The campaign continues where it was 
 """
 
 import argparse
-import hashlib
-import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from tests.torture import results
-from tests.torture.operations import write_project
+from tests.torture.miniature import Project, project
 
 GRACE = 60.0
 STATE = results.RESULTS / "kills.json"
 PACKAGES = ("pipeline", "stages", "unseen")
 RUN = "unseen run -j 2"
-SINGLE = ("resolve", "ingest@parts", "train@parts-ms-0", "export@parts-ms-0", "evaluate@parts-ms-0", "analyze", "report")  # fmt: skip
+_CELL = "@parts-ms-0"
+SINGLE = ("resolve", "ingest@parts", *(f"{name}{_CELL}" for name in ("train", "export", "evaluate")))
+SINGLE += ("analyze", "report")
 TARGETS = ("driver", "stage", "all")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# outputs with times of the run, and the state of DVC
-_VOLATILE = ("data/logs", "data/state")
-_TRACKED = ("pipeline", "stages", "unseen", ".dvc/config", "dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "params.yaml")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Project:
-    """The miniature project. `scratch` contains its temporary files."""
-
-    path: Path
-    scratch: Path
-
-    def environment(self) -> dict[str, str]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("DVC_", "GIT_", "PYTEST_", "MAKE", "MFLAGS"))
-        }
-        return inherited | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(self.path),
-            "HOME": str(self.scratch),
-            "TMPDIR": str(self.scratch / "tmp"),
-            "SHELL": "/bin/sh",
-            "OMP_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "passive",
-            "NO_COLOR": "1",
-        }
-
-    def start(self, command: str) -> subprocess.Popen[bytes]:
-        with (self.scratch / "output").open("wb") as output:
-            return subprocess.Popen(
-                command.split(),
-                cwd=self.path,
-                env=self.environment(),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def run(self, command: str) -> str | None:
-        """The end of the output if the command fails, else None."""
-        if self.start(command).wait() == 0:
-            return None
-        return (self.scratch / "output").read_text(encoding="utf-8", errors="replace")[-300:]
-
-    def processes(self) -> list[psutil.Process]:
-        """The processes with this project as working directory."""
-        inside = []
-        for process in psutil.process_iter():
-            try:
-                if process.cwd().startswith(str(self.path)):
-                    inside.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return inside
-
-    def outputs(self) -> dict[str, str]:
-        """sha256 of each output, by its name."""
-        files = sorted(path for path in (self.path / "data").rglob("*") if path.is_file())
-        names = {path.relative_to(self.path).as_posix(): path for path in files}
-        return {
-            name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for name, path in names.items()
-            if not name.startswith(_VOLATILE)
-        }
-
-    def leftovers(self) -> list[str]:
-        """Files that no run may leave, by name."""
-        partial = [
-            path.relative_to(self.path).as_posix()
-            for pattern in ("*.partial", "*.replaced", "*.scratch")
-            for path in (self.path / "data").rglob(pattern)
-        ]
-        temporary = [f"tmp/{path.name}" for path in (self.scratch / "tmp").iterdir()]
-        return partial + temporary
-
-
-@contextmanager
-def project() -> Iterator[Project]:
-    """A copy of the project with miniature settings, as a git repository."""
-    with tempfile.TemporaryDirectory(prefix="unseen-kills-") as folder:
-        scratch, path = Path(folder).resolve(), Path(folder).resolve() / "my pröject"
-        (scratch / "tmp").mkdir()
-        path.mkdir()
-        for name in _TRACKED:
-            source = results.ROOT / name
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, path / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, path / name)
-        write_project(path)
-        copy = Project(path, scratch)
-        for command in ("git init --quiet", "git add -A"):
-            if problem := copy.run(command):
-                raise RuntimeError(f"{command}: {problem}")
-        yield copy
 
 
 def shared_memory() -> set[str]:
@@ -180,7 +77,9 @@ class Campaign:
         description = f"{command}, {target}, {sent.name}" + (", ended before" if ended else "")
         problems = []
         if not _within(GRACE, lambda: not self.copy.processes()):
-            problems += [f"still runs: {' '.join(process.cmdline())[:100]}" for process in self.copy.processes()]
+            problems += [
+                f"still runs: {' '.join(process.cmdline())[:100]}" for process in self.copy.processes()
+            ]
             for survivor in self.copy.processes():
                 survivor.kill()
         if problem := self.copy.run(command.replace(" --force", "")):
@@ -207,7 +106,7 @@ def _victims(driver: subprocess.Popen[bytes], target: str) -> list[psutil.Proces
     return {"driver": [parent], "stage": stages[:1] or [parent], "all": [*below, parent]}[target]
 
 
-def _within(seconds: float, condition) -> bool:  # type: ignore[no-untyped-def]
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -7,11 +7,9 @@ violation are those of limited.py. The campaign continues where it was stopped.
 """
 
 import argparse
-import io
 import json
 import random
 import shutil
-import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -160,17 +158,11 @@ def _read_shards(folder: Path) -> None:
         shards.image(row)
 
 
-def _history(path: Path) -> None:
-    read_history(path)
-
-
 def kinds(folder: Path) -> dict[str, Kind]:
     """The kinds of files. `folder`: an empty one for the valid files."""
     data, ingest = "pipeline/data", "pipeline/ingest"
     seeds.write_shards(folder / "shards")
-    shards = Folder(
-        folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards
-    )
+    shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
     model = save_model(folder / "model", 1)
     models = Folder(model, ["recipe.json", "weights.safetensors"], load_method)
     build(save_photos(folder / "photos"), folder / "catalog", model, labels="folders")
@@ -179,7 +171,9 @@ def kinds(folder: Path) -> dict[str, Kind]:
     )
     params = (results.ROOT / "params.yaml").read_bytes()
     tables = seeds.tables()
-    histories = [b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"]
+    histories = [
+        b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
+    ]
     return {
         "images": Kind(seeds.images(), list(IMAGES.values()), (data, ingest), damaged),
         "archives": Kind(seeds.archives(), list(ARCHIVES.values()), (ingest,), damaged),
@@ -195,7 +189,10 @@ def kinds(folder: Path) -> dict[str, Kind]:
             damaged,
         ),
         "params overlays": Kind(
-            [params], [read_params], ("pipeline/config", "pipeline/resolution", "pipeline/studies"), changed_settings
+            [params],
+            [read_params],
+            ("pipeline/config", "pipeline/resolution", "pipeline/studies"),
+            changed_settings,
         ),
         "checkpoints .pth": Kind(seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline/models",), damaged),
         "checkpoints .safetensors": Kind(

@@ -43,7 +43,7 @@ def images() -> list[bytes]:
     palette = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=16)
     transparent = picture.copy()
     transparent.putalpha(100)
-    sixteen = Image.fromarray((np.asarray(picture.convert("L"), np.uint16) * 257))
+    sixteen = Image.fromarray(np.asarray(picture.convert("L"), np.uint16) * 257)
     jpegs = [
         _saved(picture, "JPEG"),
         _saved(picture, "JPEG", progressive=True, exif=exif),
