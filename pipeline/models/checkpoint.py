@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.models.torchvision_guard import ensure_torchvision
+from pipeline.models.weights import require_published_bytes
 
 ensure_torchvision()
 
@@ -18,8 +19,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
     Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
 
-    Raises ValueError for another file, and for weights that are not finite.
+    Raises ValueError for another file, for one that differs from its published hash, and for weights that are
+    not finite.
     """
+    require_published_bytes(path)
     try:
         state = load_state_dict(str(path), weights_only=True)
     except OSError:
