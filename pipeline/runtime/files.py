@@ -6,7 +6,6 @@ old directory is at `.NAME.replaced`; the next writer restores it.
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.flock import acquired, held
 
 # `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
 _MAKE_SPACE = """Make space in one of these ways, then run the same command again.
@@ -114,7 +114,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         partial = _partial(path)
         partial.touch(0o666, exist_ok=False)  # the system applies the umask
         try:
-            with _locked(partial):
+            with held(partial):
                 yield partial
                 _sync(partial)
                 partial.replace(path)
@@ -136,25 +136,9 @@ def remove_partial_files(directory: Path, target: str | None = None) -> None:
     for path in partial:
         if not path.is_file():
             continue
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a file; the system releases it when the process ends."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        with acquired(path) as is_free:
+            if is_free:
+                path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
