@@ -153,7 +153,7 @@ class ReportSettings(Strict):
     title: str = "unseen: retrieval on classes never seen in training"
     queries: Count = 12  # of each gallery
     neighbours: Count = 8  # shown per query
-    thumbnail: Count = 96  # pixels
+    thumbnail: Count = 144  # pixels of the longer side; a click enlarges it
 
 
 class Axis(Strict):
