@@ -6,6 +6,7 @@ from pipeline.config.inputs import ReportInputs, read_inputs
 from pipeline.report.page import build
 from pipeline.report.report_data import read_report_data
 from pipeline.runtime.files import atomic_directory, remove_partial_files
+from pipeline.runtime.revision import revision_of
 from pipeline.runtime.stage import main
 
 
@@ -16,7 +17,14 @@ def run() -> None:
     for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
         remove_partial_files(Path(folder))
     data = read_report_data(
-        Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles, inputs.like
+        Path("data"),
+        axes.datasets,
+        axes.methods,
+        axes.seeds,
+        inputs.sweeps,
+        axes.ensembles,
+        inputs.like,
+        revision_of(Path()),
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:

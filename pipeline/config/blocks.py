@@ -19,10 +19,10 @@ Scalar = bool | int | float | str
 class Backbone(Strict):
     """A network and the feature maps a method reads from it."""
 
-    # A name of timm, with or without the tag of its weights, or googlenet, bn_inception, mit_b1, mit_b2,
-    # resnet20_preact. tv_in1k: torchvision's first weights, from which the compared ResNets start (IRT table
-    # 1: 76.2% top-1; MS, Proxy-Anchor and ProxyNCA++ code). timm's default tag, a1_in1k, names weights of a
-    # different training on ImageNet.
+    # A name of timm, with the tag of its weights (without it timm chooses), or googlenet, bn_inception,
+    # mit_b1, mit_b2, resnet20_preact; docs/weights.md. tv_in1k: torchvision's first weights, from which the
+    # compared ResNets start (IRT table 1: 76.2% top-1; MS, Proxy-Anchor and ProxyNCA++ code). timm's default
+    # tag, a1_in1k, names weights of a different training on ImageNet.
     name: str = "resnet50.tv_in1k"
     pretrained: bool = True  # start from the published weights; false: from random weights
     # a .safetensors or weights-only .pth file with the published key names; overrides `pretrained`

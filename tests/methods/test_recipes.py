@@ -27,7 +27,7 @@ PAPERS = {
     "crt": "mit_b2",
     "multihead": "resnet50.tv_in1k",
     "gsp": "bn_inception",
-    "irt": "deit_small_patch16_224",
+    "irt": "deit_small_patch16_224.fb_in1k",
 }
 PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
 PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_in1k")
