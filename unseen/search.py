@@ -12,12 +12,18 @@ from pipeline.catalog.unknown import Threshold
 from pipeline.index.kinds import KINDS
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.sources.folder import SUFFIXES, Directory
+from pipeline.methods.pretrained import Network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
 
 
 def write_catalog(
-    photos: Path, output: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
+    photos: Path,
+    output: Path,
+    model: Path | Network | None,
+    kind: str | None,
+    labels: str | None,
+    skip_damaged: bool,
 ) -> None:
     """Builds or updates a catalog and prints its size. Raises UserError as `build` does."""
     catalog = build(photos, output, model, skip_damaged, KINDS[kind]() if kind else None, labels)
