@@ -14,6 +14,7 @@ from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from pipeline.data.embeddings import UNIT
+from pipeline.data.heif import readable
 from pipeline.data.loader import EvalLoader
 from pipeline.export.model import device, embed_rows, loader_threads
 from pipeline.methods import pretrained
@@ -123,7 +124,7 @@ class _Source:
         self.pictures = pictures
 
     def image(self, row: int) -> UInt8[np.ndarray, "size"]:
-        return np.frombuffer(encoded(self.pictures[row]), np.uint8)
+        return np.frombuffer(readable(encoded(self.pictures[row])), np.uint8)
 
     def box(self, row: int) -> tuple[float, float, float, float] | None:
         return None

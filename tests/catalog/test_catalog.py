@@ -194,11 +194,11 @@ def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
 
 
 def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
+    (photos / "shelf 0" / "phone.JXL").write_bytes(b"")
     assert len(listed(photos, 1).paths) == COUNT
     errors = capsys.readouterr().err
-    assert "catalog: skipped: 1 .heic, 1 .txt\n" in errors
-    warning = "1 image has a format that is not read: shelf 0/phone.HEIC. Convert them to JPEG or PNG."
+    assert "catalog: skipped: 1 .jxl, 1 .txt\n" in errors
+    warning = "1 image has a format that is not read: shelf 0/phone.JXL. Convert them to JPEG or PNG."
     assert f"catalog: warning: {warning}\n" in errors
 
 
