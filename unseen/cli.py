@@ -1,7 +1,8 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
-(`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
+(`index`, `measure`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current
+directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
@@ -310,6 +311,35 @@ def index(
     if model is not None and network is not None:
         raise click.UsageError("Name either --model or --network.")
     write_catalog(photos, catalog, model or network, kind, labels, skip_damaged)
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen measure photos --network mobilenetv2_100 --weights mobilenet.safetensors
+    """,
+)
+@click.argument("photos", type=_PATH)
+@click.option(
+    "--labels",
+    default="folders",
+    show_default=True,
+    metavar="SOURCE",
+    help="`folders`, or a CSV with the columns path and label.",
+)
+@_network_options
+def measure(photos: Path, labels: str, **options: Any) -> None:
+    """Find the statistics and the padding that weights need.
+
+    Embeds up to about 600 labelled photos with each candidate, and prints the accuracy and the options of
+    the best.
+    """
+    from unseen.search import measurement
+
+    network = _network(**options)
+    if network is None:
+        raise click.UsageError("Name the network with --network.")
+    sys.stdout.write(measurement(photos, network, labels))
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Answer, Catalog
+from pipeline.catalog.measure import description, measure
 from pipeline.catalog.results_page import page
 from pipeline.catalog.unknown import Threshold
 from pipeline.index.kinds import KINDS
@@ -34,6 +35,30 @@ def write_catalog(
     if excluded:
         parts.append(f"{excluded:,} excluded")
     sys.stdout.write(f"{output}: {', '.join(parts)}\n")
+
+
+def measurement(photos: Path, network: Network, labels: str) -> str:
+    """The accuracy of a network with each candidate of its statistics as a table, and the command with the
+    best. Raises UserError as `measure` does.
+    """
+    results = measure(photos, network, labels)
+    options = [description(result.network) for result in results]
+    width = max(map(len, options))
+    metrics = results[0].metrics
+    lines = [
+        f"{metrics['queries']:,} photos of {metrics['classes']:,} classes, 95% intervals over classes",
+        "",
+    ]
+    lines.append(f"{'options':<{width}}  {'Recall@1':>8}  {'MAP@R':>5}")
+    for option, result in zip(options, results, strict=True):
+        recall, precision, low, high = (
+            100 * float(result.metrics[name])
+            for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
+        )
+        lines.append(f"{option:<{width}}  {recall:8.1f}  {precision:5.1f} ({low:.1f} to {high:.1f})")
+    weights = f" --weights {network.weights}" if network.weights else ""
+    lines += ["", f"unseen index PHOTOS CATALOG --network {network.name}{weights} {options[0]}"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:

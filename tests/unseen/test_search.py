@@ -8,6 +8,7 @@ import pytest
 from safetensors.torch import save_file
 
 from pipeline.catalog import Catalog
+from pipeline.evaluation.external import evaluate_vectors
 from pipeline.index.kinds import KINDS, Hnsw
 from pipeline.models.published_network import timm
 from tests.photos import COUNT, save_model, save_photos, save_products
@@ -118,3 +119,26 @@ def test_index_takes_a_network_with_weights_and_arguments(
             cli.main(["index", str(photos), str(catalog), *wrong])
         assert ended.value.code == 2
         assert problem in capsys.readouterr().err
+
+
+def test_measure_finds_the_statistics_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos, weights = save_products(tmp_path / "photos", 4, 3), tmp_path / "w.safetensors"
+    save_file(timm.create_model("test_efficientnet", num_classes=0).state_dict(), weights)
+    options = ["--network", "test_efficientnet", "--weights", str(weights), "--size", "32"]
+    cli.main(["measure", str(photos), *options])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "12 photos of 4 classes, 95% intervals over classes"
+    rows = lines[3:-2]
+    assert len(rows) == 8, "four statistics, two paddings"
+    assert len({row.split("  ")[0] for row in rows}) == 8
+    precisions = [float(row.rpartition(" (")[0].split()[-1]) for row in rows]
+    assert precisions == sorted(precisions, reverse=True)
+    best = rows[0].split("  ")[0].split()
+    assert lines[-1].split()[-len(best) :] == best
+    cli.main(["index", str(photos), str(tmp_path / "catalog"), *options, *best])
+    vectors = Catalog(tmp_path / "catalog").vectors()
+    labels = [path.split("/")[0] for path in Catalog(tmp_path / "catalog").paths]
+    assert 100 * evaluate_vectors(vectors, labels)["map_at_r"] == pytest.approx(precisions[0], abs=0.06)
+    with pytest.raises(SystemExit):
+        cli.main(["measure", str(photos / "product 00"), *options])
+    assert "The photos have 0 labels" in capsys.readouterr().err
