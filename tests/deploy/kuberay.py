@@ -143,7 +143,7 @@ class RayClusterSpec(Strict):
         return self
 
     def pods(self) -> list[PodSpec]:
-        groups = [self.head_group_spec, *self.worker_group_specs]
+        groups: list[Head | WorkerGroup] = [self.head_group_spec, *self.worker_group_specs]
         return [group.template.spec for group in groups]
 
 
