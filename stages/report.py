@@ -7,6 +7,7 @@ from pipeline.report.page import build
 from pipeline.report.report_data import read_report_data
 from pipeline.report.study_files import write_studies
 from pipeline.runtime.files import atomic_directory, remove_partial_files
+from pipeline.runtime.revision import revision_of
 from pipeline.runtime.stage import main
 
 
@@ -25,6 +26,7 @@ def run() -> None:
         inputs.sweeps,
         axes.ensembles,
         inputs.like,
+        revision_of(Path()),
         inputs.studies,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)

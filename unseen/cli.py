@@ -1,20 +1,26 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project.
-The others (`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current
-directory.
+The others (`index`, `measure`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the
+current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
 
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.runtime.stage import ROOT, report_errors
+
+if TYPE_CHECKING:
+    from pipeline.methods.pretrained import Network
 
 INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds, which imports FAISS
 SHELLS = ("bash", "zsh", "fish")
@@ -252,11 +258,92 @@ def data(dataset: str, directory: str | None) -> None:
     fetch(dataset, directory or f"data/raw/{dataset}")
 
 
+def _arguments(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments of a network: KEY=VALUE. A value is JSON, otherwise text."""
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE, such as pad_type=same.")
+        try:
+            arguments[key] = json.loads(value)
+        except ValueError:
+            arguments[key] = value
+    return arguments
+
+
+def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """The networks of timm whose names begin with `incomplete`."""
+    from pipeline.models.published_network import timm
+
+    names: list[str] = timm.list_models(f"{incomplete}*", pretrained=True)
+    return names
+
+
+def _network_options(function: Any) -> Any:
+    """Adds the options that describe a published network."""
+    options = (
+        click.option(
+            "--network",
+            "name",
+            metavar="NAME",
+            shell_complete=_networks,
+            help="A network of timm with its published head and preprocessing. Its weights are "
+            "downloaded, unless "
+            "--weights names a file.",
+        ),
+        click.option(
+            "--weights", type=_PATH, help="A .safetensors or weights-only .pth file with the weights."
+        ),
+        click.option("--size", type=click.IntRange(1), help="Pixels per side. Default: as published."),
+        click.option(
+            "--statistics",
+            metavar="NAME",
+            help="Mean and standard deviation for --weights: imagenet, half, clip, none, or those of a "
+            "network of "
+            "timm with its tag.",
+        ),
+        click.option(
+            "--argument",
+            "arguments",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=_arguments,
+            help="Of timm.create_model, e.g. pad_type=same.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _network(
+    name: str | None,
+    weights: Path | None,
+    size: int | None,
+    statistics: str | None,
+    arguments: dict[str, Any],
+) -> "Network | None":
+    """The network of the options of `_network_options`; None without any."""
+    if name is None:
+        if weights or statistics or arguments:
+            raise click.UsageError("--weights, --statistics and --argument need --network.")
+        if size is None:
+            return None
+    from pipeline.methods.pretrained import Network, default_network
+
+    if name is None:
+        return replace(default_network(), size=size)
+    return Network(name, weights, size, statistics, arguments)
+
+
 @command.command(
     cls=_Examples,
     examples="""
+    unseen index photos catalog                                  the default network; again: an update
+    unseen index photos catalog --network vit_base_patch16_siglip_256.v2_webli
+    unseen index photos catalog --network vit_tiny_patch16_224.augreg_in21k_ft_in1k --weights vit.safetensors
     unseen index photos catalog --model data/models/folder/ms/0
-    unseen index photos catalog                                  after photos were added or removed
     unseen index photos catalog --labels folders                 one folder per product
     unseen index photos catalog --index hnsw                     an approximate index
     """,
@@ -268,6 +355,7 @@ def data(dataset: str, directory: str | None) -> None:
     type=_PATH,
     help="Directory of a trained model, e.g. data/models/folder/ms/0. Default: that of the existing catalog.",
 )
+@_network_options
 @click.option(
     "--index",
     "kind",
@@ -282,16 +370,58 @@ def data(dataset: str, directory: str | None) -> None:
 )
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
 def index(
-    photos: Path, catalog: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
+    photos: Path,
+    catalog: Path,
+    model: Path | None,
+    kind: str | None,
+    labels: str | None,
+    skip_damaged: bool,
+    **options: Any,
 ) -> None:
     """Build or update the catalog of a folder of pictures.
 
     PHOTOS is a folder with any subfolders. CATALOG is the directory to write. Only new pictures are embedded;
     a killed build continues.
+
+    A new catalog without --model and --network uses EfficientNet-Lite0, whose weights (Apache-2.0) are in the
+    extra `lite0`. A stronger network is vit_base_patch16_siglip_256.v2_webli (SigLIP 2, Apache-2.0, 370 MB).
+    The licence of the weights is written into CATALOG/model/network.json.
     """
     from unseen.search import write_catalog
 
-    write_catalog(photos, catalog, model, kind, labels, skip_damaged)
+    network = _network(**options)
+    if model is not None and network is not None:
+        raise click.UsageError("Name either --model or --network.")
+    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged)
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen measure photos --network mobilenetv2_100 --weights mobilenet.safetensors
+    """,
+)
+@click.argument("photos", type=_PATH)
+@click.option(
+    "--labels",
+    default="folders",
+    show_default=True,
+    metavar="SOURCE",
+    help="`folders`, or a CSV with the columns path and label.",
+)
+@_network_options
+def measure(photos: Path, labels: str, **options: Any) -> None:
+    """Find the statistics and the padding that weights need.
+
+    Embeds up to about 600 labelled photos with each candidate, and prints the accuracy and the options of
+    the best.
+    """
+    from unseen.search import measurement
+
+    network = _network(**options)
+    if network is None:
+        raise click.UsageError("Name the network with --network.")
+    sys.stdout.write(measurement(photos, network, labels))
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.leftovers import OWNER, cluster_files, held, remove_abandoned
+from pipeline.runtime.leftovers import OWNER, cluster_files, owned, remove_abandoned
 
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
 _TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -95,7 +95,7 @@ def _remove(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """A new directory for Ray's logs and sockets under RAY_TMPDIR (default /tmp), held during the block.
+    """A new directory for Ray's logs and sockets under RAY_TMPDIR (default /tmp), owned during the block.
 
     Directories that killed stages left behind are removed.
     """
@@ -108,7 +108,7 @@ def _directory() -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, "unseen-*")
     directory = Path(tempfile.mkdtemp(prefix="unseen-", dir=parent))
-    with held(directory / OWNER):
+    with owned(directory):
         yield directory
 
 

@@ -33,7 +33,7 @@ from pipeline.cluster.connection import Cluster
 from pipeline.cluster.console import Console, copied
 from pipeline.cluster.shared import require_shared
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.leftovers import OWNER, held
+from pipeline.runtime.leftovers import owned
 from pipeline.runtime.progress import terminal_columns
 from pipeline.training.job import Job, Loop
 
@@ -194,7 +194,7 @@ def _run_directory(job: Job) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=f"{job.dataset}-{job.method}-{job.seed}-", dir=parent))
     try:
-        with held(directory / OWNER):
+        with owned(directory):
             yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -36,6 +36,9 @@ class Document:
             mark = error.problem_mark or error.context_mark
             where = f"{self.label}:{mark.line + 1}" if mark else self.label
             raise UserError(f"{where} is not valid YAML: {error.problem}.", "Correct that line.") from None
+        except Exception as error:  # a forbidden character (ReaderError), a mapping as a key (TypeError), ...
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(f"{self.label} is not valid YAML: {reason}.", "Correct the file.") from None
         if not isinstance(self._tree, CommentedMap):
             raise UserError(
                 f"{self.label} must contain `key: value` lines at its top level.", "Correct the file."

@@ -5,6 +5,7 @@
     < pipeline/recipes/datasets/<d>.yaml             network, images and schedule of a small set
     < the paper's changes for that data set          methods/<m>.yaml, changes
     < the data set's changes for that method         datasets/<d>.yaml, changes
+    < its changes for a setting of its source        datasets/<d>.yaml, sources
     < a published variant                            methods/<m>.yaml, recipe, if the file has `like`
     < params.yaml: methods.<m>
     < params.yaml: datasets.<d>.recipe
@@ -194,6 +195,7 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
         *(Layer(document("datasets", name), "recipe", dataset_file(name).recipe) for name in set_chain),
         *(layer for name in method_chain for layer in _changes("methods", name, [kind])),
         *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
+        *(layer for name in set_chain for layer in _source_changes(name, block.source)),
         *(
             Layer(document("methods", name), "recipe", method_file(name).recipe)
             for name in family[1:]
@@ -256,3 +258,10 @@ def _changes(kind: Any, name: str, names: Sequence[str]) -> Iterator[Layer]:
         for position, change in enumerate(changes):
             if target in change.names:
                 yield Layer(document(kind, name), f"changes.{position}.recipe", change.recipe)
+
+
+def _source_changes(name: str, source: dict[str, Any]) -> Iterator[Layer]:
+    """The changes in a published file for the values in `source`, the block of params.yaml."""
+    for position, change in enumerate(dataset_file(name).sources):
+        if all(source.get(key) == value for key, value in change.source.items()):
+            yield Layer(document("datasets", name), f"sources.{position}.recipe", change.recipe)

@@ -17,6 +17,7 @@ from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.report_data import ReportData
 from pipeline.report.sections import (
     attributes,
+    classes,
     comparison,
     data,
     ensembles,
@@ -29,6 +30,7 @@ from pipeline.report.sections import (
     published,
     results,
     seeds,
+    side_by_side,
     similarity,
     spectrum,
     studies,
@@ -64,7 +66,7 @@ class Card:
 
 CARDS = (  # of each data set, in the order of the page
     Card("studies", "Studies", "Studies", (studies,)),
-    Card("results", "Results", "Results on unseen classes", (results, seeds, comparison, ensembles)),
+    Card("results", "Results", "Results on unseen classes", (results, seeds, comparison, ensembles, classes)),
     Card("published", "Published", "Published numbers", (published,)),
     Card("training", "Training", "Training", (training, losses)),
     Card("sweep", "Sweeps", "Sweeps", (sweeps,)),
@@ -74,7 +76,7 @@ CARDS = (  # of each data set, in the order of the page
         "Geometry of the embedding",
         (geometry, spectrum, similarity, attributes, gradient_noise),
     ),
-    Card("gallery", "Galleries", "Galleries", (gallery,)),
+    Card("gallery", "Galleries", "Galleries", (gallery, side_by_side)),
     Card("data", "Data", "Data", (data,)),
     Card("provenance", "Provenance", "Provenance", (provenance,)),
 )

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipeline.config.inputs import StudyInputs
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.revision import Revision
 
 _VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
 HistoryRow = dict[str, float]
@@ -33,6 +34,9 @@ class RunResults:
     query_file: Path  # of `queries`; the files of the other networks are in the same directory
     neighbours: pa.Table
     weights: dict[str, Path]  # files of weights in the model directory
+    host: dict[str, Any] | None = (
+        None  # the machine of the training, data/logs/<d>/<m>/<s>.json; None: no log
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class ReportData:
     sweeps: list[Sweep]
     ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
     like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
+    revision: Revision | None = None  # of the code
     studies: tuple[StudyInputs, ...] = ()  # that the run covers
 
     def published_name(self, method: str) -> str:
@@ -74,6 +79,7 @@ def read_report_data(
     sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
     like: Mapping[str, str] | None = None,
+    revision: Revision | None = None,
     studies: Sequence[StudyInputs] = (),
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
@@ -99,6 +105,7 @@ def read_report_data(
             for method in ensembles
         },
         like=dict(like or {}),
+        revision=revision,
         studies=tuple(studies),
     )
 
@@ -106,6 +113,7 @@ def read_report_data(
 def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
     name = Path(dataset, method, str(seed))
     model = root / "models" / name
+    log = root / "logs" / dataset / method / f"{seed}.json"
     return RunResults(
         dataset=dataset,
         method=method,
@@ -120,6 +128,8 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         weights={
             path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")
         },
+        # The log is no dependency of the stage. Its times are not read: equal inputs must give equal bytes.
+        host=read_json(log)["host"] if log.is_file() else None,
     )
 
 

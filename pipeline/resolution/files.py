@@ -11,7 +11,9 @@ from pydantic import BaseModel
 
 from pipeline.config import (
     AnalyzeSettings,
+    EnsembleBlock,
     EnsembleSettings,
+    EvaluateBlock,
     EvaluateSettings,
     ExportSettings,
     IngestSettings,
@@ -23,6 +25,8 @@ from pipeline.config import (
     SweepSettings,
     TrainSettings,
     dataset_settings,
+    ensemble_settings,
+    evaluate_settings,
     resolve,
     settings,
     sweep_settings,
@@ -72,14 +76,22 @@ class Plan:
     params: Params
     axes: RunSettings
     machine: TrainSettings
-    ensemble: EnsembleSettings
+    ensemble: EnsembleBlock
     export: ExportSettings
-    evaluate: EvaluateSettings
+    evaluate: EvaluateBlock
     analyze: AnalyzeSettings
     report: ReportSettings
     ingest: dict[str, tuple[Source, IngestSettings]] = field(default_factory=dict)
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     sweeps: dict[str, SweepSettings] = field(default_factory=dict)
+
+    def evaluation(self, dataset: str) -> EvaluateSettings:
+        """Block `evaluate` for a data set."""
+        return evaluate_settings(self.params, self.evaluate, dataset)
+
+    def ensembles(self, dataset: str) -> EnsembleSettings:
+        """Block `ensemble` for a data set."""
+        return ensemble_settings(self.params, self.ensemble, dataset)
 
     def swept(self) -> list[tuple[str, str]]:
         """(data set, method) of every sweep of the run."""
@@ -104,9 +116,9 @@ def plan(params: Params) -> Plan:
         params,
         settings(params, "run", RunSettings),
         settings(params, "train", TrainSettings),
-        settings(params, "ensemble", EnsembleSettings),
+        settings(params, "ensemble", EnsembleBlock),
         settings(params, "export", ExportSettings),
-        settings(params, "evaluate", EvaluateSettings),
+        settings(params, "evaluate", EvaluateBlock),
         settings(params, "analyze", AnalyzeSettings),
         settings(params, "report", ReportSettings),
     )
@@ -157,9 +169,9 @@ def check(run: Plan) -> None:
             require_classes(run.params, size.train_labels, dataset, recipes, run.axes.seeds)
         require_batches(run.params, dataset, size, recipes)
         of_dataset = {method: dimensions[dataset, method] for method in run.axes.methods}
-        require_evaluable(run.params, run.evaluate, dataset, size, of_dataset)
+        require_evaluable(run.params, run.evaluation(dataset), dataset, size, of_dataset)
         if run.axes.ensembles:
-            require_folds(run.params, run.ensemble, dataset, size)
+            require_folds(run.params, run.ensembles(dataset), dataset, size)
 
 
 def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -178,7 +190,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
         yield file(export, "export", dataset, method, modules=parts)
-        evaluate = _with_reduction(run.params, run.evaluate, dataset, method)
+        evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
@@ -187,7 +199,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
         recipe = run.recipes[dataset, method]
         parts = modules_of(recipe)
-        protocol = run.ensemble.model_dump(exclude={"concurrent"})
+        protocol = run.ensembles(dataset).model_dump(exclude={"concurrent"})
         member = digest(code.closure(["pipeline.studies.ensemble.member_training", *parts]))
         ensemble = EnsembleInputs(recipe=recipe, **protocol, member_code=member)
         yield file(ensemble, "ensemble", dataset, method, modules=parts)

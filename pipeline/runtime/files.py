@@ -6,7 +6,6 @@ old directory is at `.NAME.replaced`; the next writer restores it.
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.flock import acquired, held
 
 # `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
 _MAKE_SPACE = """Make space in one of these ways, then run the same command again.
@@ -24,6 +24,8 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
+# RuntimeErrors of torch, of FAISS, and of oneDNN, which gives no other reason
+_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc|^could not create a (primitive|memory object)")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
@@ -43,11 +45,18 @@ def unwritable_is_an_error(path: Path) -> Iterator[None]:
 
 
 def system_problem(error: Exception, path: Path | None = None) -> UserError | None:
-    """The UserError for a problem of the disk, of permissions or of a limit of the system; None for another
-    error. `path` is being written; without it, the error names its file.
+    """The UserError for a problem of the disk, of permissions, of memory or of another limit of the system;
+    None for another error. `path` is being written; without it, the error names its file.
 
     Libraries in Rust, such as safetensors, give the number in the text: "... (os error 28)".
     """
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
+        reason = str(error).splitlines()[0] if str(error) else "an allocation failed"
+        return UserError(
+            f"The memory does not suffice: {reason}.",
+            "Raise the limit (`ulimit -v`, the memory of the container or job), end other programs, or use a "
+            "machine with more memory. docs/reliability.md lists the memory of each stage.",
+        )
     text = _OS_ERROR.search(str(error))
     number = error.errno if isinstance(error, OSError) else None
     if number is None and text is not None:
@@ -114,7 +123,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         partial = _partial(path)
         partial.touch(0o666, exist_ok=False)  # the system applies the umask
         try:
-            with _locked(partial):
+            with held(partial):
                 yield partial
                 _sync(partial)
                 partial.replace(path)
@@ -136,25 +145,9 @@ def remove_partial_files(directory: Path, target: str | None = None) -> None:
     for path in partial:
         if not path.is_file():
             continue
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a file; the system releases it when the process ends."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        with acquired(path) as is_free:
+            if is_free:
+                path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

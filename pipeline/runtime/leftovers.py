@@ -1,34 +1,25 @@
 """Temporary directories that a killed process left behind.
 
-A process holds an flock on the file `owner` in each temporary directory while it uses the directory. The
-kernel releases the lock when the process ends, however it ends. So a directory whose `owner` is not locked is
-left over. On a file system without locks no directory is removed. Partial files have locks too (files.py).
+A process holds the lock (flock.py) of the file `owner` in each temporary directory while it uses the
+directory, so a directory whose `owner` is not locked is left over. Partial files have locks too (files.py).
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.runtime.files import remove_partial_files
+from pipeline.runtime.flock import acquired, held
 
 OWNER = "owner"
 _AGE = 10.0  # seconds; a younger file may be one that its process has not locked yet
 
 
-@contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Creates the file `path`, which must not exist, and holds its lock during the block."""
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)  # the system applies the umask
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: the file is never a leftover
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def owned(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """Creates the file `owner` in a new directory, and holds its lock during the block."""
+    return held(directory / OWNER, os.O_CREAT | os.O_EXCL | os.O_RDWR)
 
 
 def is_abandoned(path: Path) -> bool:
@@ -36,16 +27,10 @@ def is_abandoned(path: Path) -> bool:
     try:
         if time.time() - path.stat().st_mtime < _AGE:
             return False
-        descriptor = os.open(path, os.O_RDWR)
+        with acquired(path) as is_free:
+            return is_free
     except OSError:  # removed meanwhile, or of another user
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def remove_leftovers(root: Path) -> None:

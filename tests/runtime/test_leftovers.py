@@ -1,5 +1,7 @@
 """Files of killed processes are removed; files in use are not."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,21 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.leftovers import OWNER, held, is_abandoned, remove_leftovers
+from pipeline.runtime.files import atomic_file, remove_partial_files
+from pipeline.runtime.leftovers import OWNER, is_abandoned, owned, remove_leftovers
 
 HOLDER = """
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from pipeline.runtime.files import atomic_file
-from pipeline.runtime.leftovers import held
+from pipeline.runtime.leftovers import owned
 root, temporary = map(Path, sys.argv[1:])
 with ExitStack() as stack:
     stack.enter_context(atomic_file(root / "data/metrics/parts/ms/0.json"))
     for directory in (root / "data/state/ray/parts-ms-0-x", temporary / "unseen-x"):
         directory.mkdir(parents=True)
         (directory / "log").touch()
-        stack.enter_context(held(directory / "owner"))
+        stack.enter_context(owned(directory))
     print("holds", flush=True)
     input()
 """
@@ -72,11 +75,32 @@ def test_a_file_of_the_last_seconds_is_in_use(tmp_path: Path) -> None:
     assert not is_abandoned(tmp_path / "absent")
 
 
-def test_holds_a_file_only_during_the_block(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with held(path):
-        aged(path)
-        assert not is_abandoned(path)
-        with pytest.raises(FileExistsError), held(path):
+def test_owns_a_directory_only_during_the_block(tmp_path: Path) -> None:
+    owner = tmp_path / OWNER
+    with owned(tmp_path):
+        aged(owner)
+        assert not is_abandoned(owner)
+        with pytest.raises(FileExistsError), owned(tmp_path):
             pass
-    assert is_abandoned(path)
+    assert is_abandoned(owner)
+
+
+def test_a_file_system_without_locks_keeps_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are written, and none is removed, because each may be in use."""
+
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    partial = tmp_path / ".text.0123abcd.partial"
+    partial.touch()
+    with atomic_file(tmp_path / "text") as path:
+        path.write_text("new")
+    remove_partial_files(tmp_path)
+    assert (tmp_path / "text").read_text() == "new"
+    assert partial.exists()
+    with owned(tmp_path):
+        aged(tmp_path / OWNER)
+    assert not is_abandoned(tmp_path / OWNER)
