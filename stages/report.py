@@ -25,6 +25,7 @@ def run() -> None:
         axes.ensembles,
         inputs.like,
         revision_of(Path()),
+        inputs.costs,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:

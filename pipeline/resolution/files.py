@@ -35,6 +35,7 @@ from pipeline.config.command import field_origins
 from pipeline.config.inputs import (
     MODELS,
     AnalyzeInputs,
+    Cost,
     EnsembleInputs,
     EvaluateInputs,
     ExportInputs,
@@ -200,8 +201,19 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(ensemble, "ensemble", dataset, method, modules=parts)
     yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
     like = {method: published_method(run.params, method) or method for method in run.axes.methods}
-    report = ReportInputs(run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like)
+    report = ReportInputs(
+        run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like, costs=_costs(run)
+    )
     yield file(report, "report")
+
+
+def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
+    from pipeline.methods.cost import cost_of  # torch takes seconds to import: `plan` does not need it
+
+    return {
+        dataset: {method: cost_of(run.recipes[dataset, method]) for method in run.axes.methods}
+        for dataset in run.axes.datasets
+    }
 
 
 def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
