@@ -12,7 +12,7 @@ from pipeline.resolution.checks import require_files
 from pipeline.resolution.files import Plan, plan
 from pipeline.runtime.errors import UserError
 
-_OPTIONAL_GROUPS = ("cpu", "gpu")  # extras whose packages are listed if they are installed
+_OPTIONAL_GROUPS = ("cpu", "gpu", "lite0")  # extras whose packages are listed if they are installed
 
 
 class Finding(NamedTuple):

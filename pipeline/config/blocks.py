@@ -161,7 +161,7 @@ class Training(Strict):
     minimum_gain: NonNegative = 0.0
     # torch.compile for the backbone: faster on a GPU after about a minute; float sums are rounded differently
     compile: bool = False
-    # auto: bfloat16 on a GPU that supports it, float32 elsewhere
+    # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     # share of the *train* classes to hold out, if the data set defines no validation classes
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2

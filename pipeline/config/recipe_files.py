@@ -58,6 +58,7 @@ class DatasetFile(Strict):
     recipe: dict[str, Any] = {}
     changes: tuple[Change, ...] = ()
     sources: tuple[SourceChange, ...] = ()  # override `changes`
+    small: bool = False  # a set with small networks of its own, also in rows of studies (study_row.py)
 
 
 def published(kind: Kind) -> list[str]:

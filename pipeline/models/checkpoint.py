@@ -1,6 +1,7 @@
 """Loads published weights into a network, without executing code from the file, and checks every key."""
 
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
     Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
 
     Raises ValueError for another file, for one that differs from its published hash, and for weights that are
-    not finite.
+    not finite. The format of torch before 0.4, a tar archive, is refused, because torch extracts it to the
+    disk.
     """
     require_published_bytes(path)
     try:
+        if tarfile.is_tarfile(path):
+            raise ValueError("it is a tar archive")
         state = load_state_dict(str(path), weights_only=True)
     except OSError:
         raise

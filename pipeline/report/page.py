@@ -34,6 +34,7 @@ from pipeline.report.sections import (
     side_by_side,
     similarity,
     spectrum,
+    studies,
     sweeps,
     training,
     verdict,
@@ -65,6 +66,7 @@ class Card:
 
 
 CARDS = (  # of each data set, in the order of the page
+    Card("studies", "Studies", "Studies", (studies,)),
     Card(
         "results",
         "Results",
@@ -92,7 +94,7 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
     Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
     pixels wide and high.
     """
-    environment = _environment()
+    environment = template_environment()
     size = GallerySize(queries, neighbours, thumbnail)
     sets = [
         _render(environment, DataSet(report_data, name, f"set-{number}", size))
@@ -109,7 +111,7 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
     )
 
 
-def _environment() -> Environment:
+def template_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader([_HERE, _HERE / "sections"]),
         autoescape=True,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.inputs import Cost
+from pipeline.config.inputs import Cost, StudyInputs
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.revision import Revision
@@ -62,6 +62,7 @@ class ReportData:
     like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
     revision: Revision | None = None  # of the code
     costs: dict[str, dict[str, Cost]] = field(default_factory=dict)  # data set -> method -> cost
+    studies: tuple[StudyInputs, ...] = ()  # that the run covers
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -81,6 +82,7 @@ def read_report_data(
     like: Mapping[str, str] | None = None,
     revision: Revision | None = None,
     costs: Mapping[str, dict[str, Cost]] | None = None,
+    studies: Sequence[StudyInputs] = (),
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
@@ -107,6 +109,7 @@ def read_report_data(
         like=dict(like or {}),
         revision=revision,
         costs=dict(costs or {}),
+        studies=tuple(studies),
     )
 
 

@@ -48,8 +48,10 @@ from pipeline.config.inputs import (
     digest,
     path_of,
 )
-from pipeline.config.layers import datasets_of, methods_of, published_method, require_known
+from pipeline.config.layers import datasets_of, kind_of, methods_of, published_method, require_known
+from pipeline.config.stages import Reduce
 from pipeline.config.strict import Strict
+from pipeline.config.study_row import is_small
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.resolution.checks import (
     require_checkpoint,
@@ -61,9 +63,11 @@ from pipeline.resolution.checks import (
 from pipeline.resolution.code import Code
 from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
 from pipeline.runtime.errors import UserError
+from pipeline.studies.catalogue import studies_of_run, with_rows
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
+_OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
 _BLOCKS = ("run", *MODELS, "methods", "datasets")  # each stage has a block with its name
 
 
@@ -102,7 +106,8 @@ class Plan:
 
 def plan(params: Params) -> Plan:
     """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key.
-    Apart from the published recipes it reads only params.yaml."""
+    Apart from the published recipes and studies/ it reads only params.yaml."""
+    params = with_rows(params)
     for block in params.names():
         if block not in _BLOCKS:
             raise UserError(
@@ -187,7 +192,8 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
         yield file(export, "export", dataset, method, modules=parts)
-        yield file(EvaluateInputs(evaluate=run.evaluation(dataset)), "evaluate", dataset, method)
+        evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
+        yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
@@ -200,9 +206,17 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         ensemble = EnsembleInputs(recipe=recipe, **protocol, member_code=member)
         yield file(ensemble, "ensemble", dataset, method, modules=parts)
     yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
-    like = {method: published_method(run.params, method) or method for method in run.axes.methods}
+    like = {
+        method: method if method in run.params.rows else published_method(run.params, method) or method
+        for method in run.axes.methods
+    }
     report = ReportInputs(
-        run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like, costs=_costs(run)
+        run=run.axes,
+        report=run.report,
+        sweeps=tuple(run.swept()),
+        like=like,
+        studies=studies_of_run(run.params, run.axes.methods),
+        costs=_costs(run),
     )
     yield file(report, "report")
 
@@ -210,10 +224,30 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
     from pipeline.methods.cost import cost_of  # torch takes seconds to import: `plan` does not need it
 
+    costs: dict[str, Cost] = {}
+
+    def cost(recipe: Recipe) -> Cost:
+        """Recipes that differ in the training alone have the same embedding."""
+        key = recipe.model_dump_json(exclude=_OF_TRAINING)
+        if key not in costs:
+            costs[key] = cost_of(recipe)
+        return costs[key]
+
     return {
-        dataset: {method: cost_of(run.recipes[dataset, method]) for method in run.axes.methods}
+        dataset: {method: cost(run.recipes[dataset, method]) for method in run.axes.methods}
         for dataset in run.axes.datasets
     }
+
+
+def _with_reduction(
+    params: Params, evaluate: EvaluateSettings, dataset: str, method: str
+) -> EvaluateSettings:
+    """`evaluate` with the reduction that a row of a study defines. Embeddings of a small set are not reduced:
+    they have fewer dimensions than those of the papers."""
+    row = params.rows.get(method)
+    if row is None or row.reduce is None or is_small(kind_of(params, dataset)):
+        return evaluate
+    return evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
 
 
 def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(ROOT / "params.yaml")
 METHODS = published("methods")
 CLASSES, SAMPLES = 6, 48
-TINY = {"batch.classes": 4, "batch.images_per_class": 3}
+TINY = {"batch.classes": 4, "batch.images_per_class": 3, "training.precision": "float32"}
 TRANSPORT = {"pooling.prototypes": 4, "pooling.initialization_memory": 24}
 PAPERS = {
     "crt": "mit_b2",

@@ -1,6 +1,9 @@
 """Backbones of timm: their maps, loaded weights, and refused arguments."""
 
 import copy
+import io
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -367,6 +370,16 @@ def test_refuses_a_missing_and_an_invalid_checkpoint(tmp_path: Path) -> None:
 def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "weights.pth").write_bytes(content)
     with pytest.raises(ValueError, match=r"weights\.pth is neither a \.safetensors file"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+
+
+def test_refuses_a_tar_archive_without_extracting_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.load extracts the members of its oldest format to the folder of temporary files."""
+    with tarfile.open(tmp_path / "weights.pth", "w") as archive:
+        for name in ("storages", "tensors", "pickle"):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: pytest.fail("a temporary folder was made"))
+    with pytest.raises(ValueError, match=r"weights\.pth is neither .* it is a tar archive"):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
 
 
