@@ -3,7 +3,8 @@
 # make check   the two-minute part of `make test`
 # make docs    these pages and an API reference as a site: site/index.html
 # make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
-# make torture every file operation of every stage fails once; continues where it was killed; hours
+# make torture campaigns of faults, kills, damaged files, memory and determinism; each continues; hours.
+#              CORPORA=DIR adds public broken files, which are downloaded there
 # make cluster the packages of `ray job submit` and of the dashboard
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
@@ -18,7 +19,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 .PHONY: repro test check lint docs bench torture cluster lock help
 help:
-	@sed -n '1,9s/^# //p' Makefile
+	@sed -n '1,10s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -51,7 +52,10 @@ bench: $(VENV)/.development-$(FAISS)
 	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
 
 torture: $(VENV)/.development-$(FAISS)
-	$(APART) python -m tests.torture.campaign --page docs/reliability.md
+	$(if $(CORPORA),python -m tests.torture.corpora "$(CORPORA)" && $(APART) python -m tests.torture.broken_files "$(CORPORA)")
+	@for campaign in determinism mutations kills memory file_operations; do \
+	  echo "== $$campaign"; $(APART) python -m tests.torture.$$campaign; done
+	python -m tests.torture.page > docs/.page && mv docs/.page docs/reliability.md
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'
