@@ -175,10 +175,12 @@ which contain times, are excluded.
         yield ""
         folders = sorted({name.partition("/")[0] for name in result["threads"]})
         largest = result["largest"]
+        count, below = len(result["threads"]), ", ".join(folders) or "no folder"
+        weight, embedding = (f"{largest[name]:.1e}" for name in ("weight", "embedding"))
         yield (
-            f"With another number of threads of computation, files below {', '.join(folders) or 'no folder'} "
-            f"differ. After 4 steps, the largest difference of a weight is {largest['weight']:.1e}, and of a "
-            f"value of a unit embedding {largest['embedding']:.1e}: sums are rounded in another order. Between "
+            f"With another number of threads of computation, {count} files differ, below {below}. After 4 "
+            f"steps, the largest difference of a weight is {weight}, and of a value of a unit embedding "
+            f"{embedding}: sums are rounded in another order. Between "
             "processors with other vector instructions the same is expected; it was not measured. "
             f"{result['cpu_seconds']:,.0f} CPU s; commit {result['commit']}."
         )
