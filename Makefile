@@ -57,10 +57,12 @@ torture: $(VENV)/.development-$(FAISS)
 	  echo "== $$campaign"; $(APART) python -m tests.torture.$$campaign; done
 	python -m tests.torture.page > docs/.page && mv docs/.page docs/reliability.md
 
-$(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'
-	@echo "== creating the environment in $(VENV) with $(PYTHON)"
-	$(PYTHON) -m venv $(VENV)
+# An environment whose creation was interrupted has a Python without pip: it is created again.
+$(VENV)/.python:
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")' && \
+	  echo "== creating the environment in $(VENV) with $(PYTHON)" && $(PYTHON) -m venv $(VENV); }
+	@touch $@
 
 # All packages have the versions and hashes of requirements/*.txt. torch has a version only: the configuration of pip
 # chooses among its builds, and the CUDA build needs its libraries besides.
@@ -69,6 +71,7 @@ INSTALL := $(VENV)/bin/python -m pip install --quiet --no-compile --no-deps --no
 LOCKED := $(INSTALL) --require-hashes
 LOCKS := $(wildcard requirements/*.txt)
 define install
+	@$(VENV)/bin/python requirements/unfinished.py
 	$(LOCKED) -r requirements/build.txt
 	$(LOCKED) -r requirements/runtime.txt -r requirements/faiss-$(FAISS).txt $(1)
 	$(INSTALL) -r requirements/torch.txt
@@ -78,12 +81,12 @@ define install
 	@$(VENV)/bin/python -m pip check
 endef
 
-$(VENV)/.runtime-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
+$(VENV)/.runtime-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/.python
 	@echo "== installing ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
 	$(call install)
 	@touch $@
 
-$(VENV)/.development-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
+$(VENV)/.development-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/.python
 	@echo "== installing with development tools ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
 	$(call install,-r requirements/development.txt)
 	@touch $@ $(VENV)/.runtime-$(FAISS)
@@ -95,6 +98,6 @@ $(VENV)/.docs-$(FAISS): $(VENV)/.development-$(FAISS)
 cluster: $(VENV)/.runtime-$(FAISS)
 	$(LOCKED) -r requirements/cluster.txt
 
-lock: $(VENV)/bin/python
+lock: $(VENV)/.python
 	$(VENV)/bin/python -m pip install --quiet uv==0.13.9
 	$(VENV)/bin/python requirements/lock.py $(if $(UPGRADE),--upgrade)
