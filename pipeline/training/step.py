@@ -25,6 +25,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.training.gather import average_gradients, gather_outputs, gather_rows, world_size
 from pipeline.training.gradient_noise import gradient_noise
 from pipeline.training.optimizer import factor, set_learning_rate
+from pipeline.training.passes import Passes
 from pipeline.training.precision import autocast
 from pipeline.training.rng import seed_step
 
@@ -38,6 +39,7 @@ class Learner:
     recipe: Recipe
     seed: int  # of the run
     rank: int = 0  # of this worker
+    images_per_pass: int | None = None  # of the slice of this worker (passes.py); None: all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +120,18 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     shape = f"{world_size()} slices of {len(batch.images)} images are no batch of {recipe.batch.size}"
     assert len(batch.images) * world_size() == recipe.batch.size, shape
 
+    def forward(rows: slice) -> Any:
+        pixels = to_pixels(batch.images[rows], method, recipe)
+        with autocast(recipe, device):
+            return _at_least_float32(method(pixels))
+
     seed_step(learner.seed, batch.step, learner.rank)
-    pixels = to_pixels(batch.images, method, recipe)
-    with autocast(recipe, device):
-        outputs = method(pixels)
-    outputs = gather_outputs(_at_least_float32(outputs))
+    passes: Passes | None = None
+    if learner.images_per_pass is None or learner.images_per_pass >= len(batch.images):
+        outputs = gather_outputs(forward(slice(None)))
+    else:
+        passes = Passes(method, forward, len(batch.images), learner.images_per_pass)
+        outputs = gather_outputs(passes.outputs)
     labels, samples = gather_rows(batch.labels.to(device)), gather_rows(batch.samples.to(device))
 
     seed_step(learner.seed, batch.step, None)
@@ -132,7 +141,9 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     noise = {} if measured is None else gradient_noise(terms, outputs.embedding, measured)
 
     learner.optimizer.zero_grad(set_to_none=True)
-    loss.backward(inputs=parameters)
+    loss.backward(inputs=[*parameters, *(() if passes is None else passes.leaves.values())])
+    if passes is not None:
+        passes.backward(parameters)
     average_gradients(parameters)
     norm = _clip(parameters, recipe)
 
