@@ -22,7 +22,7 @@ FROZEN = {"batch_norm": "frozen"}
 def trained(method: str, images_per_pass: int | None, steps: int, **blocks: Any) -> tuple[list[Any], Any]:
     """The numbers of some steps, and the method after them."""
     optimizer = {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
-    settings = recipe(method, backbone=FROZEN, optimizer=optimizer, **blocks)
+    settings = recipe(method, **({"backbone": FROZEN, "optimizer": optimizer} | blocks))
     settings = settings.model_copy(
         update={"batch": settings.batch.model_copy(update={"classes": 4, "images_per_class": 3})}
     )
@@ -43,6 +43,7 @@ def test_weights_equal_those_of_the_whole_batch(method: str) -> None:
     blocks: dict[str, Any] = {"attention": False} if method == "multihead" else {}
     if method == "gsp":
         blocks["pooling"] = {"prototypes": 4, "initialization_memory": 24, "warmup": 1}
+        blocks["backbone"] = FROZEN | {"arguments": {"output_stride": 8}}  # maps of several positions
     whole, expected = trained(method, None, 5, **blocks)
     parts, module = trained(method, 5, 5, **blocks)
     for one, other in zip(whole, parts, strict=True):
