@@ -1,6 +1,7 @@
 """How often the host waits for a GPU in a training step, counted on a CPU (tests/device/host_reads.py)."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,11 @@ LOSSES = ("contrastive", "triplet", "xbm", "proxy_nca", "proxy_anchor", "nsoftma
 @pytest.mark.parametrize("method", ["ms", "crt", "multihead", "gsp", "irt_l", "irt_r", *LOSSES])
 def test_a_step_waits_for_the_device_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpu(monkeypatch)
-    overrides = {"batch.classes": 4, "batch.images_per_class": 3}
+    overrides: dict[str, Any] = {
+        "batch.classes": 4,
+        "batch.images_per_class": 3,
+        "training.precision": "float32",
+    }
     if method.startswith("gsp"):
         overrides |= {"pooling.prototypes": 4, "pooling.initialization_memory": 24, "pooling.warmup": 1}
     if getattr(resolve(PARAMS, "parts", method), "memory", None) is not None:
