@@ -23,7 +23,7 @@ from pipeline.training.log import Clock
 from pipeline.training.mining import mine
 from pipeline.training.outputs import write_outputs
 from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import save, start_or_resume, start_refit
+from pipeline.training.resume import save_if_due, start_or_resume, start_refit
 from pipeline.training.run import TrainingRun, begin
 from pipeline.training.state import remove_states
 from pipeline.training.step import NotFinite, Step, SubmittedStep, train_step
@@ -115,7 +115,7 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
             if row_ends:
                 _end_row(run, submitted.learning_rate, report)
             elif saves:
-                save(run)
+                save_if_due(run)
             if progress is not None:
                 progress.advance(run.recipe.batch.size, note)
 
@@ -170,7 +170,7 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
         record.best_iteration = record.iteration
     if training.watch_test and run.is_last_phase:
         _keep_best_on_test(run, watch_test(run.embedder)[training.selection_metric])
-    save(run)
+    save_if_due(run)
     if report is not None:
         place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
         report({**place, **metrics, **_best(run)})

@@ -24,6 +24,7 @@ from pipeline.training.job import Job
 from pipeline.training.log import Clock
 from pipeline.training.mining import tuple_sampler
 from pipeline.training.optimizer import build_optimizer
+from pipeline.training.pace import CheckpointPace
 from pipeline.training.passes import require_rows_alone
 from pipeline.training.precision import with_effective_precision
 from pipeline.training.record import Record
@@ -48,6 +49,7 @@ class TrainingRun:
     state: Path | None  # directory of the checkpoints; None for a job that keeps none
     clock: Clock
     record: Record = field(default_factory=Record)
+    pace: CheckpointPace = field(default_factory=CheckpointPace)
 
     @property
     def method(self) -> Method:
