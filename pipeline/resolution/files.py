@@ -66,7 +66,7 @@ from pipeline.studies.catalogue import studies_of_run, with_rows
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
-_BLOCKS = ("run", *MODELS, "methods", "datasets")  # each stage has a block with its name
+_BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a block with its name
 
 
 @dataclass(frozen=True)
