@@ -171,7 +171,7 @@ def _local_weights(params: Params, backbone: Any) -> Layer | None:
     """The file in block `weights` of params.yaml for the network, if it starts from published weights and no
     layer sets a checkpoint."""
     files = params.block("weights")
-    path = files.get(backbone.get("name")) if isinstance(backbone, dict) else None
+    path = files.get(str(backbone.get("name"))) if isinstance(backbone, dict) else None
     if path is None or not backbone.get("pretrained", True) or backbone.get("checkpoint") is not None:
         return None
     return Layer(params, "weights", {"backbone": {"checkpoint": path}})
