@@ -27,6 +27,7 @@ def run() -> None:
         axes.ensembles,
         inputs.like,
         revision_of(Path()),
+        inputs.costs,
         inputs.studies,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)

@@ -120,7 +120,7 @@ def _build_with(
     label_of = labels_of(label_source, pictures.paths)
     vectors = _vectors(earlier, output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
-    vectors |= _read_unfinished(unfinished)
+    vectors |= read_vectors(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
@@ -130,7 +130,7 @@ def _build_with(
         block = new[start : start + BLOCK]
         label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
         embedded = embedder([photos / path_of[digest] for digest in block], label)
-        _write_unfinished(unfinished / f"{block[0]}.parquet", block, embedded)
+        write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
         vectors |= dict(zip(block, embedded, strict=True))
 
     setting = index or (Flat() if earlier is None else earlier.index.setting)
@@ -272,13 +272,15 @@ def _write_rivals(path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str
     pq.write_table(pa.table(rivals(rows, numbered.astype(np.int64))._asdict()), path)
 
 
-def _write_unfinished(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
+def write_vectors(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
+    """Writes vectors and the sha256 of their pictures."""
     rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     with atomic_file(path) as aside:
         pq.write_table(pa.table({"sha256": digests, "vector": rows}), aside)
 
 
-def _read_unfinished(directory: Path) -> Vectors:
+def read_vectors(directory: Path) -> Vectors:
+    """The vectors in the files of a directory; none without one."""
     vectors: Vectors = {}
     for path in sorted(directory.glob("*.parquet")):
         table = pq.read_table(path, memory_map=False)

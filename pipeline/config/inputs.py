@@ -101,6 +101,13 @@ class AnalyzeInputs(Strict):
     analyze: AnalyzeSettings
 
 
+class Cost(Strict):
+    """The cost of the embedding of one image (pipeline/methods/cost.py)."""
+
+    parameters: int
+    flops: int
+
+
 class StudyRowInputs(Strict):
     """A row of a study in the run."""
 
@@ -135,6 +142,7 @@ class ReportInputs(Strict):
     report: ReportSettings
     sweeps: tuple[tuple[str, str], ...]  # data set, method
     like: dict[str, str]  # method -> the published method that it is or is like
+    costs: dict[str, dict[str, Cost]]  # data set -> method -> cost
     studies: tuple[StudyInputs, ...]  # that the run covers
 
 

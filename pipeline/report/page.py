@@ -19,6 +19,7 @@ from pipeline.report.sections import (
     attributes,
     classes,
     comparison,
+    cost,
     data,
     ensembles,
     gallery,
@@ -66,7 +67,12 @@ class Card:
 
 CARDS = (  # of each data set, in the order of the page
     Card("studies", "Studies", "Studies", (studies,)),
-    Card("results", "Results", "Results on unseen classes", (results, seeds, comparison, ensembles, classes)),
+    Card(
+        "results",
+        "Results",
+        "Results on unseen classes",
+        (results, seeds, comparison, ensembles, cost, classes),
+    ),
     Card("published", "Published", "Published numbers", (published,)),
     Card("training", "Training", "Training", (training, losses)),
     Card("sweep", "Sweeps", "Sweeps", (sweeps,)),

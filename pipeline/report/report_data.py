@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.inputs import StudyInputs
+from pipeline.config.inputs import Cost, StudyInputs
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.revision import Revision
@@ -61,6 +61,7 @@ class ReportData:
     ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
     like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
     revision: Revision | None = None  # of the code
+    costs: dict[str, dict[str, Cost]] = field(default_factory=dict)  # data set -> method -> cost
     studies: tuple[StudyInputs, ...] = ()  # that the run covers
 
     def published_name(self, method: str) -> str:
@@ -80,6 +81,7 @@ def read_report_data(
     ensembles: Sequence[str] = (),
     like: Mapping[str, str] | None = None,
     revision: Revision | None = None,
+    costs: Mapping[str, dict[str, Cost]] | None = None,
     studies: Sequence[StudyInputs] = (),
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
@@ -106,6 +108,7 @@ def read_report_data(
         },
         like=dict(like or {}),
         revision=revision,
+        costs=dict(costs or {}),
         studies=tuple(studies),
     )
 

@@ -35,6 +35,7 @@ from pipeline.config.command import field_origins
 from pipeline.config.inputs import (
     MODELS,
     AnalyzeInputs,
+    Cost,
     EnsembleInputs,
     EvaluateInputs,
     ExportInputs,
@@ -66,6 +67,7 @@ from pipeline.studies.catalogue import studies_of_run, with_rows
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
+_OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
 _BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a block with its name
 
 
@@ -214,8 +216,27 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         sweeps=tuple(run.swept()),
         like=like,
         studies=studies_of_run(run.params, run.axes.methods),
+        costs=_costs(run),
     )
     yield file(report, "report")
+
+
+def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
+    from pipeline.methods.cost import cost_of  # torch takes seconds to import: `plan` does not need it
+
+    costs: dict[str, Cost] = {}
+
+    def cost(recipe: Recipe) -> Cost:
+        """Recipes that differ in the training alone have the same embedding."""
+        key = recipe.model_dump_json(exclude=_OF_TRAINING)
+        if key not in costs:
+            costs[key] = cost_of(recipe)
+        return costs[key]
+
+    return {
+        dataset: {method: cost(run.recipes[dataset, method]) for method in run.axes.methods}
+        for dataset in run.axes.datasets
+    }
 
 
 def _with_reduction(

@@ -129,18 +129,18 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(making, "BLOCK", 4)
     complete = build(photos, tmp_path / "whole", model, processes=1)
-    keep = making._write_unfinished
+    keep = making.write_vectors
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
         keep(path, digests, vectors)
         if sum(embedded) == COUNT + 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "_write_unfinished", killed)
+    monkeypatch.setattr(making, "write_vectors", killed)
     with pytest.raises(KeyboardInterrupt):
         build(photos, tmp_path / "broken", model, processes=1)
     assert not (tmp_path / "broken").exists()
-    monkeypatch.setattr(making, "_write_unfinished", keep)
+    monkeypatch.setattr(making, "write_vectors", keep)
     resumed = build(photos, tmp_path / "broken", model, processes=1)
     assert embedded == [4, 4, 3, 4, 4, 3]
     assert not (tmp_path / "broken.unfinished").exists()
@@ -152,16 +152,16 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 def test_an_unfinished_build_of_another_model_is_not_continued(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = making._write_unfinished
+    keep = making.write_vectors
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
         keep(path, digests, vectors)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "_write_unfinished", killed)
+    monkeypatch.setattr(making, "write_vectors", killed)
     with pytest.raises(KeyboardInterrupt):
         build(photos, tmp_path / "catalog", save_model(tmp_path / "other", 2), processes=1)
-    monkeypatch.setattr(making, "_write_unfinished", keep)
+    monkeypatch.setattr(making, "write_vectors", keep)
     build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, COUNT]
 

@@ -114,6 +114,7 @@ def test_the_stage_writes_one_file(
             "sweeps": [],
             "like": {"good": "ms"},
             "studies": [],
+            "costs": {"birds": {"good": {"parameters": 1_000_000, "flops": 2_000_000_000}}},
         }
     )
     (root / path_of("report")).parent.mkdir(parents=True)
@@ -128,6 +129,10 @@ def test_the_stage_writes_one_file(
         "a single method is not compared"
     )
     assert page.first("table").all("b") == []
+    assert [cell.text() for cell in page.first("tr", **{"data-cost": "good"}).all("td")][2:4] == [
+        "1.00",
+        "2.00",
+    ]
     assert "like ms" in page.first("tr", **{"data-method": "good"}).text()
     headings = [heading.text() for heading in page.all("h3")]
     for absent in ("Attributes", "Gradient noise", "Ensembles", "Over seeds", "Paired comparison"):
