@@ -29,9 +29,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         if tarfile.is_tarfile(path):
             raise ValueError("it is a tar archive")
         state = load_state_dict(str(path), weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # any error of a parser: UnpicklingError, struct.error, IndexError, KeyError
+    except Exception as error:  # any error of a parser: UnpicklingError, struct.error, OSError of a seek
+        if isinstance(error, OSError) and error.filename is not None:  # missing, or not permitted
+            raise
         raise ValueError(
             f"The checkpoint {path} is neither a .safetensors file nor a weights-only .pth file: "
             f"{type(error).__name__}: {error}"

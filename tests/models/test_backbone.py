@@ -1,11 +1,13 @@
 """Backbones of timm: their maps, loaded weights, and refused arguments."""
 
 import copy
+import errno
 import io
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pipeline.models import backbone
+from pipeline.models import backbone, checkpoint
 from pipeline.models.backbone import Backbone, timm
 
 
@@ -371,6 +373,17 @@ def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -
     (tmp_path / "weights.pth").write_bytes(content)
     with pytest.raises(ValueError, match=r"weights\.pth is neither a \.safetensors file"):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+
+
+def test_a_failed_seek_in_a_damaged_checkpoint_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the zip reader of torch does at the end of some damaged files."""
+    (tmp_path / "weights.pth").write_bytes(b"PK")
+    error = OSError(errno.EINVAL, "Invalid argument")
+    monkeypatch.setattr(checkpoint, "load_state_dict", Mock(side_effect=error))
+    with pytest.raises(ValueError, match=r"weights\.pth is neither .*Invalid argument"):
+        checkpoint.read_state(tmp_path / "weights.pth")
 
 
 def test_refuses_a_tar_archive_without_extracting_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,17 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
+    """The names of shared memory that no living process maps. A name that is mapped may be of another user of
+    the machine."""
+    names = {path.name for path in Path("/dev/shm").iterdir()}
+    mapped: set[str] = set()
+    for process in psutil.process_iter():
+        try:
+            paths = {entry.path for entry in process.memory_maps()}
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        mapped |= {Path(path).name for path in paths if path.startswith("/dev/shm/")}
+    return names - mapped
 
 
 class Campaign:

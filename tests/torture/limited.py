@@ -12,6 +12,7 @@ Python reports operations on files and processes to an audit hook (PEP 578). Tho
 only if they end the process.
 """
 
+import faulthandler
 import json
 import mmap
 import os
@@ -129,6 +130,7 @@ def _read_all(
     refusals: Refusals,
     report: Callable[[str], None],
 ) -> None:
+    faulthandler.disable()  # a death is reported by its signal
     os.chdir(scratch)
     forbidden: list[str] = []
     sys.addaudithook(_guard(f"{scratch.resolve()}/", forbidden))

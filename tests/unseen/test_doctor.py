@@ -21,7 +21,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_reports_versions_devices_weights_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["doctor"])
     printed = capsys.readouterr().out
-    assert re.search(rf" torch +{re.escape(torch.__version__)}\n", printed)
+    assert re.search(rf"torch +{re.escape(torch.__version__)}\n", printed)
     for part in ("FAISS", "test_resnet", "built in"):
         assert part in printed
     assert "MISSING" not in printed
