@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
-(`index`, `measure`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current
-directory.
+(`index`, `measure`, `ladder`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the
+current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
@@ -342,6 +342,94 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     sys.stdout.write(measurement(photos, network, labels))
 
 
+def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    """Positive numbers separated by commas."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"{text!r} is no list of positive numbers, such as 1,2,4,8.")
+    return numbers
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen ladder photos ladder
+    unseen ladder photos ladder --sizes 160,224 --loss arcface --json
+    unseen ladder photos ladder --groups groups.csv
+    unseen index photos catalog --model ladder/model                    search with the chosen model
+    """,
+)
+@click.argument("photos", type=_PATH)
+@click.argument("output", type=_PATH)
+@click.option(
+    "--labels",
+    default="folders",
+    show_default=True,
+    metavar="SOURCE",
+    help="`folders` (the name of the folder of a photo), or a CSV with the columns path and label.",
+)
+@_network_options
+@click.option(
+    "--sizes",
+    default="128,224",
+    show_default=True,
+    callback=_numbers,
+    help="Pixels per side that are compared. --size compares one.",
+)
+@click.option(
+    "--groups",
+    type=_PATH,
+    help="A CSV with the columns label and group. Classes of a group are not divided between training and "
+    "test.",
+)
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 1, True, True),
+    default=0.5,
+    show_default=True,
+    help="Of the classes.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(("nsoftmax", "cosface", "arcface")),
+    default="nsoftmax",
+    show_default=True,
+    help="Of the linear layer.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
+@click.option("--ship", is_flag=True, help="Train the written linear layer on all labelled classes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def ladder(
+    photos: Path,
+    output: Path,
+    labels: str,
+    sizes: tuple[int, ...],
+    groups: Path | None,
+    test_share: float,
+    loss: str,
+    seed: int,
+    ship: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure what pays on labelled photos: image size, and a linear layer on frozen features.
+
+    Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
+    OUTPUT is a directory: `model` is the chosen model, `features` are the features of the photos, which a
+    second call uses again. The network runs once for each size.
+    """
+    from unseen.ladder import climb
+
+    network = _network(**options)
+    sizes = (options["size"],) if options["size"] else sizes
+    sys.stdout.write(
+        climb(photos, output, labels, network, sizes, groups, test_share, loss, seed, ship, as_json)
+    )
+
+
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
     """A share such as 1% or 0.01."""
     if text is None:
@@ -397,17 +485,6 @@ def find(
     from unseen.search import find_photos, queries
 
     sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json))
-
-
-def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
-    """Positive numbers separated by commas."""
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise click.BadParameter(f"{text!r} is no list of positive numbers, such as 1,2,4,8.")
-    return numbers
 
 
 @command.command(
