@@ -263,6 +263,7 @@ def _network(
     unseen index photos catalog --network vit_tiny_patch16_224.augreg_in21k_ft_in1k --weights vit.safetensors
     unseen index photos catalog --model data/models/folder/ms/0
     unseen index photos catalog --labels folders                 one folder per product
+    unseen index photos catalog --duplicates copies.html         groups of near-duplicates
     unseen index photos catalog --index hnsw                     an approximate index
     """,
 )
@@ -286,6 +287,12 @@ def _network(
     help="The product of each picture: `folders` (the name of its folder), a CSV with the columns path and "
     "label, or `none`. Default: as in the existing catalog, otherwise none.",
 )
+@click.option(
+    "--duplicates",
+    type=_PATH,
+    metavar="PAGE",
+    help="List groups of near-duplicates, and write them to this HTML file.",
+)
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
 def index(
     photos: Path,
@@ -293,6 +300,7 @@ def index(
     model: Path | None,
     kind: str | None,
     labels: str | None,
+    duplicates: Path | None,
     skip_damaged: bool,
     **options: Any,
 ) -> None:
@@ -310,7 +318,7 @@ def index(
     network = _network(**options)
     if model is not None and network is not None:
         raise click.UsageError("Name either --model or --network.")
-    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged)
+    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged, duplicates)
 
 
 @command.command(

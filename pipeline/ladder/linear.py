@@ -22,7 +22,7 @@ BATCH = 256  # images
 LEARNING_RATE = 1e-3  # of A, AdamW
 PROXY_RATE = 1e-2  # of the proxies
 WEIGHT_DECAY = 0.1  # of A, decoupled
-LENGTHS = (10, 20, 40, 80, 120)  # steps among which validation chooses
+LENGTHS = (15, 30, 60, 120, 240)  # steps among which validation chooses
 # Losses by name. Scale 20 is the temperature 0.05 of the normalised softmax. The margins are smaller than
 # those of the papers, which train whole networks at scale 64.
 LOSSES: dict[str, Callable[[int, int], nn.Module]] = {
