@@ -3,8 +3,10 @@
 # make check   the two-minute part of `make test`
 # make docs    these pages and an API reference as a site: site/index.html
 # make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
-# make torture every file operation of every stage fails once; continues where it was killed; hours
+# make torture campaigns of faults, kills, damaged files, memory and determinism; each continues; hours.
+#              CORPORA=DIR adds public broken files, which are downloaded there
 # make cluster the packages of `ray job submit` and of the dashboard
+# make s3      the packages of a DVC remote on S3
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
 PYTHON ?= python3
@@ -16,9 +18,9 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint docs bench torture cluster lock help
+.PHONY: repro test check lint docs bench torture cluster s3 lock help
 help:
-	@sed -n '1,9s/^# //p' Makefile
+	@sed -n '1,10s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -42,6 +44,7 @@ lint: $(VENV)/.development-$(FAISS)
 
 docs: $(VENV)/.docs-$(FAISS)
 	python -m pipeline.published.document > docs/.page && mv docs/.page docs/published.md
+	python -m pipeline.studies.document > docs/.page && mv docs/.page docs/studies.md
 	python -m pipeline.methods.document > docs/.page && mv docs/.page docs/library.md
 	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
@@ -51,12 +54,17 @@ bench: $(VENV)/.development-$(FAISS)
 	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
 
 torture: $(VENV)/.development-$(FAISS)
-	$(APART) python -m tests.torture.campaign --page docs/reliability.md
+	$(if $(CORPORA),python -m tests.torture.corpora "$(CORPORA)" && $(APART) python -m tests.torture.broken_files "$(CORPORA)")
+	@for campaign in determinism mutations kills memory file_operations; do \
+	  echo "== $$campaign"; $(APART) python -m tests.torture.$$campaign; done
+	python -m tests.torture.page > docs/.page && mv docs/.page docs/reliability.md
 
-$(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")'
-	@echo "== creating the environment in $(VENV) with $(PYTHON)"
-	$(PYTHON) -m venv $(VENV)
+# An environment whose creation was interrupted has a Python without pip: it is created again.
+$(VENV)/.python:
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")' && \
+	  echo "== creating the environment in $(VENV) with $(PYTHON)" && $(PYTHON) -m venv $(VENV); }
+	@touch $@
 
 # All packages have the versions and hashes of requirements/*.txt. torch has a version only: the configuration of pip
 # chooses among its builds, and the CUDA build needs its libraries besides.
@@ -65,6 +73,7 @@ INSTALL := $(VENV)/bin/python -m pip install --quiet --no-compile --no-deps --no
 LOCKED := $(INSTALL) --require-hashes
 LOCKS := $(wildcard requirements/*.txt)
 define install
+	@$(VENV)/bin/python requirements/unfinished.py
 	$(LOCKED) -r requirements/build.txt
 	$(LOCKED) -r requirements/runtime.txt -r requirements/faiss-$(FAISS).txt $(1)
 	$(INSTALL) -r requirements/torch.txt
@@ -74,12 +83,12 @@ define install
 	@$(VENV)/bin/python -m pip check
 endef
 
-$(VENV)/.runtime-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
+$(VENV)/.runtime-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/.python
 	@echo "== installing ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
 	$(call install)
 	@touch $@
 
-$(VENV)/.development-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/bin/python
+$(VENV)/.development-$(FAISS): pyproject.toml $(LOCKS) | $(VENV)/.python
 	@echo "== installing with development tools ($(FAISS) build of FAISS; a few minutes, about 2 GB)"
 	$(call install,-r requirements/development.txt)
 	@touch $@ $(VENV)/.runtime-$(FAISS)
@@ -91,6 +100,9 @@ $(VENV)/.docs-$(FAISS): $(VENV)/.development-$(FAISS)
 cluster: $(VENV)/.runtime-$(FAISS)
 	$(LOCKED) -r requirements/cluster.txt
 
-lock: $(VENV)/bin/python
+s3: $(VENV)/.runtime-$(FAISS)
+	$(LOCKED) -r requirements/s3.txt
+
+lock: $(VENV)/.python
 	$(VENV)/bin/python -m pip install --quiet uv==0.13.9
 	$(VENV)/bin/python requirements/lock.py $(if $(UPGRADE),--upgrade)

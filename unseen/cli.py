@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
-(`index`, `measure`, `ladder`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the
-current directory.
+Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
+others (`index`, `measure`, `ladder`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to
+the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
@@ -106,6 +106,88 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
 
     os.chdir(ROOT)
     return run_graph(arguments, jobs)
+
+
+def _studies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from pipeline.studies.catalogue import studies
+
+    os.chdir(ROOT)
+    return [name for name in studies() if name.startswith(incomplete)]
+
+
+class _Lists(_Examples):
+    """A command whose repeatable options also take several values: `--seeds 0 1` is `--seeds 0 --seeds 1`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeatable = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and parameter.multiple
+            for name in parameter.opts
+        }
+        expanded: list[str] = []
+        option, values = "", 0
+        for argument in args:
+            if argument.startswith("-"):
+                option, values = argument if argument in repeatable else "", 0
+            elif option:
+                values += 1
+                expanded += [option] if values > 1 else []
+            expanded.append(argument)
+        return super().parse_args(ctx, expanded)
+
+
+@command.command(
+    cls=_Lists,
+    examples="""
+    unseen study --list                                   every table and figure, with its state
+    unseen study crt-table-8 --mini                       its rows on the built-in set
+    unseen study crt-table-8 --datasets cub --seeds 0 1   the table, with two seeds
+    unseen study example                                  of a file in studies/
+    """,
+)
+@click.argument("name", required=False, metavar="[STUDY]", shell_complete=_studies)
+@click.option("--datasets", multiple=True, metavar="NAME...", help="Data sets. Default: those of the study.")
+@click.option(
+    "--seeds",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N...",
+    help="Seeds. Default: those of the study.",
+)
+@click.option("--mini", is_flag=True, help="On the built-in set, with small networks.")
+@click.option("--list", "listed", is_flag=True, help="List the studies.")
+@click.option("--no-run", is_flag=True, help="Only set params.yaml.")
+@click.option("-j", "--jobs", type=click.IntRange(1), help="As in `unseen run`.")
+def study(
+    name: str | None,
+    datasets: tuple[str, ...],
+    seeds: tuple[int, ...],
+    mini: bool,
+    listed: bool,
+    no_run: bool,
+    jobs: int | None,
+) -> int:
+    """Train the rows of a table or figure, and show them beside the printed numbers.
+
+    Sets run.datasets, run.methods and run.seeds in params.yaml to the rows of STUDY, and runs the graph. Rows
+    that are trained already are not trained again.
+    """
+    from unseen import study as studies
+
+    os.chdir(ROOT)
+    if listed or name is None:
+        sys.stdout.write(studies.listing())
+        return 0
+    if mini and datasets:
+        raise click.UsageError("--mini is the built-in set: leave out --datasets.")
+    sys.stdout.write(studies.select(name, datasets, seeds, mini))
+    sys.stdout.flush()
+    if no_run:
+        return 0
+    from pipeline.scheduling.run import run as run_graph
+
+    return run_graph((), jobs)
 
 
 @command.command(

@@ -20,7 +20,7 @@ from pipeline.runtime.errors import UserError
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
 # Address of the private cluster that the stages of `unseen run -j` share (pipeline/cluster/run_cluster.py)
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
-_PATIENCE = 20.0  # seconds of joining without a message
+_PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -59,11 +59,13 @@ class Cluster:
         """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
 
         `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
-        other job competes for them. If other stages share it, waits for its GPUs without limit. Raises
-        UserError when the cluster does not have the resources or does not free them in time.
+        other job competes for them. If other stages share it, waits for its GPUs without limit. A cluster
+        that is not private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. Raises UserError
+        when the cluster does not have the resources or does not free them in time.
         """
         use_gpu = gpu == "yes" or (gpu == "auto" and self.gpus > 0)
-        if use_gpu and self.gpus < workers:
+        may_grow = not self.private and _WAIT in os.environ
+        if use_gpu and self.gpus < workers and not may_grow:
             plural, present = "s" * (workers > 1), self.gpus or "none"
             raise UserError(
                 f"{workers} worker{plural} on GPUs need {workers}, but {self.name} has {present}.",
@@ -175,7 +177,7 @@ def _existing(address: str) -> Iterator[str]:
     import ray
 
     try:
-        with _reported(address):
+        with _limited(address):
             ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -206,18 +208,23 @@ def _of_the_run(address: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _reported(address: str) -> Iterator[None]:
-    """Writes to stderr if the block, which connects to `address`, takes long. Ray waits for minutes on a
-    server of HTTP/2 that is no GCS, without a message, in native code that no exception interrupts."""
+def _limited(address: str) -> Iterator[None]:
+    """Ends the process with a message and status 1 if the block, which connects to `address`, takes too long.
+
+    On a server of HTTP/2 that is no GCS, Ray waits for minutes without a message, in native code that no
+    exception interrupts. The block runs before the first work, so that no file is left behind.
+    """
+    limit = max(_PATIENCE, float(os.environ.get(_WAIT, "0")))
     joined = threading.Event()
 
     def watch() -> None:
-        if not joined.wait(_PATIENCE):
+        if not joined.wait(limit):
             sys.stderr.write(
-                f"warning: RAY_ADDRESS is {address}, but no GCS of a Ray cluster has answered there for "
-                f"{_PATIENCE:.0f} s. Ray continues to try.\n  {_JOIN}\n"
+                f"error: RAY_ADDRESS is {address}, but no GCS of a Ray cluster answered there within "
+                f"{limit:g} s.\n  {_JOIN} For a slow cluster, set {_WAIT} to the seconds to wait.\n"
             )
             sys.stderr.flush()
+            os._exit(1)
 
     threading.Thread(target=watch, name="limit of joining", daemon=True).start()
     try:

@@ -1,13 +1,17 @@
 """A YAML file whose values are read by dotted key, with the line of each key for error messages."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
 from pipeline.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.config.study_row import StudyRow
 
 
 class Document:
@@ -32,6 +36,9 @@ class Document:
             mark = error.problem_mark or error.context_mark
             where = f"{self.label}:{mark.line + 1}" if mark else self.label
             raise UserError(f"{where} is not valid YAML: {error.problem}.", "Correct that line.") from None
+        except Exception as error:  # a forbidden character (ReaderError), a mapping as a key (TypeError), ...
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(f"{self.label} is not valid YAML: {reason}.", "Correct the file.") from None
         if not isinstance(self._tree, CommentedMap):
             raise UserError(
                 f"{self.label} must contain `key: value` lines at its top level.", "Correct the file."
@@ -89,10 +96,12 @@ class Document:
 
 
 class Params(Document):
-    """params.yaml."""
+    """params.yaml. `rows`: the methods of the run that are rows of studies, by name
+    (pipeline/studies/catalogue.py)."""
 
     def __init__(self, path: Path = Path("params.yaml")) -> None:
         super().__init__(path)
+        self.rows: Mapping[str, StudyRow] = {}
 
 
 def plain(node: Any) -> Any:

@@ -89,9 +89,12 @@ def read(path: Path) -> Embeddings:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-    except (pa.ArrowInvalid, OSError) as error:
+        schema = reader.schema
+        schema.names  # noqa: B018  UnicodeDecodeError here, and not at the first use
+        for batch in batches:
+            batch.validate()
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise UserError(f"{path} is not a complete Arrow file: {error}.", remedy) from error
-    schema = reader.schema
     dim, attribute_dim = _list_size(schema, "embedding"), _list_size(schema, "attributes")
     types = [pa.int64(), pa.int64(), pa.list_(pa.float32(), dim), pa.bool_(), pa.bool_()]
     if attribute_dim:

@@ -380,6 +380,12 @@ class Shards:
         for key, kind in _MANIFEST.items():
             if not isinstance(manifest.get(key), kind):
                 raise UserError(f"{path} is damaged: {key} is no {kind.__name__}.", self._remedy)
+        for key in ("shard_bytes", "shard_rows"):
+            sizes = manifest[key]
+            if sizes.keys() != manifest["shards"].keys() or any(
+                type(size) is not int for size in sizes.values()
+            ):
+                raise UserError(f"{path} is damaged: {key} is no table of the shards.", self._remedy)
         return manifest
 
     def _read_table(self, name: str) -> pa.Table:
@@ -387,7 +393,7 @@ class Shards:
         path = self.directory / name
         try:
             return pq.read_table(path, memory_map=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the content
                 raise
             reason = str(error).splitlines()[0]

@@ -159,7 +159,7 @@ def _numbered(labels: np.ndarray, where: str) -> Int64[np.ndarray, "N"]:
 def _npy(path: Path) -> np.ndarray:
     try:
         values: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # of the parsers of the header too: SyntaxError, TokenError, ...
         raise UserError(f"{path} cannot be read: {error}.", "Write it with numpy.save.") from error
     return values
 
@@ -177,10 +177,14 @@ def _labels(path: Path) -> np.ndarray:
 def _table(path: Path, parquet: bool) -> pa.Table:
     try:
         if parquet:
-            return pq.read_table(path)
-        with pa.memory_map(str(path)) as file:
-            return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
+            table = pq.read_table(path)
+        else:
+            with pa.memory_map(str(path)) as file:
+                table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)  # offsets beyond the data would end the process
+        table.column_names  # noqa: B018  UnicodeDecodeError here, and not at the first use
+        return table
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise UserError(
             f"{path} cannot be read: {str(error).splitlines()[0]}.", "Write the file again."
         ) from error

@@ -1,12 +1,14 @@
 """Loads published weights into a network, without executing code from the file, and checks every key."""
 
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from pipeline.models.torchvision_guard import ensure_torchvision
+from pipeline.models.weights import require_published_bytes
 
 ensure_torchvision()
 
@@ -18,13 +20,18 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
     Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
 
-    Raises ValueError for another file, and for weights that are not finite.
+    Raises ValueError for another file, for one that differs from its published hash, and for weights that are
+    not finite. The format of torch before 0.4, a tar archive, is refused, because torch extracts it to the
+    disk.
     """
+    require_published_bytes(path)
     try:
+        if tarfile.is_tarfile(path):
+            raise ValueError("it is a tar archive")
         state = load_state_dict(str(path), weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # any error of a parser: UnpicklingError, struct.error, IndexError, KeyError
+    except Exception as error:  # any error of a parser: UnpicklingError, struct.error, OSError of a seek
+        if isinstance(error, OSError) and error.filename is not None:  # missing, or not permitted
+            raise
         raise ValueError(
             f"The checkpoint {path} is neither a .safetensors file nor a weights-only .pth file: "
             f"{type(error).__name__}: {error}"

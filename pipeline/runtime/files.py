@@ -24,6 +24,8 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
+# RuntimeErrors of torch, of FAISS, and of oneDNN, which gives no other reason
+_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc|^could not create a (primitive|memory object)")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
@@ -43,11 +45,18 @@ def unwritable_is_an_error(path: Path) -> Iterator[None]:
 
 
 def system_problem(error: Exception, path: Path | None = None) -> UserError | None:
-    """The UserError for a problem of the disk, of permissions or of a limit of the system; None for another
-    error. `path` is being written; without it, the error names its file.
+    """The UserError for a problem of the disk, of permissions, of memory or of another limit of the system;
+    None for another error. `path` is being written; without it, the error names its file.
 
     Libraries in Rust, such as safetensors, give the number in the text: "... (os error 28)".
     """
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
+        reason = str(error).splitlines()[0] if str(error) else "an allocation failed"
+        return UserError(
+            f"The memory does not suffice: {reason}.",
+            "Raise the limit (`ulimit -v`, the memory of the container or job), end other programs, or use a "
+            "machine with more memory. docs/reliability.md lists the memory of each stage.",
+        )
     text = _OS_ERROR.search(str(error))
     number = error.errno if isinstance(error, OSError) else None
     if number is None and text is not None:

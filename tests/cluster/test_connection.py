@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.cluster import connection as connection_module
 from pipeline.cluster.connection import Cluster, connection
 from pipeline.cluster.private import private_cluster
 from pipeline.cluster.shared import require_shared
@@ -60,23 +59,48 @@ def test_refuses_a_server_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -
         thread.join()
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(0.5, 1), (0.0, 0)])
-def test_reports_an_address_that_does_not_answer(
-    seconds: float, count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A server of HTTP/2 that is no GCS, such as that of Ray's client: ray.init returns after minutes."""
+JOIN = """
+import sys
+from pipeline.cluster import connection as module
+assert module._PATIENCE <= 20
+module._PATIENCE = 0.5
+from pipeline.runtime.stage import report_errors
+with report_errors(), module.connection(1):
+    pass
+"""
 
-    def init(**_: object) -> None:
-        time.sleep(seconds)
-        raise ConnectionError("timed out")
 
-    assert connection_module._PATIENCE <= 30
-    monkeypatch.setattr(connection_module, "_PATIENCE", 0.2)
-    monkeypatch.setattr("ray.init", init)
-    with pytest.raises(UserError, match="cannot be joined: timed out"), connection_module._existing("head:1"):
-        pass
-    message = "warning: RAY_ADDRESS is head:1, but no GCS of a Ray cluster has answered there for 0 s."
-    assert capsys.readouterr().err.count(message) == count
+@pytest.mark.parametrize("wait", [None, "1.5"])
+def test_an_address_of_http2_that_is_no_gcs_is_an_error(wait: str | None) -> None:
+    """Such as the server of Ray's client. ray.init returns after minutes."""
+    settings_frame = bytes(3) + b"\x04" + bytes(5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connected, _ = server.accept()
+                except OSError:  # the server is closed
+                    return
+                connected.sendall(settings_frame)
+                connections.append(connected)
+
+        connections: list[socket.socket] = []
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        environment = {**os.environ, "RAY_ADDRESS": address, **({"UNSEEN_RAY_WAIT": wait} if wait else {})}
+        command = [sys.executable, "-c", JOIN]
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        server.shutdown(socket.SHUT_RDWR)
+    for connected in connections:
+        connected.close()
+    assert process.returncode == 1, process.stderr
+    limit = wait or "0.5"
+    message = f"error: RAY_ADDRESS is {address}, but no GCS of a Ray cluster answered there within {limit} s."
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_a_node_without_the_shared_files_is_named(tmp_path: Path) -> None:
@@ -210,6 +234,8 @@ def test_refuses_a_small_or_busy_cluster(
             with pytest.raises(UserError, match=required):
                 cluster.claim(workers, cpus, "no")
         monkeypatch.setenv("UNSEEN_RAY_WAIT", "2")
+        with pytest.raises(UserError, match=r"1 x \(1 CPU, 1 GPU\) are required, .* within 2 s"):
+            cluster.claim(1, 1, "yes")  # the cluster may grow
         with pytest.raises(UserError, match="did not free them within 2 s"):
             cluster.claim(2, 1, "no")
         assert f"waiting for 2 x (1 CPU) on {name}" in capsys.readouterr().err

@@ -337,3 +337,11 @@ def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
     assert (set(settings.space), settings.grace, settings.trials) == ({"dim"}, 3, published.trials)
     with pytest.raises(UserError, match=r"sweep\.mine is missing, and mine has no published search space"):
         sweep_settings(params(tmp_path), "mine")
+
+
+@pytest.mark.parametrize("text", ["run: \0", "run: \x7f", "[" * 5000, "?\n  a: {}\n: 2"])
+def test_refuses_text_that_yaml_cannot_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"params\.yaml.* is not valid YAML: ."):
+        Params(path)

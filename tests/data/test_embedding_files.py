@@ -164,3 +164,18 @@ def test_refuses_another_schema_version(tmp_path: Path, metadata: dict[str, str]
         writer.write_batch(batch)
     with pytest.raises(UserError, match=r"test\.arrow has schema version (none|0), expected 1"):
         read(path)
+
+
+def test_each_byte_of_the_schema_may_be_wrong(tmp_path: Path) -> None:
+    write(tmp_path / "whole.arrow", np.arange(4), np.arange(4), unit(4, 4))
+    whole = (tmp_path / "whole.arrow").read_bytes()
+    path = tmp_path / "damaged.arrow"
+    refused = 0
+    for position in range(len(whole)):
+        # of a number of bits: more than 64 of an integer, which Arrow does not implement
+        path.write_bytes(whole[:position] + b"\x80" + whole[position + 1 :])
+        try:
+            read(path)
+        except UserError as error:
+            refused += str(path) in error.what
+    assert refused > 100

@@ -333,3 +333,19 @@ def test_a_truncated_index_names_its_file(shard_directory: Path, tmp_path: Path,
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     with pytest.raises(UserError, match=r"index\.parquet is damaged: "):
         Shards(tmp_path / "animals")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("shard_rows", {}), ("shard_bytes", {"x": 1}), ("shard_rows", None)]
+)
+def test_a_manifest_without_the_size_of_a_shard_is_damaged(
+    shard_directory: Path, tmp_path: Path, key: str, value: dict[str, int] | None
+) -> None:
+    shutil.copytree(shard_directory, tmp_path / "animals")
+    path = tmp_path / "animals" / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(
+        json.dumps(manifest | {key: dict.fromkeys(manifest[key], "1") if value is None else value})
+    )
+    with pytest.raises(UserError, match=f"manifest.json is damaged: {key} is no table of the shards"):
+        Shards(tmp_path / "animals")

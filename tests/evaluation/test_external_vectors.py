@@ -198,3 +198,36 @@ def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> No
     ]:
         with pytest.raises(UserError, match=message):
             read_vectors(tmp_path / name, None if labels is None else tmp_path / labels)
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".parquet", ".npy"])
+def test_each_byte_of_a_file_may_be_wrong(tmp_path: Path, suffix: str) -> None:
+    rows = np.eye(4, dtype=np.float32)
+    small = pa.table({"label": ["a", "a", "b", "b"], "embedding": list(rows), "row_id": [3, 1, 2, 0]})
+    path = tmp_path / f"x{suffix}"
+    labels = None
+    if suffix == ".parquet":
+        pq.write_table(small, path)
+    elif suffix == ".arrow":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, small.schema) as writer:
+            writer.write_table(small)
+    else:
+        np.save(path, rows)
+        labels = tmp_path / "labels.txt"
+        labels.write_text("a\na\nb\nb\n")
+    whole = path.read_bytes()
+    refused = 0
+    for position in range(len(whole)):
+        path.unlink()  # it may be mapped
+        # in Arrow: of a number of bits, more than 64, which is not implemented; in .npy: no UTF-8
+        path.write_bytes(whole[:position] + b"\x80" + whole[position + 1 :])
+        try:
+            read_vectors(path, labels)
+        except UserError:
+            refused += 1
+    assert refused > 50
+    if suffix == ".npy":
+        path.unlink()
+        path.write_bytes(whole.replace(b"(4, 4)", b"((4, 4"))  # no end of the header as Python
+        with pytest.raises(UserError, match="cannot be read"):
+            read_vectors(path, labels)

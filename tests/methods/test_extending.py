@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-COPIED = ("pipeline", "stages", "docs", "tests/report")
+COPIED = ("pipeline", "stages", "docs", "tests/report", "tests/device")
 NEEDED = (
     *("pyproject.toml", "params.yaml", "dvc.yaml"),
     *("tests/methods/small.py", "tests/methods/test_every_part.py", "tests/graph/test_dependencies.py"),
@@ -39,6 +39,7 @@ from pipeline.methods.method import Method
 from pipeline.pooling.log_mean_exp import LogMeanExp
 from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer
+from pipeline.training.precision import with_effective_precision
 from pipeline.training.step import Learner, train_step
 
 ROOT = Path(__file__).resolve().parent
@@ -47,6 +48,7 @@ PARAMS = Params(ROOT / "params.yaml")
 
 def trained(recipe: Recipe) -> Method:
     """The method after two steps."""
+    recipe = with_effective_precision(recipe, torch.device("cpu"))
     method = initial_method(recipe, 12, 60, seed=0).train()
     optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
     learner = Learner(method, optimizer, recipe, 0)

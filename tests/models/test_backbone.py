@@ -1,8 +1,13 @@
 """Backbones of timm: their maps, loaded weights, and refused arguments."""
 
 import copy
+import errno
+import io
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pipeline.models import backbone
+from pipeline.models import backbone, checkpoint
 from pipeline.models.backbone import Backbone, timm
 
 
@@ -367,6 +372,27 @@ def test_refuses_a_missing_and_an_invalid_checkpoint(tmp_path: Path) -> None:
 def test_refuses_junk_with_the_name_of_weights(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "weights.pth").write_bytes(content)
     with pytest.raises(ValueError, match=r"weights\.pth is neither a \.safetensors file"):
+        Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
+
+
+def test_a_failed_seek_in_a_damaged_checkpoint_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the zip reader of torch does at the end of some damaged files."""
+    (tmp_path / "weights.pth").write_bytes(b"PK")
+    error = OSError(errno.EINVAL, "Invalid argument")
+    monkeypatch.setattr(checkpoint, "load_state_dict", Mock(side_effect=error))
+    with pytest.raises(ValueError, match=r"weights\.pth is neither .*Invalid argument"):
+        checkpoint.read_state(tmp_path / "weights.pth")
+
+
+def test_refuses_a_tar_archive_without_extracting_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.load extracts the members of its oldest format to the folder of temporary files."""
+    with tarfile.open(tmp_path / "weights.pth", "w") as archive:
+        for name in ("storages", "tensors", "pickle"):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: pytest.fail("a temporary folder was made"))
+    with pytest.raises(ValueError, match=r"weights\.pth is neither .* it is a tar archive"):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
 
 

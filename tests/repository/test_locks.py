@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from itertools import product
 from pathlib import Path
@@ -18,6 +19,7 @@ OF_EXTRA = {
     "gpu": "faiss-gpu",
     "dev": "development",
     "cluster": "cluster",
+    "s3": "s3",
     "docs": "docs",
 }
 FILES = ("build", "runtime", "torch", "cuda", *OF_EXTRA.values())
@@ -83,9 +85,8 @@ def test_the_pins_are_in_the_ranges_of_the_project(extra: str | None) -> None:
 
 
 def test_a_machine_without_gpu_installs_no_cuda_library() -> None:
-    names = {
-        name for file in ("build", *BASE, "faiss-cpu", "development", "cluster") for name in read_lock(file)
-    }
+    files = ("build", *BASE, "faiss-cpu", "development", "cluster", "s3")
+    names = {name for file in files for name in read_lock(file)}
     assert [name for name in names if re.match(r"nvidia-|cuda-|triton|faiss-gpu", name)] == []
     assert {"nvidia-cublas", "cuda-toolkit", "triton"} <= read_lock("cuda").keys()
 
@@ -103,3 +104,36 @@ def test_make_installs_only_from_the_locks(
     assert lock_files == [["build"], ["runtime", f"faiss-{build}", *files], ["torch"], ["cuda"], []]
     unhashed = [install for install in installs if "--require-hashes" not in install]
     assert [install.split()[-1] for install in unhashed] == ["requirements/torch.txt", "."]
+
+
+def test_an_interrupted_installation_of_a_package_is_repeated(tmp_path: Path) -> None:
+    for name in ("whole-1.0.dist-info", "cut-1.0.dist-info"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "METADATA").touch()
+    (tmp_path / "whole-1.0.dist-info/INSTALLER").write_text("pip")
+    command = [sys.executable, str(ROOT / "requirements/unfinished.py"), str(tmp_path)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "cut-1.0.dist-info was not installed completely" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["whole-1.0.dist-info"]
+    target = f"{tmp_path}/.runtime-cpu"
+    command = ["make", "--dry-run", f"VENV={tmp_path}", "FAISS=cpu", target]
+    lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert lines.index("requirements/unfinished.py") < lines.index("pip install")
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_an_environment_without_pip_is_created_again(tmp_path: Path, has_pip: bool) -> None:
+    """As `python -m venv` leaves it if it is killed before it installs pip."""
+    environment, log = tmp_path / "environment", tmp_path / "log"
+    (environment / "bin").mkdir(parents=True)
+    python = environment / "bin/python"
+    python.write_text(f"#!/bin/sh\nexit {0 if has_pip else 1}\n")
+    creating = tmp_path / "python3"
+    creating.write_text(f'#!/bin/sh\ncase "$*" in *venv*) echo "$@" >> {log};; esac\n')
+    for path in (python, creating):
+        path.chmod(0o755)
+    command = ["make", f"VENV={environment}", f"PYTHON={creating}", f"{environment}/.python"]
+    for _ in range(2):
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    expected = "" if has_pip else f"-m venv {environment}\n"
+    assert (log.read_text() if log.exists() else "") == expected

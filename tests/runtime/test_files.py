@@ -238,6 +238,27 @@ def test_a_problem_of_the_system_is_a_user_error(tmp_path: Path, number: int, me
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 8.00 GiB for an array"),
+        MemoryError(),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried"
+        ),
+        RuntimeError("Error in faiss::read_index: std::bad_alloc"),
+        RuntimeError("could not create a primitive"),
+    ],
+)
+def test_too_little_memory_is_a_user_error(tmp_path: Path, error: Exception) -> None:
+    with (
+        pytest.raises(UserError, match=r"The memory does not suffice: .*\.\n  Raise the limit"),
+        atomic_file(tmp_path / "out"),
+    ):
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_problem_within_a_library_in_rust_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"disk is full: .*out could not"), atomic_file(tmp_path / "out"):
         raise RuntimeError("Error while serializing: No space left on device (os error 28)")

@@ -1,4 +1,4 @@
-"""Every file operation of every stage fails once: `make torture`.
+"""Every file operation of every stage fails once: `python -m tests.torture.file_operations`.
 
 For n = 1, 2, 3, ... and each fault of shim.FAULTS, an operation of operations.OPERATIONS runs with its n-th
 file operation failing, and then again without a fault, until n exceeds the number of its file operations.
@@ -9,29 +9,30 @@ Required:
     the message        an error ends with one message and without a traceback
     the next run       succeeds, has the bytes of an undisturbed run, and leaves no partial file
 
-The finished cases are in a file, so that a killed campaign continues.
+The finished cases are in a file, so that a killed campaign continues. Cases of another version of the code
+run again.
 """
 
 import argparse
 import hashlib
-import json
 import os
 import resource
 import shutil
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tests.torture import shim
 from tests.torture.operations import OPERATIONS, PREPARATION, ROOT, Operation, required, write_project
+from tests.torture.results import RESULTS, current, load, save
 
 Tree = dict[str, str] | None  # sha256 by relative path; None: absent
 STATE = ROOT / "data/state/torture.json"
-PAGE = ROOT / "docs/reliability.md"
+RESULT = RESULTS / "file_operations.json"
+PACKAGES = ("pipeline", "stages", "unseen")
 _KILLED = -9
 
 
@@ -160,10 +161,9 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def campaign(names: list[str], state: Path, stride: int, results: dict[str, Any]) -> None:
-    """Runs the cases that `results` lacks, of every `stride`-th file operation. Writes them to `state`."""
-    from pipeline.runtime.files import write_json
-
+def campaign(names: list[str], state: Path, stride: int, results: dict[str, Any], result: Path) -> None:
+    """Runs the cases that `results` lacks, of every `stride`-th file operation. Writes them to `state`, and
+    their counts to `result`."""
     operations = required(names)
     for module in {module for operation in operations for module in operation.modules}:
         import_module(module)
@@ -177,91 +177,55 @@ def campaign(names: list[str], state: Path, stride: int, results: dict[str, Any]
             case = Case(operation, project)
             if names and operation.name not in names:
                 continue
-            record = results.setdefault(operation.name, {"cpu_seconds": 0.0, "cases": {}})
+            record = current(results, operation.name, PACKAGES)
             record["operations"] = case.operations
+            done = record.setdefault("cases", {})
+            record.setdefault("cpu_seconds", 0.0)
             for number in range(1, case.operations + 1, stride):
                 for fault in shim.FAULTS:
-                    if f"{number} {fault}" in record["cases"]:
+                    if f"{number} {fault}" in done:
                         continue
                     start = cpu_seconds()
                     violations = case.violations(number, fault)
-                    record["cases"][f"{number} {fault}"] = violations
+                    done[f"{number} {fault}"] = violations
                     record["cpu_seconds"] += cpu_seconds() - start
                     for violation in violations:
                         sys.stdout.write(f"{operation.name}, operation {number}, {fault}: {violation}\n")
-                write_json(state, results)
+                save(state, results)
+                save(result, summary(results))
             case.reset()
             for path in case.outputs:  # the next operation reads undisturbed outputs
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             run(operation, project)
-            sys.stdout.write(f"{_line(operation.name, record)}\n")
+            every = len(shim.FAULTS) * case.operations
+            sys.stdout.write(f"{operation.name}: {len(done):,} of {every:,} cases\n")
             sys.stdout.flush()
 
 
-def _line(name: str, record: dict[str, Any]) -> str:
-    cases = record["cases"]
-    broken = sum(bool(violations) for violations in cases.values())
-    every = len(shim.FAULTS) * record["operations"]
-    return (
-        f"| {name} | {record['operations']:,} | {len(cases):,} of {every:,} | {broken:,} | "
-        f"{record['cpu_seconds']:,.0f} |"
-    )
-
-
-def page(results: dict[str, Any]) -> str:
-    """docs/reliability.md."""
-    lines = [
-        "# Reliability",
-        "",
-        "Written by `make torture` (tests/torture); do not edit.",
-        "",
-        "## Every file operation fails once",
-        "",
-        "A library below Python counts the operations that change or map files of the project: open for",
-        "writing, write, fsync, rename, mkdir, unlink, truncate, link, mmap. A stage runs with its n-th",
-        f"operation failing by {', '.join(shim.FAULTS)}, then again without a fault.",
-        "",
-        "A case is a violation unless each output has its old or its new bytes, an error is one message",
-        "without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no",
-        "partial file.",
-        "",
-        "Sizes are miniature: 14 drawn classes of 4 images, 4 steps of training, one process, without Ray.",
-        "The path of the project contains a space and a letter outside ASCII.",
-        "",
-        "| operation | file operations | cases run | violations | CPU s |",
-        "|---|---|---|---|---|",
-        *(_line(name, record) for name, record in results.items()),
-        "",
-    ]
-    kinds = Counter(
-        f"{name}: {violation.split(': ')[0]}"
-        for name, record in results.items()
-        for violations in record["cases"].values()
-        for violation in violations
-    )
-    lines += [f"- {kind}: {count} cases" for kind, count in sorted(kinds.items())] + ([""] if kinds else [])
-    lines += [
-        "Not counted: writes that the C library buffers (the index files of FAISS count as one open), reads,",
-        "and processes that a stage starts.",
-        "",
-    ]
-    return "\n".join(lines)
+def summary(cases: dict[str, Any]) -> dict[str, Any]:
+    """The counts of each operation, for the page."""
+    return {
+        name: {
+            **{key: record[key] for key in ("commit", "digest", "operations", "cpu_seconds")},
+            "cases": len(record["cases"]),
+            "violations": {case: problems for case, problems in record["cases"].items() if problems},
+        }
+        for name, record in cases.items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Every file operation of every stage fails once.")
+    parser = argparse.ArgumentParser(description="Every file operation fails once.")
     parser.add_argument("operations", nargs="*", help=f"some of: {', '.join(o.name for o in OPERATIONS)}")
     parser.add_argument("--stride", type=int, default=1, help="only every n-th file operation")
     parser.add_argument("--state", type=Path, default=STATE, help="file of the finished cases")
-    parser.add_argument("--page", type=Path, help="write the table to this file")
+    parser.add_argument("--result", type=Path, default=RESULT, help="file of the counts")
     arguments = parser.parse_args()
     if shim.compiler() is None:
         raise SystemExit("The campaign needs Linux and a C compiler (cc).")
     shim.restart_with_library()
-    results = json.loads(arguments.state.read_text()) if arguments.state.is_file() else {}
-    campaign(arguments.operations, arguments.state, arguments.stride, results)
-    if arguments.page is not None:
-        arguments.page.write_text(page(results), encoding="utf-8")
+    results = load(arguments.state)
+    campaign(arguments.operations, arguments.state, arguments.stride, results, arguments.result)
     if any(violations for record in results.values() for violations in record["cases"].values()):
         raise SystemExit(1)
 

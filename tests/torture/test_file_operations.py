@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.torture import shim
-from tests.torture.campaign import page
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_compiler = pytest.mark.skipif(shim.compiler() is None, reason="needs Linux and a C compiler")
@@ -60,9 +59,9 @@ def test_the_library_fails_the_counted_operation(
 @needs_compiler
 def test_a_sample_of_a_sweep_survives_every_fault(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
-    command = [sys.executable, "-m", "tests.torture.campaign", "sweep records", "--stride", "40"]
+    command = [sys.executable, "-m", "tests.torture.file_operations", "sweep records", "--stride", "40"]
     process = subprocess.run(
-        [*command, "--state", str(state)],
+        [*command, "--state", str(state), "--result", str(tmp_path / "result.json")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -73,10 +72,5 @@ def test_a_sample_of_a_sweep_survives_every_fault(tmp_path: Path) -> None:
     assert record["operations"] > 10
     assert len(record["cases"]) >= len(shim.FAULTS)
     assert not any(record["cases"].values())
-
-
-def test_the_page_counts_cases_and_names_violations() -> None:
-    cases = {"1 EIO": [], "1 ENOSPC": ["traceback: OSError"], "2 EIO": ["x is neither old nor new"]}
-    text = page({"train": {"operations": 2, "cases": cases, "cpu_seconds": 7.4}})
-    assert "| train | 2 | 3 of 8 | 2 | 7 |" in text
-    assert "- train: traceback: 1 cases" in text
+    counts = json.loads((tmp_path / "result.json").read_text())["sweep records"]
+    assert (counts["cases"], counts["violations"]) == (len(record["cases"]), {})

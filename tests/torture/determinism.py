@@ -1,0 +1,197 @@
+"""Equal bytes for equal inputs, and what a number of threads changes: `python -m tests.torture.determinism`.
+
+The stages from resolve to report run on the miniature project of operations.py:
+
+    again          three times in all
+    loader         with another number of loader threads
+    threads        with 2 instead of 1 threads of computation; the differences are measured
+    file order     ingest of one folder of images whose files were created in two orders
+"""
+
+import argparse
+import hashlib
+import os
+import resource
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+from safetensors.numpy import load_file
+
+from pipeline.config import FolderSource, IngestSettings
+from pipeline.data.embeddings import read
+from pipeline.ingest.ingest import ingest
+from tests.ingest.pictures import encode, pixels
+from tests.torture import results
+from tests.torture.operations import CELL, required, write_project
+
+STATE = results.RESULTS / "determinism.json"
+PACKAGES = ("pipeline", "stages")
+STAGES = ("resolve", "ingest", "train", "export", "evaluate", "analyze", "report")
+_NAME = "/".join(map(str, CELL))
+
+
+def in_fork(work: Callable[[], object]) -> None:
+    """Runs `work` in a fork, without its output. Raises RuntimeError if it fails."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            silent = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silent, 1)
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise RuntimeError("a stage failed, see above")
+
+
+def run_stages(folder: Path, train: dict[str, Any]) -> Path:
+    """A new project with these settings of block `train`, after its stages ran."""
+    project = folder / f"project {len(list(folder.iterdir()))}"
+    project.mkdir()
+    write_project(project)
+    yaml = YAML()
+    params = yaml.load((project / "params.yaml").read_text(encoding="utf-8"))
+    params["train"].update(train)
+    with (project / "params.yaml").open("w", encoding="utf-8") as file:
+        yaml.dump(params, file)
+    for operation in required(["report"]):
+
+        def work(run: Callable[[], None] = operation.run) -> None:
+            os.chdir(project)
+            run()
+
+        in_fork(work)
+    return project
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """sha256 of each file below `folder`, by name, without logs and state."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] not in ("logs", "state")
+    }
+
+
+def different(first: Path, second: Path) -> list[str]:
+    """The names of files that differ or exist in one folder only."""
+    left, right = digests(first), digests(second)
+    return [name for name in sorted(left.keys() | right.keys()) if left.get(name) != right.get(name)]
+
+
+def file_orders(folder: Path) -> list[str]:
+    """What ingest writes differently if the files were created in the reverse order."""
+    images = [(f"c{number // 4}/{number}.jpg", encode(pixels(number))) for number in range(16)]
+    shards = []
+    for name, order in (("forward", images), ("reverse", images[::-1])):
+        for path, content in order:
+            target = folder / name / "images" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+        def work(folder: Path = folder / name) -> None:
+            os.chdir(folder)
+            ingest(FolderSource(path="images"), IngestSettings(), folder / "shards", "mine", 1)
+
+        in_fork(work)
+        shards.append(folder / name / "shards")
+    return different(*shards)
+
+
+def largest_differences(first: Path, second: Path) -> dict[str, float]:
+    """The largest difference of a weight and of a value of an embedding."""
+    weights = [load_file(path / f"data/models/{_NAME}/last.safetensors") for path in (first, second)]
+    vectors = [read(path / f"data/embeddings/{_NAME}/test.arrow").embedding for path in (first, second)]
+    of_weights = [
+        float(np.abs(weights[0][name].astype(np.float64) - weights[1][name]).max()) for name in weights[0]
+    ]
+    return {"weight": max(of_weights), "embedding": float(np.abs(vectors[0] - vectors[1]).max())}
+
+
+def campaign(state: Path) -> None:
+    """Runs everything again. It takes about a CPU minute."""
+    before = _cpu_seconds()
+    recorded = results.load(state)
+    result = results.current(recorded, "determinism", PACKAGES)
+    with tempfile.TemporaryDirectory(prefix="unseen-determinism-") as name:
+        folder = Path(name)
+        (folder / "orders").mkdir()
+        (folder / "runs").mkdir()
+        one = {"cpus_per_worker": 1, "loader_threads": 1}
+        first = run_stages(folder / "runs", one)
+        runs = [run_stages(folder / "runs", one) for _ in range(2)]
+        loader = run_stages(folder / "runs", {**one, "loader_threads": 3})
+        threads = run_stages(folder / "runs", {**one, "cpus_per_worker": 2})
+        result |= {
+            "files": len(digests(first / "data")),
+            "again": sorted({name for run in runs for name in different(first / "data", run / "data")}),
+            "loader": different(first / "data", loader / "data"),
+            "threads": different(first / "data", threads / "data"),
+            "file order": file_orders(folder / "orders"),
+            "largest": largest_differences(first, threads),
+        }
+    result["cpu_seconds"] = _cpu_seconds() - before
+    results.save(state, recorded)
+
+
+def _cpu_seconds() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def section(recorded: dict[str, results.Result]) -> Iterator[str]:
+    """The lines of docs/reliability.md."""
+    yield """## Determinism
+
+`python -m tests.torture.determinism`
+
+The stages from resolve to report on the miniature project, without Ray. Files in data/logs and data/state,
+which contain times, are excluded.
+"""
+    for result in recorded.values():
+        yield "| variant | files | that differ |"
+        yield "|---|---|---|"
+        for variant, text in (
+            ("again", "the same run, three times"),
+            ("loader", "`train.loader_threads` 3 instead of 1"),
+            ("file order", "ingest of one folder, files created in the reverse order"),
+            ("threads", "`train.cpus_per_worker` 2 instead of 1"),
+        ):
+            files = "shards" if variant == "file order" else f"{result['files']:,}"
+            yield f"| {text} | {files} | {len(result[variant]) or 'none'} |"
+        yield ""
+        folders = sorted({name.partition("/")[0] for name in result["threads"]})
+        largest = result["largest"]
+        count, below = len(result["threads"]), ", ".join(folders) or "no folder"
+        weight, embedding = (f"{largest[name]:.1e}" for name in ("weight", "embedding"))
+        yield (
+            f"With another number of threads of computation, {count} files differ, below {below}. After 4 "
+            f"steps, the largest difference of a weight is {weight}, and of a value of a unit embedding "
+            f"{embedding}: sums are rounded in another order. Between "
+            "processors with other vector instructions the same is expected; it was not measured. "
+            f"{result['cpu_seconds']:,.0f} CPU s; commit {result['commit']}."
+        )
+        yield ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Equal bytes for equal inputs.")
+    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
+    campaign(parser.parse_args().state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Kills at random times: `python -m tests.torture.kills --kills N`.
+
+The project is the miniature one of operations.py as a git repository, in a folder with a space and a letter
+outside ASCII, without Ray. A kill runs one stage by `dvc repro --single-item --force`, or every stage by
+`unseen run -j 2 --force`, and ends the driver, the process of a stage, or all processes by SIGKILL, SIGTERM
+or SIGINT at a random time. Then the same command runs again. A kill is a violation unless
+
+    all processes end within GRACE seconds
+    the second run succeeds without any repair
+    each output has the bytes of an undisturbed run
+    no partial file, lock, temporary file or shared memory is left
+
+Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
+"""
+
+import argparse
+import random
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests.torture import results
+from tests.torture.miniature import Project, project
+
+GRACE = 60.0
+STATE = results.RESULTS / "kills.json"
+PACKAGES = ("pipeline", "stages", "unseen")
+RUN = "unseen run -j 2"
+_CELL = "@parts-ms-0"
+SINGLE = ("resolve", "ingest@parts", *(f"{name}{_CELL}" for name in ("train", "export", "evaluate")))
+SINGLE += ("analyze", "report")
+TARGETS = ("driver", "stage", "all")
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+def shared_memory() -> set[str]:
+    """The names of shared memory that no living process maps. A name that is mapped may be of another user of
+    the machine."""
+    names = {path.name for path in Path("/dev/shm").iterdir()}
+    mapped: set[str] = set()
+    for process in psutil.process_iter():
+        try:
+            paths = {entry.path for entry in process.memory_maps()}
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        mapped |= {Path(path).name for path in paths if path.startswith("/dev/shm/")}
+    return names - mapped
+
+
+class Campaign:
+    """The undisturbed run, and how long each command takes."""
+
+    def __init__(self, copy: Project) -> None:
+        self.copy = copy
+        self.seconds: dict[str, float] = {}
+        for name in SINGLE:
+            start = time.monotonic()
+            if problem := copy.run(f"dvc repro --single-item {name}"):
+                raise RuntimeError(f"{name} fails without a kill: {problem}")
+            self.seconds[name] = time.monotonic() - start
+        self.seconds[RUN] = sum(self.seconds.values())
+        self.outputs = copy.outputs()
+        self.temporary = set(copy.leftovers())
+
+    def kill(self, number: int) -> tuple[str, list[str]]:
+        """Kill `number`. Returns its description, and what it broke."""
+        draw = random.Random(number)
+        name = draw.choice((*SINGLE, *SINGLE, RUN))
+        target, sent = draw.choice(TARGETS), draw.choice(SIGNALS)
+        command = f"{RUN} --force" if name == RUN else f"dvc repro --single-item --force {name}"
+        shared = shared_memory()
+        process = self.copy.start(command)
+        moment = draw.uniform(0, self.seconds[name])
+        time.sleep(moment)
+        ended = process.poll() is not None
+        for victim in _victims(process, target):
+            try:
+                victim.send_signal(sent)
+            except psutil.NoSuchProcess:
+                continue
+        process.wait()
+        description = f"{command}, {target}, {sent.name}" + (", ended before" if ended else "")
+        problems = []
+        if not _within(GRACE, lambda: not self.copy.processes()):
+            problems += [
+                f"still runs: {' '.join(process.cmdline())[:100]}" for process in self.copy.processes()
+            ]
+            for survivor in self.copy.processes():
+                survivor.kill()
+        if problem := self.copy.run(command.replace(" --force", "")):
+            problems.append(f"the next run fails: {problem}")
+        outputs = self.copy.outputs()
+        problems += [
+            f"{path} differs"
+            for path in sorted(outputs.keys() | self.outputs.keys())
+            if outputs.get(path) != self.outputs.get(path)
+        ]
+        problems += [f"{path} is left" for path in self.copy.leftovers() if path not in self.temporary]
+        problems += [f"/dev/shm/{path} is left" for path in sorted(shared_memory() - shared)]
+        return description, problems
+
+
+def _victims(driver: subprocess.Popen[bytes], target: str) -> list[psutil.Process]:
+    """The driver, one stage below it (the driver if there is none yet), or all processes."""
+    try:
+        parent = psutil.Process(driver.pid)
+        below = parent.children(recursive=True)
+        stages = [process for process in below if any("stages." in part for part in process.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+    return {"driver": [parent], "stage": stages[:1] or [parent], "all": [*below, parent]}[target]
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def campaign(kills: int, state: Path) -> None:
+    """Runs the kills that the results lack."""
+    recorded = results.load(state)
+    result = results.current(recorded, "kills", PACKAGES)
+    done = result.setdefault("kills", {})
+    with project() as copy:
+        undisturbed = Campaign(copy)
+        for number in range(kills):
+            if str(number) in done:
+                continue
+            start = _cpu_seconds()
+            description, problems = undisturbed.kill(number)
+            done[str(number)] = {"kill": description, "violations": problems}
+            result["cpu_seconds"] = result.get("cpu_seconds", 0.0) + _cpu_seconds() - start
+            results.save(state, recorded)
+            print(f"{number}: {description}: {'; '.join(problems) or 'ok'}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kills at random times lose and leave nothing.")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
+    arguments = parser.parse_args()
+    campaign(arguments.kills, arguments.state)
+
+
+if __name__ == "__main__":
+    main()

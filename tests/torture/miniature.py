@@ -1,0 +1,116 @@
+"""The miniature project of operations.py as a git repository of its own, with its own temporary files."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.torture.operations import ROOT, write_project
+
+# outputs with times of the run, and the state of DVC
+_VOLATILE = ("data/logs", "data/state")
+_TRACKED = ("pipeline", "stages", "unseen", ".dvc/config", "dvc.yaml", ".dvcignore", ".gitignore")
+_TRACKED += ("pyproject.toml", "params.yaml", "data/sweep/README.md")
+
+
+@dataclass(frozen=True)
+class Project:
+    """The miniature project. `scratch` contains its temporary files."""
+
+    path: Path
+    scratch: Path
+
+    def environment(self) -> dict[str, str]:
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DVC_", "GIT_", "PYTEST_", "MAKE", "MFLAGS"))
+        }
+        return inherited | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(self.path),
+            "HOME": str(self.scratch),
+            "TMPDIR": str(self.scratch / "tmp"),
+            "SHELL": "/bin/sh",
+            "OMP_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "passive",
+            "NO_COLOR": "1",
+        }
+
+    def start(self, command: str) -> subprocess.Popen[bytes]:
+        with (self.scratch / "output").open("wb") as output:
+            return subprocess.Popen(
+                command.split(),
+                cwd=self.path,
+                env=self.environment(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def run(self, command: str) -> str | None:
+        """The end of the output if the command fails, else None."""
+        if self.start(command).wait() == 0:
+            return None
+        return (self.scratch / "output").read_text(encoding="utf-8", errors="replace")[-300:]
+
+    def processes(self) -> list[psutil.Process]:
+        """The processes with this project as working directory."""
+        inside = []
+        for process in psutil.process_iter():
+            try:
+                if process.cwd().startswith(str(self.path)):
+                    inside.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return inside
+
+    def outputs(self) -> dict[str, str]:
+        """sha256 of each output, by its name."""
+        files = sorted(path for path in (self.path / "data").rglob("*") if path.is_file())
+        names = {path.relative_to(self.path).as_posix(): path for path in files}
+        return {
+            name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for name, path in names.items()
+            if not name.startswith(_VOLATILE)
+        }
+
+    def leftovers(self) -> list[str]:
+        """Files that no run may leave, by name."""
+        partial = [
+            path.relative_to(self.path).as_posix()
+            for pattern in ("*.partial", "*.replaced", "*.scratch")
+            for path in (self.path / "data").rglob(pattern)
+        ]
+        temporary = [f"tmp/{path.name}" for path in (self.scratch / "tmp").iterdir()]
+        return partial + temporary
+
+
+@contextmanager
+def project() -> Iterator[Project]:
+    """A copy of the project with miniature settings, as a git repository."""
+    with tempfile.TemporaryDirectory(prefix="unseen-miniature-") as folder:
+        scratch, path = Path(folder).resolve(), Path(folder).resolve() / "my pröject"
+        (scratch / "tmp").mkdir()
+        path.mkdir()
+        for name in _TRACKED:
+            source = ROOT / name
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, path / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, path / name)
+        write_project(path)
+        copy = Project(path, scratch)
+        for command in ("git init --quiet", "git add -A"):
+            if problem := copy.run(command):
+                raise RuntimeError(f"{command}: {problem}")
+        yield copy

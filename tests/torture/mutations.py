@@ -1,0 +1,274 @@
+"""Damaged files of every kind: `python -m tests.torture.mutations KIND --cases N`.
+
+Case n of a kind is a valid file of seeds.py with changes that a generator seeded by (kind, n) draws: flipped
+bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are
+changed as a tree: another type or extreme value, a removed or renamed key. The limits and the meaning of a
+violation are those of limited.py. The campaign continues where it was stopped.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.catalog.build import build
+from pipeline.catalog.catalog import Catalog
+from pipeline.catalog.labels import labels_of
+from pipeline.data.embeddings import read as read_embeddings
+from pipeline.data.shards import Shards
+from pipeline.evaluation.vectors import read_vectors
+from pipeline.methods.artifact import load_method
+from pipeline.report.report_data import read_history, read_trials
+from tests.photos import save_model, save_photos
+from tests.torture import results, seeds
+from tests.torture.limited import Counts, check
+from tests.torture.readers import (
+    ARCHIVES,
+    CHECKPOINTS,
+    IMAGES,
+    Read,
+    of_file,
+    read_labels,
+    read_npy,
+    read_params,
+    read_training_checkpoint,
+)
+
+CHUNK = 2000  # cases between two records of the progress
+STATE = results.RESULTS / "mutations.json"
+_EXTREME = (b"\0", b"\xff", b"\x7f", b"\x80", b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff")
+_VALUES: tuple[Any, ...] = (
+    None, True, "8", "", "a", "a/../b", "é\0", 0, -1, 1, 2**31, 2**70, 1e308, -1e-300, 0.5,
+    float("nan"), float("inf"), [], [0], ["8", None], {}, {"name": "x"}, {"grid": [1]},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of files. `files`: valid ones. `readers`: case n is read by reader n modulo their number.
+    `packages`: the code that reads them."""
+
+    files: Sequence[bytes]
+    readers: Sequence[Read]
+    packages: tuple[str, ...]
+    mutate: Callable[[Sequence[bytes], random.Random], bytes]
+
+
+def damaged(files: Sequence[bytes], draw: random.Random) -> bytes:
+    """One of the files with one to six changes."""
+    content = bytearray(draw.choice(files))
+    for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
+        _change(content, files, draw)
+    return bytes(content)
+
+
+def _change(content: bytearray, files: Sequence[bytes], draw: random.Random) -> None:
+    place = draw.randrange(len(content) + 1)
+    size = draw.choice((1, 2, 4, 16, 100))
+    kind = draw.randrange(8)
+    if kind == 0 and place < len(content):
+        content[place] ^= 1 << draw.randrange(8)
+    elif kind == 1 and place < len(content):
+        content[place] = draw.randrange(256)
+    elif kind == 2:
+        value = draw.choice(_EXTREME)
+        content[place : place + len(value)] = value
+    elif kind == 3:
+        del content[place : place + size]
+    elif kind == 4:
+        content[place:place] = content[place : place + size]
+    elif kind == 5:
+        content[place:place] = draw.randbytes(size)
+    elif kind == 6:
+        del content[place:]
+    else:
+        other = draw.choice(files)
+        start = draw.randrange(len(other) + 1)
+        content[place : place + size] = other[start : start + size]
+
+
+def changed_settings(files: Sequence[bytes], draw: random.Random) -> bytes:
+    """A tree of settings with one to three changed values or keys; one time in four damaged as bytes."""
+    if draw.randrange(4) == 0:
+        return damaged(files, draw)
+    tree = YAML(typ="safe").load(draw.choice(files))
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        _change_tree(tree, draw)
+    return json.dumps(tree).encode()
+
+
+def _change_tree(tree: Any, draw: random.Random) -> None:
+    node = tree
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            return
+        key = draw.choice(keys)
+        if isinstance(node[key], dict | list) and draw.randrange(5):
+            node = node[key]
+            continue
+        break
+    action = draw.randrange(6)
+    if action == 0:
+        del node[key]
+    elif action == 1 and isinstance(node, dict):
+        node[draw.choice(("name", "kind", "like", "x", "é", "a.b", "8"))] = node.pop(key)
+    else:
+        node[key] = draw.choice(_VALUES)
+
+
+class Folder:
+    """A reader of a folder with one damaged file. A case is the name of the file, a zero byte, its bytes."""
+
+    def __init__(self, folder: Path, names: Sequence[str], read: Callable[[Path], object]) -> None:
+        self._folder, self._read = folder, read
+        self.files = [name.encode() + b"\0" + (folder / name).read_bytes() for name in names]
+
+    def mutate(self, files: Sequence[bytes], draw: random.Random) -> bytes:
+        name, _, content = draw.choice(files).partition(b"\0")
+        contents = [file.partition(b"\0")[2] for file in files]
+        return name + b"\0" + damaged([content, *contents[:1]] if draw.randrange(8) == 0 else [content], draw)
+
+    def __call__(self, case: bytes) -> None:
+        copy = Path(self._folder.name)
+        if not copy.exists():
+            shutil.copytree(self._folder, copy)
+        name, _, content = case.partition(b"\0")
+        path = copy / name.decode()
+        before = path.read_bytes()
+        path.unlink()  # it may be mapped
+        path.write_bytes(content)
+        try:
+            self._read(copy)
+        finally:
+            path.unlink()
+            path.write_bytes(before)
+
+
+def _read_shards(folder: Path) -> None:
+    shards = Shards(folder, verify=True)
+    for row in range(len(shards)):
+        shards.image(row)
+
+
+def kinds(folder: Path) -> dict[str, Kind]:
+    """The kinds of files. `folder`: an empty one for the valid files."""
+    data, ingest = "pipeline/data", "pipeline/ingest"
+    seeds.write_shards(folder / "shards")
+    shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
+    model = save_model(folder / "model", 1)
+    models = Folder(model, ["recipe.json", "weights.safetensors"], load_method)
+    build(save_photos(folder / "photos"), folder / "catalog", model, labels="folders")
+    catalog = Folder(
+        folder / "catalog", [name for name, _ in seeds.files_of(folder / "catalog")], _open_catalog
+    )
+    params = (results.ROOT / "params.yaml").read_bytes()
+    tables = seeds.tables()
+    histories = [
+        b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
+    ]
+    return {
+        "images": Kind(seeds.images(), list(IMAGES.values()), (data, ingest), damaged),
+        "archives": Kind(seeds.archives(), list(ARCHIVES.values()), (ingest,), damaged),
+        "CSVs": Kind(
+            [*tables, *histories],
+            [
+                read_labels,
+                of_file("labels.csv", lambda path: labels_of(str(path), ["a.jpg"])),
+                of_file("history.csv", read_history),
+                of_file("trials.csv", read_trials),
+            ],
+            (ingest, "pipeline/catalog", "pipeline/report"),
+            damaged,
+        ),
+        "params overlays": Kind(
+            [params],
+            [read_params],
+            ("pipeline/config", "pipeline/resolution", "pipeline/studies"),
+            changed_settings,
+        ),
+        "checkpoints .pth": Kind(seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline/models",), damaged),
+        "checkpoints .safetensors": Kind(
+            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("pipeline/models",), damaged
+        ),
+        "checkpoints of a training": Kind(
+            seeds.training_checkpoints(folder), [read_training_checkpoint], ("pipeline/training",), damaged
+        ),
+        "pickled ground truth": Kind(
+            seeds.pickles(), [CHECKPOINTS["pickled ground truth"]], (ingest,), damaged
+        ),
+        "models": Kind(models.files, [models], ("pipeline/methods", "pipeline/config"), models.mutate),
+        "shards": Kind(shards.files, [shards], (data,), shards.mutate),
+        "embeddings": Kind(
+            seeds.embedding_files(folder), [of_file("test.arrow", read_embeddings)], (data,), damaged
+        ),
+        **{
+            f"vectors {suffix}": Kind(
+                seeds.vector_tables(folder, suffix),
+                [of_file(f"vectors{suffix}", read_vectors)],
+                ("pipeline/evaluation",),
+                damaged,
+            )
+            for suffix in (".parquet", ".arrow")
+        },
+        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline/evaluation",), damaged),
+        "catalogs and index files": Kind(
+            catalog.files, [catalog], ("pipeline/catalog", "pipeline/index"), catalog.mutate
+        ),
+    }
+
+
+def _open_catalog(folder: Path) -> None:
+    Catalog(folder).embedder  # noqa: B018  loads the model
+
+
+def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:
+    """Reads the cases `first`, `first` + 1, ... of a kind."""
+
+    def case(number: int) -> tuple[str, tuple[int, bytes]]:
+        return str(number), (number, kind.mutate(kind.files, random.Random(f"{name} {number}")))
+
+    def read(content: tuple[int, bytes]) -> None:
+        number, octets = content
+        kind.readers[number % len(kind.readers)](octets)
+
+    with tempfile.TemporaryDirectory(prefix="unseen-mutations-") as scratch:
+        check(map(case, range(first, first + count)), read, Path(scratch), counts)
+
+
+def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) -> None:
+    """Extends each kind to `cases` cases, or by at most `cpu_seconds`."""
+    recorded = results.load(state)
+    with tempfile.TemporaryDirectory(prefix="unseen-seeds-") as folder:
+        known = kinds(Path(folder))
+        for name in names or known:
+            kind = known[name]
+            result = results.current(recorded, name, (*kind.packages, "pipeline/runtime"))
+            counts = Counts(**{key: result[key] for key in vars(Counts()) if key in result})
+            before = counts.cpu_seconds
+            while counts.cases < cases and counts.cpu_seconds - before < cpu_seconds:
+                run(name, kind, counts.cases, min(CHUNK, cases - counts.cases), counts)
+                result |= vars(counts)
+                results.save(state, recorded)
+            print(f"{name}: {counts.cases:,} cases, {len(counts.violations)} violations", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Damaged files of every kind are read or refused.")
+    parser.add_argument("kinds", nargs="*", help="some of the kinds; all by default")
+    parser.add_argument("--cases", type=int, default=100_000, help="of each kind")
+    parser.add_argument("--cpu-seconds", type=float, default=float("inf"), help="most for each kind")
+    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
+    arguments = parser.parse_args()
+    campaign(arguments.kinds, arguments.cases, arguments.state, arguments.cpu_seconds)
+
+
+if __name__ == "__main__":
+    main()

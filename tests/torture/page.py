@@ -1,0 +1,243 @@
+"""docs/reliability.md from the results of the campaigns: `python -m tests.torture.page`."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tests.torture import determinism, limited, shim
+from tests.torture.broken_files import READERS
+from tests.torture.corpora import CORPORA
+from tests.torture.results import RESULTS, Result, load
+
+_HEAD = """# Reliability
+
+Written by `python -m tests.torture.page` from tests/torture/results; do not edit.
+
+`make torture` runs all campaigns below except the broken files, which `make torture CORPORA=DIR` adds. Each
+continues where it was stopped. `make test` runs a sample of each. A result belongs to the commit in its
+table; a campaign discards results of other code when it starts.
+"""
+
+_OPERATIONS = f"""## Every file operation fails once
+
+`python -m tests.torture.file_operations`
+
+A library below Python counts the operations that change or map files of the project: open for
+writing, write, fsync, rename, mkdir, unlink, truncate, link, mmap. A stage runs with its n-th
+operation failing by {", ".join(shim.FAULTS)}, then again without a fault.
+
+A case is a violation unless each output has its old or its new bytes, an error is one message
+without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no
+partial file.
+
+Sizes are miniature: 14 drawn classes of 4 images, 4 steps of training, one process, without Ray.
+The path of the project contains a space and a letter outside ASCII.
+"""
+
+_NOT_COUNTED = """Not counted: writes that the C library buffers (the index files of FAISS count as one
+open), reads, and processes that a stage starts.
+"""
+
+_KILLS = """## Kills at random times
+
+`python -m tests.torture.kills`
+
+The same miniature project, as a git repository. Each kill runs one stage by
+`dvc repro --single-item --force`, or all stages by `unseen run -j 2 --force`, and ends the driver, the
+process of a stage, or all processes by SIGKILL, SIGTERM or SIGINT at a random time. A kill is a violation
+unless all processes end within a minute, the same command then succeeds without repair, every output has the
+bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left.
+
+Kills of Ray's workers and raylets are tests (`tests/cluster`, `tests/graph`), not part of this campaign.
+"""
+
+_LIMITS = f"""A case is read or refused with a message. A violation is another exception, more than
+{limited.SECONDS:g} s of CPU time, {limited.WALL:g} s without an end, the end of the process, a process or a
+connection that is started, or a file outside the scratch folder. Each case runs under a limit of
+{limited.MEMORY / 2**30:g} GiB of address space in addition to that of the libraries ("at the limit": refused
+because it did not suffice).
+"""
+
+_BROKEN = f"""## Broken files of public collections
+
+`python -m tests.torture.corpora DIR && python -m tests.torture.broken_files DIR`
+
+Every file is given to every reader of untrusted input, whatever its name:
+{"; ".join(READERS)}.
+
+{_LIMITS}"""
+
+_MUTATIONS = """## Damaged files
+
+`python -m tests.torture.mutations`
+
+Case n of a kind is a small valid file with changes drawn by a generator seeded by the kind and n: flipped
+bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are also
+changed as a tree. The limits are those of the broken files. Images are read in turn by decoding, by ingest
+with and without shrinking, and by the catalog.
+"""
+
+_MEMORY = """## Memory
+
+`python -m tests.torture.memory`
+
+Each stage runs as a process and finishes under the stated hard limit on its private memory (RLIMIT_DATA):
+drawn images of 40 x 44 pixels, half of them in test classes, 512 dimensions, a small network. "Peak" is the
+largest resident memory, with mapped files. The last column is the result under 600 MiB. `unseen evaluate`
+compares as many vectors as SOP has images with each other.
+"""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    return [
+        f"| {' | '.join(header)} |",
+        f"|{'---|' * len(header)}",
+        *(f"| {' | '.join(map(str, row))} |" for row in rows),
+        "",
+    ]
+
+
+def _violations(result: Result) -> list[str]:
+    return list(result.get("violations", {}).values())
+
+
+def _file_operations(results: dict[str, Result]) -> Iterator[str]:
+    yield _OPERATIONS
+    rows = [
+        (
+            name,
+            f"{result['operations']:,}",
+            f"{result['cases']:,} of {len(shim.FAULTS) * result['operations']:,}",
+            len(result["violations"]),
+            f"{result['cpu_seconds']:,.0f}",
+            result["commit"],
+        )
+        for name, result in results.items()
+    ]
+    yield from table(("operation", "file operations", "cases run", "violations", "CPU s", "commit"), rows)
+    kinds = Counter(
+        f"{name}: {problem.split(': ')[0]}"
+        for name, result in results.items()
+        for problems in result["violations"].values()
+        for problem in problems
+    )
+    yield from [f"- {kind}: {count} cases" for kind, count in sorted(kinds.items())] + [""] * bool(kinds)
+    yield _NOT_COUNTED
+
+
+def _kills(results: dict[str, Result]) -> Iterator[str]:
+    yield _KILLS
+    for result in results.values():
+        kills = result["kills"].values()
+        names = Counter(kill["kill"].rpartition(", ended")[0] or kill["kill"] for kill in kills)
+        targets: Counter[tuple[str, str]] = Counter()
+        broken: Counter[tuple[str, str]] = Counter()
+        for kill in kills:
+            command, target, signal = kill["kill"].removesuffix(", ended before").split(", ")
+            key = (command.removeprefix("dvc repro --single-item --force "), f"{target} {signal}")
+            targets[key] += 1
+            broken[key] += bool(kill["violations"])
+        assert sum(names.values()) == sum(targets.values())
+        commands = sorted({command for command, _ in targets})
+        rows = [
+            (
+                command,
+                sum(count for key, count in targets.items() if key[0] == command),
+                ", ".join(f"{count} {key[1]}" for key, count in sorted(targets.items()) if key[0] == command),
+                sum(count for key, count in broken.items() if key[0] == command),
+            )
+            for command in commands
+        ]
+        yield from table(("command or stage", "kills", "target and signal", "violations"), rows)
+        late = sum(kill["kill"].endswith("ended before") for kill in kills)
+        yield (
+            f"{len(kills)} kills, {late} of them after the end of the command; "
+            f"{result.get('cpu_seconds', 0.0) / 3600:.2f} CPU hours; commit {result['commit']}."
+        )
+        yield ""
+        for number, kill in result["kills"].items():
+            for problem in kill["violations"]:
+                yield f"- kill {number}, {kill['kill']}: {problem}"
+
+
+_COUNTS = ("read", "refused", "at the limit", "violations", "CPU s", "commit")
+
+
+def _counts(result: Result) -> tuple[object, ...]:
+    numbers = (result.get(key, 0) for key in ("read", "refused", "limited"))
+    return (
+        *(f"{number:,}" for number in numbers),
+        len(_violations(result)),
+        f"{result.get('cpu_seconds', 0):,.0f}",
+        result["commit"],
+    )
+
+
+def _problems(results: dict[str, Result]) -> Iterator[str]:
+    for name, result in results.items():
+        for problem, count in Counter(_violations(result)).items():
+            yield f"- {name}: {problem} ({count})"
+
+
+def _broken_files(results: dict[str, Result]) -> Iterator[str]:
+    yield _BROKEN
+    rows: list[tuple[object, ...]] = []
+    for name in CORPORA:
+        result = results.get(name, {})
+        if result.get("files"):
+            rows.append((name, f"{result['files']:,}", *_counts(result)))
+        else:
+            rows.append((name, "not run", *[""] * len(_COUNTS)))
+    yield from table(("corpus", "files", *_COUNTS), rows)
+    yield from _problems(results)
+
+
+def _mutations(results: dict[str, Result]) -> Iterator[str]:
+    yield _MUTATIONS
+    rows = []
+    for name, result in results.items():
+        cases = sum(result.get(key, 0) for key in ("read", "refused", "limited")) + len(_violations(result))
+        rows.append((name, f"{cases:,}", *_counts(result)))
+    yield from table(("kind", "cases", *_COUNTS), rows)
+    yield from _problems(results)
+
+
+def _memory(results: dict[str, Result]) -> Iterator[str]:
+    yield _MEMORY
+    for result in results.values():
+        rows = [
+            (
+                stage,
+                values["rows"],
+                f"{values['limit_gib']:g}",
+                f"{values['peak_gib']:.2f}",
+                f"{values['cpu_seconds']:,.0f}",
+                values["too_small"],
+            )
+            for stage, values in result["stages"].items()
+        ]
+        yield from table(("command", "rows", "limit, GiB", "peak, GiB", "CPU s", "under 600 MiB"), rows)
+        yield f"Commit {result['commit']}."
+        yield ""
+
+
+def page(folder: Path = RESULTS) -> str:
+    """docs/reliability.md."""
+    sections = {
+        "file_operations": _file_operations,
+        "kills": _kills,
+        "broken_files": _broken_files,
+        "mutations": _mutations,
+        "memory": _memory,
+        "determinism": determinism.section,
+    }
+    lines = [_HEAD]
+    for name, section in sections.items():
+        lines += section(load(folder / f"{name}.json"))
+        lines += [""] * (lines[-1] != "" and not lines[-1].endswith("\n"))
+    return "\n".join(line.rstrip("\n") if line.endswith("\n\n") else line for line in lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

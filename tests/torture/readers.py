@@ -1,0 +1,99 @@
+"""The functions of the project that read untrusted input. Each gets the bytes of a file.
+
+A reader returns if the input is valid, and raises ValueError or UserError if it is refused. It writes into
+the working directory only.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.config import FolderSource, Params
+from pipeline.data.decode import decode
+from pipeline.evaluation.vectors import read_vectors
+from pipeline.ingest.completeness import require_complete
+from pipeline.ingest.files.tree import open_archive
+from pipeline.ingest.files.unpickle import load as unpickle
+from pipeline.ingest.prepare import prepare
+from pipeline.ingest.sources.folder import collection
+from pipeline.models.checkpoint import read_state
+from pipeline.resolution.files import plan
+from pipeline.training import checkpoint as training_checkpoint
+
+_MEMBERS = 50  # of an archive that are read
+IDENTITY = "identity"  # of the run in a checkpoint of a training
+
+Read = Callable[[bytes], object]
+
+
+def read_archive(content: bytes) -> None:
+    """An archive of a published set."""
+    path = _written("archive", content)
+    archive = open_archive(path, Path.cwd())
+    for name in archive.names()[:_MEMBERS]:
+        archive.read(name)
+
+
+def read_user_zip(content: bytes) -> None:
+    """A zip archive of a user: the list of its classes, and its pictures."""
+    pictures = collection(FolderSource(path=str(_written("images.zip", content))))
+    for picture in pictures.in_order()[:_MEMBERS]:
+        pictures.read(picture.source)
+
+
+def read_labels(content: bytes) -> None:
+    """The CSV of a folder of images."""
+    folder = Path("labelled")
+    folder.mkdir(exist_ok=True)
+    for name in ("a.jpg", "b.jpg"):
+        (folder / name).touch()
+    (folder / "labels.csv").write_bytes(content)
+    collection(FolderSource(path=str(folder), labels="labels.csv"))
+
+
+def read_params(content: bytes) -> None:
+    plan(Params(_written("params.yaml", content)))
+
+
+def read_training_checkpoint(content: bytes) -> None:
+    """A checkpoint of a training that continues."""
+    try:
+        training_checkpoint.read(_written("00000001.pt", content), IDENTITY)
+    except training_checkpoint.Damaged as error:
+        raise ValueError(str(error)) from error
+
+
+def read_npy(content: bytes) -> None:
+    """Vectors of any tool, with labels in a second file."""
+    Path("labels.txt").write_text("a\nb\na\nb\n", encoding="utf-8")
+    read_vectors(_written("vectors.npy", content), Path("labels.txt"))
+
+
+def _written(name: str, content: bytes) -> Path:
+    path = Path(name)
+    path.write_bytes(content)
+    return path
+
+
+def of_file(name: str, read: Callable[[Path], object]) -> Read:
+    return lambda content: read(_written(name, content))
+
+
+def _octets(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, np.uint8)
+
+
+# entry points of the bytes of an image
+IMAGES: dict[str, Read] = {
+    "decode": lambda content: decode(_octets(content)),  # training, export, find
+    "ingest": lambda content: prepare(content, None, 95),
+    "ingest, shrunk": lambda content: prepare(content, 16, 95),
+    "catalog": lambda content: require_complete(_octets(content)),
+}
+ARCHIVES: dict[str, Read] = {"published set": read_archive, "folder of a user": read_user_zip}
+CHECKPOINTS: dict[str, Read] = {
+    ".pth": of_file("weights.pth", read_state),
+    ".safetensors": of_file("weights.safetensors", read_state),
+    "pickled ground truth": of_file("truth.pkl", lambda path: unpickle(path, "Fetch it again.")),
+}
