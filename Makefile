@@ -6,6 +6,7 @@
 # make torture campaigns of faults, kills, damaged files, memory and determinism; each continues; hours.
 #              CORPORA=DIR adds public broken files, which are downloaded there
 # make cluster the packages of `ray job submit` and of the dashboard
+# make s3      the packages of a DVC remote on S3
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
 PYTHON ?= python3
@@ -17,9 +18,9 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint docs bench torture cluster lock help
+.PHONY: repro test check lint docs bench torture cluster s3 lock help
 help:
-	@sed -n '1,10s/^# //p' Makefile
+	@sed -n '1,11s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -43,6 +44,7 @@ lint: $(VENV)/.development-$(FAISS)
 
 docs: $(VENV)/.docs-$(FAISS)
 	python -m pipeline.published.document > docs/.page && mv docs/.page docs/published.md
+	python -m pipeline.studies.document > docs/.page && mv docs/.page docs/studies.md
 	python -m pipeline.methods.document > docs/.page && mv docs/.page docs/library.md
 	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
@@ -97,6 +99,9 @@ $(VENV)/.docs-$(FAISS): $(VENV)/.development-$(FAISS)
 
 cluster: $(VENV)/.runtime-$(FAISS)
 	$(LOCKED) -r requirements/cluster.txt
+
+s3: $(VENV)/.runtime-$(FAISS)
+	$(LOCKED) -r requirements/s3.txt
 
 lock: $(VENV)/.python
 	$(VENV)/bin/python -m pip install --quiet uv==0.13.9

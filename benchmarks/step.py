@@ -27,7 +27,8 @@ from pipeline.data.loader import TrainBatch
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, mixed_precision, train_step
+from pipeline.training.precision import autocast, with_effective_precision
+from pipeline.training.step import Learner, train_step
 
 REQUIRED = 0.95  # on a GPU
 METHODS = (
@@ -60,7 +61,7 @@ def main() -> int:
     rows: dict[str, Any] = {}
     print(f"{'method':14s}{'network':28s}{'batch':>6s}{'floor img/s':>13s}{'step img/s':>12s}{'share':>8s}")
     for name in options.methods:
-        recipe = _recipe(params, name, 128 if device.type == "cuda" else 16)
+        recipe = with_effective_precision(_recipe(params, name, 128 if device.type == "cuda" else 16), device)
         floor, step = _measured(recipe, device, options.compile)
         shares[name] = statistics.median(a / b for a, b in zip(floor, step, strict=True))
         speeds = [recipe.batch.size / statistics.median(times) for times in (floor, step)]
@@ -129,7 +130,7 @@ def _measured(recipe: Recipe, device: torch.device, compiled: bool) -> tuple[lis
 
 def _backbone_step(method: Method, images: torch.Tensor, recipe: Recipe, device: torch.device) -> None:
     method.zero_grad(set_to_none=True)
-    with mixed_precision(recipe.training.precision, device):
+    with autocast(recipe, device):
         features = method.backbone(images)
     (features.maps[-1] if features.cls is None else features.cls).float().sum().backward()
 

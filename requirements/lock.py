@@ -9,7 +9,7 @@ environment contains one build of FAISS, and the CUDA libraries only if its torc
     torch.txt        torch and torchvision, as versions without hashes: a version has several builds (CPU,
                      CUDA), and the pip configuration of the machine selects one
     cuda.txt         additional dependencies of the CUDA build of torch
-    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, docs.txt
+    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, s3.txt, docs.txt
                      additional dependencies of each extra
 """
 
@@ -22,7 +22,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent / "pyproject.toml"
-EXTRAS = {"cpu": "faiss-cpu", "gpu": "faiss-gpu", "dev": "development", "cluster": "cluster", "docs": "docs"}
+EXTRAS = {
+    "cpu": "faiss-cpu",
+    "gpu": "faiss-gpu",
+    "dev": "development",
+    "cluster": "cluster",
+    "s3": "s3",
+    "docs": "docs",
+}
 TORCH = ("torch", "torchvision")
 BUILD = ("setuptools",)
 _HEADER = "# Written by `make lock` from pyproject.toml. Do not edit.\n"

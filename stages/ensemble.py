@@ -3,7 +3,7 @@ ensembles, mean and deviation."""
 
 from pathlib import Path
 
-from pipeline.config import EnsembleSettings, Params, TrainSettings, settings
+from pipeline.config import EnsembleBlock, EnsembleSettings, Params, TrainSettings, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import EnsembleInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
@@ -24,7 +24,7 @@ def run(dataset: str, method: str) -> None:
         repeats=inputs.repeats,
         seed=inputs.seed,
         recall_at=inputs.recall_at,
-        concurrent=settings(params, "ensemble", EnsembleSettings).concurrent,
+        concurrent=settings(params, "ensemble", EnsembleBlock).concurrent,
     )
     cores = usable_cores()
     with field_origins(params, dataset, method):

@@ -5,22 +5,35 @@ from pathlib import Path
 from pipeline.config.inputs import ReportInputs, read_inputs
 from pipeline.report.page import build
 from pipeline.report.report_data import read_report_data
+from pipeline.report.study_files import write_studies
 from pipeline.runtime.files import atomic_directory, remove_partial_files
+from pipeline.runtime.revision import revision_of
 from pipeline.runtime.stage import main
 
 
 def run() -> None:
-    """Builds data/report/index.html from all data sets, methods and seeds of the run."""
+    """Builds data/report/index.html from all data sets, methods and seeds of the run, and the files of its
+    studies."""
     inputs = read_inputs(ReportInputs, "report").settings
     axes, settings = inputs.run, inputs.report
     for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
         remove_partial_files(Path(folder))
     data = read_report_data(
-        Path("data"), axes.datasets, axes.methods, axes.seeds, inputs.sweeps, axes.ensembles, inputs.like
+        Path("data"),
+        axes.datasets,
+        axes.methods,
+        axes.seeds,
+        inputs.sweeps,
+        axes.ensembles,
+        inputs.like,
+        revision_of(Path()),
+        inputs.costs,
+        inputs.studies,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page, encoding="utf-8")
+        write_studies(data, directory / "studies")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """unseen: deep metric learning evaluated on classes that were not seen in training.
 
-    from unseen import Catalog, Embedder, evaluate, index
+    from unseen import Catalog, Embedder, Network, evaluate, index
 
+    index(Path("photos"), Path("catalog"))
+    index(Path("photos"), Path("catalog"), Network("vit_base_patch16_siglip_256.v2_webli"))
     index(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
     Catalog("catalog").find(["new.jpg"], k=5)
     evaluate(vectors, labels)["map_at_r"]
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.catalog.embedder import Embedder
     from pipeline.catalog.unknown import Threshold
     from pipeline.evaluation.external import evaluate_vectors as evaluate
+    from pipeline.methods.pretrained import Network
     from pipeline.runtime.errors import UserError
 
     __version__: str
@@ -27,6 +30,7 @@ _SOURCES = {
     "Answer": ("pipeline.catalog.catalog", "Answer"),
     "Catalog": ("pipeline.catalog.catalog", "Catalog"),
     "Embedder": ("pipeline.catalog.embedder", "Embedder"),
+    "Network": ("pipeline.methods.pretrained", "Network"),
     "Match": ("pipeline.catalog.catalog", "Match"),
     "Product": ("pipeline.catalog.catalog", "Product"),
     "Threshold": ("pipeline.catalog.unknown", "Threshold"),
@@ -39,6 +43,7 @@ __all__ = [
     "Catalog",
     "Embedder",
     "Match",
+    "Network",
     "Product",
     "Threshold",
     "UserError",

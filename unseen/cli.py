@@ -1,19 +1,26 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `clean`, `recipe`, `data`) work in the directory of the project. The others
-(`index`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the current directory.
+Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project.
+The others (`index`, `measure`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to the
+current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
 
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.runtime.stage import ROOT, report_errors
+
+if TYPE_CHECKING:
+    from pipeline.methods.pretrained import Network
 
 INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds, which imports FAISS
 SHELLS = ("bash", "zsh", "fish")
@@ -101,6 +108,88 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
     return run_graph(arguments, jobs)
 
 
+def _studies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from pipeline.studies.catalogue import studies
+
+    os.chdir(ROOT)
+    return [name for name in studies() if name.startswith(incomplete)]
+
+
+class _Lists(_Examples):
+    """A command whose repeatable options also take several values: `--seeds 0 1` is `--seeds 0 --seeds 1`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeatable = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and parameter.multiple
+            for name in parameter.opts
+        }
+        expanded: list[str] = []
+        option, values = "", 0
+        for argument in args:
+            if argument.startswith("-"):
+                option, values = argument if argument in repeatable else "", 0
+            elif option:
+                values += 1
+                expanded += [option] if values > 1 else []
+            expanded.append(argument)
+        return super().parse_args(ctx, expanded)
+
+
+@command.command(
+    cls=_Lists,
+    examples="""
+    unseen study --list                                   every table and figure, with its state
+    unseen study crt-table-8 --mini                       its rows on the built-in set
+    unseen study crt-table-8 --datasets cub --seeds 0 1   the table, with two seeds
+    unseen study example                                  of a file in studies/
+    """,
+)
+@click.argument("name", required=False, metavar="[STUDY]", shell_complete=_studies)
+@click.option("--datasets", multiple=True, metavar="NAME...", help="Data sets. Default: those of the study.")
+@click.option(
+    "--seeds",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N...",
+    help="Seeds. Default: those of the study.",
+)
+@click.option("--mini", is_flag=True, help="On the built-in set, with small networks.")
+@click.option("--list", "listed", is_flag=True, help="List the studies.")
+@click.option("--no-run", is_flag=True, help="Only set params.yaml.")
+@click.option("-j", "--jobs", type=click.IntRange(1), help="As in `unseen run`.")
+def study(
+    name: str | None,
+    datasets: tuple[str, ...],
+    seeds: tuple[int, ...],
+    mini: bool,
+    listed: bool,
+    no_run: bool,
+    jobs: int | None,
+) -> int:
+    """Train the rows of a table or figure, and show them beside the printed numbers.
+
+    Sets run.datasets, run.methods and run.seeds in params.yaml to the rows of STUDY, and runs the graph. Rows
+    that are trained already are not trained again.
+    """
+    from unseen import study as studies
+
+    os.chdir(ROOT)
+    if listed or name is None:
+        sys.stdout.write(studies.listing())
+        return 0
+    if mini and datasets:
+        raise click.UsageError("--mini is the built-in set: leave out --datasets.")
+    sys.stdout.write(studies.select(name, datasets, seeds, mini))
+    sys.stdout.flush()
+    if no_run:
+        return 0
+    from pipeline.scheduling.run import run as run_graph
+
+    return run_graph((), jobs)
+
+
 @command.command(
     cls=_Examples,
     examples="""
@@ -169,11 +258,92 @@ def data(dataset: str, directory: str | None) -> None:
     fetch(dataset, directory or f"data/raw/{dataset}")
 
 
+def _arguments(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments of a network: KEY=VALUE. A value is JSON, otherwise text."""
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE, such as pad_type=same.")
+        try:
+            arguments[key] = json.loads(value)
+        except ValueError:
+            arguments[key] = value
+    return arguments
+
+
+def _networks(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """The networks of timm whose names begin with `incomplete`."""
+    from pipeline.models.published_network import timm
+
+    names: list[str] = timm.list_models(f"{incomplete}*", pretrained=True)
+    return names
+
+
+def _network_options(function: Any) -> Any:
+    """Adds the options that describe a published network."""
+    options = (
+        click.option(
+            "--network",
+            "name",
+            metavar="NAME",
+            shell_complete=_networks,
+            help="A network of timm with its published head and preprocessing. Its weights are "
+            "downloaded, unless "
+            "--weights names a file.",
+        ),
+        click.option(
+            "--weights", type=_PATH, help="A .safetensors or weights-only .pth file with the weights."
+        ),
+        click.option("--size", type=click.IntRange(1), help="Pixels per side. Default: as published."),
+        click.option(
+            "--statistics",
+            metavar="NAME",
+            help="Mean and standard deviation for --weights: imagenet, half, clip, none, or those of a "
+            "network of "
+            "timm with its tag.",
+        ),
+        click.option(
+            "--argument",
+            "arguments",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=_arguments,
+            help="Of timm.create_model, e.g. pad_type=same.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _network(
+    name: str | None,
+    weights: Path | None,
+    size: int | None,
+    statistics: str | None,
+    arguments: dict[str, Any],
+) -> "Network | None":
+    """The network of the options of `_network_options`; None without any."""
+    if name is None:
+        if weights or statistics or arguments:
+            raise click.UsageError("--weights, --statistics and --argument need --network.")
+        if size is None:
+            return None
+    from pipeline.methods.pretrained import Network, default_network
+
+    if name is None:
+        return replace(default_network(), size=size)
+    return Network(name, weights, size, statistics, arguments)
+
+
 @command.command(
     cls=_Examples,
     examples="""
+    unseen index photos catalog                                  the default network; again: an update
+    unseen index photos catalog --network vit_base_patch16_siglip_256.v2_webli
+    unseen index photos catalog --network vit_tiny_patch16_224.augreg_in21k_ft_in1k --weights vit.safetensors
     unseen index photos catalog --model data/models/folder/ms/0
-    unseen index photos catalog                                  after photos were added or removed
     unseen index photos catalog --labels folders                 one folder per product
     unseen index photos catalog --index hnsw                     an approximate index
     """,
@@ -185,6 +355,7 @@ def data(dataset: str, directory: str | None) -> None:
     type=_PATH,
     help="Directory of a trained model, e.g. data/models/folder/ms/0. Default: that of the existing catalog.",
 )
+@_network_options
 @click.option(
     "--index",
     "kind",
@@ -199,16 +370,58 @@ def data(dataset: str, directory: str | None) -> None:
 )
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
 def index(
-    photos: Path, catalog: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
+    photos: Path,
+    catalog: Path,
+    model: Path | None,
+    kind: str | None,
+    labels: str | None,
+    skip_damaged: bool,
+    **options: Any,
 ) -> None:
     """Build or update the catalog of a folder of pictures.
 
     PHOTOS is a folder with any subfolders. CATALOG is the directory to write. Only new pictures are embedded;
     a killed build continues.
+
+    A new catalog without --model and --network uses EfficientNet-Lite0, whose weights (Apache-2.0) are in the
+    extra `lite0`. A stronger network is vit_base_patch16_siglip_256.v2_webli (SigLIP 2, Apache-2.0, 370 MB).
+    The licence of the weights is written into CATALOG/model/network.json.
     """
     from unseen.search import write_catalog
 
-    write_catalog(photos, catalog, model, kind, labels, skip_damaged)
+    network = _network(**options)
+    if model is not None and network is not None:
+        raise click.UsageError("Name either --model or --network.")
+    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged)
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen measure photos --network mobilenetv2_100 --weights mobilenet.safetensors
+    """,
+)
+@click.argument("photos", type=_PATH)
+@click.option(
+    "--labels",
+    default="folders",
+    show_default=True,
+    metavar="SOURCE",
+    help="`folders`, or a CSV with the columns path and label.",
+)
+@_network_options
+def measure(photos: Path, labels: str, **options: Any) -> None:
+    """Find the statistics and the padding that weights need.
+
+    Embeds up to about 600 labelled photos with each candidate, and prints the accuracy and the options of
+    the best.
+    """
+    from unseen.search import measurement
+
+    network = _network(**options)
+    if network is None:
+        raise click.UsageError("Name the network with --network.")
+    sys.stdout.write(measurement(photos, network, labels))
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:

@@ -12,7 +12,7 @@ from pipeline.resolution.checks import require_files
 from pipeline.resolution.files import Plan, plan
 from pipeline.runtime.errors import UserError
 
-_OPTIONAL_GROUPS = ("cpu", "gpu")  # extras whose packages are listed if they are installed
+_OPTIONAL_GROUPS = ("cpu", "gpu", "lite0")  # extras whose packages are listed if they are installed
 
 
 class Finding(NamedTuple):
@@ -95,6 +95,7 @@ def _weights(run: Plan) -> Iterator[Finding]:
 
 def weights_finding(name: str, pretrained: bool, checkpoint: str | None) -> Finding:
     """The state of the weights from which a network starts."""
+    from pipeline.models.backbone import require_network
     from pipeline.models.local_weights import weights_of
 
     if checkpoint is not None:
@@ -104,6 +105,7 @@ def weights_finding(name: str, pretrained: bool, checkpoint: str | None) -> Find
     if not pretrained:
         return Finding(name, "starts from random weights")
     try:
+        require_network(name)
         weights = weights_of(name)
     except ValueError as error:
         return Finding(name, str(error), False, "Choose another network, or set pretrained: false.")

@@ -10,6 +10,7 @@ from pipeline.resolution.code import Code
 from pipeline.resolution.files import modules_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
+from pipeline.studies.catalogue import with_rows
 
 
 def recipe(dataset: str, method: str) -> str:
@@ -18,7 +19,7 @@ def recipe(dataset: str, method: str) -> str:
 
     Raises UserError as `resolve` does.
     """
-    params = Params()
+    params = with_rows(Params(), method)
     lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     return "\n".join(
@@ -32,7 +33,7 @@ def difference(dataset: str, method: str, revision: str) -> str:
 
     Raises UserError if DVC's cache has no resolved file of the training at that revision.
     """
-    now = resolve(Params(), dataset, method)
+    now = resolve(with_rows(Params(), method), dataset, method)
     before = _at_revision(dataset, method, revision)
     old, new = (dict(_fields(value.model_dump(mode="json"))) for value in (before.settings.recipe, now))
     absent = "(not a field)"

@@ -7,17 +7,24 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Answer, Catalog
+from pipeline.catalog.measure import description, measure
 from pipeline.catalog.results_page import page
 from pipeline.catalog.unknown import Threshold
 from pipeline.index.kinds import KINDS
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.sources.folder import SUFFIXES, Directory
+from pipeline.methods.pretrained import Network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
 
 
 def write_catalog(
-    photos: Path, output: Path, model: Path | None, kind: str | None, labels: str | None, skip_damaged: bool
+    photos: Path,
+    output: Path,
+    model: Path | Network | None,
+    kind: str | None,
+    labels: str | None,
+    skip_damaged: bool,
 ) -> None:
     """Builds or updates a catalog and prints its size. Raises UserError as `build` does."""
     catalog = build(photos, output, model, skip_damaged, KINDS[kind]() if kind else None, labels)
@@ -28,6 +35,30 @@ def write_catalog(
     if excluded:
         parts.append(f"{excluded:,} excluded")
     sys.stdout.write(f"{output}: {', '.join(parts)}\n")
+
+
+def measurement(photos: Path, network: Network, labels: str) -> str:
+    """The accuracy of a network with each candidate of its statistics as a table, and the command with the
+    best. Raises UserError as `measure` does.
+    """
+    results = measure(photos, network, labels)
+    options = [description(result.network) for result in results]
+    width = max(map(len, options))
+    metrics = results[0].metrics
+    lines = [
+        f"{metrics['queries']:,} photos of {metrics['classes']:,} classes, 95% intervals over classes",
+        "",
+    ]
+    lines.append(f"{'options':<{width}}  {'Recall@1':>8}  {'MAP@R':>5}")
+    for option, result in zip(options, results, strict=True):
+        recall, precision, low, high = (
+            100 * float(result.metrics[name])
+            for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
+        )
+        lines.append(f"{option:<{width}}  {recall:8.1f}  {precision:5.1f} ({low:.1f} to {high:.1f})")
+    weights = f" --weights {network.weights}" if network.weights else ""
+    lines += ["", f"unseen index PHOTOS CATALOG --network {network.name}{weights} {options[0]}"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:

@@ -3,8 +3,10 @@
 A picture that an earlier or a killed build embedded is not embedded again.
 """
 
+import contextlib
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from pipeline.catalog.catalog import (
     Catalog,
     read_about,
 )
-from pipeline.catalog.embedder import RECIPE, WEIGHTS, Embedder, require_distinct
+from pipeline.catalog.embedder import Embedder, require_distinct
 from pipeline.catalog.labels import FOLDERS, NONE, labels_of
 from pipeline.catalog.pictures import Stamp, listed
 from pipeline.catalog.unknown import rivals
@@ -30,6 +32,7 @@ from pipeline.index.index import build as build_index
 from pipeline.index.index import save
 from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
 from pipeline.ingest.sources.folder import SUFFIXES
+from pipeline.methods.pretrained import Network, default_network, write_network
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
@@ -43,19 +46,20 @@ Vectors = dict[str, np.ndarray]  # by the sha256 of the file of the picture
 def build(
     photos: Path,
     output: Path,
-    model: Path | None = None,
+    model: Path | Network | None = None,
     skip_damaged: bool = False,
     index: Setting | None = None,
     labels: str | None = None,
     processes: int | None = None,
 ) -> Catalog:
-    """Embeds every picture below `photos` with the model of a directory and writes the catalog `output`.
+    """Embeds every picture below `photos` with a model and writes the catalog `output`.
 
-    `model` None: the model of the existing catalog. An existing catalog is updated: new pictures are added,
-    missing ones are removed, and the vectors of unchanged files are kept if the model is the same. A picture
-    is identified by its bytes, so moving files embeds nothing; a file with the path, size and modification
-    time of the catalog is not read. A damaged catalog is built again from the
-    pictures. Vectors that a killed build had embedded are read from `<output>.unfinished`.
+    `model` is the directory of a trained model or a published network. None: the model of the existing
+    catalog, otherwise the default network (pipeline/methods/pretrained.py). An existing catalog is updated:
+    new pictures are added, missing ones are removed, and the vectors of unchanged files are kept if the model
+    is the same. A picture is identified by its bytes, so moving files embeds nothing; a file with the path,
+    size and modification time of the catalog is not read. A damaged catalog is built again from the pictures.
+    Vectors that a killed build had embedded are read from `<output>.unfinished`.
 
     `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
     `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
@@ -77,7 +81,7 @@ def build(
 def _build(
     photos: Path,
     output: Path,
-    model: Path | None,
+    model: Path | Network | None,
     skip_damaged: bool,
     index: Setting | None,
     labels: str | None,
@@ -86,7 +90,20 @@ def _build(
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is no catalog.", "Choose another directory, or remove it.")
-    source, model_name = _model(output, model)
+    with _model(output, model) as (source, model_name):
+        return _build_with(photos, output, source, model_name, skip_damaged, index, labels, processes)
+
+
+def _build_with(
+    photos: Path,
+    output: Path,
+    source: Path,
+    model_name: str,
+    skip_damaged: bool,
+    index: Setting | None,
+    labels: str | None,
+    processes: int | None,
+) -> Catalog:
     embedder = Embedder(source)
     require_distinct(embedder)
     fingerprint = embedder.fingerprint()
@@ -103,7 +120,7 @@ def _build(
     label_of = labels_of(label_source, pictures.paths)
     vectors = _vectors(earlier, output, fingerprint)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
-    vectors |= _read_unfinished(unfinished)
+    vectors |= read_vectors(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
@@ -113,7 +130,7 @@ def _build(
         block = new[start : start + BLOCK]
         label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
         embedded = embedder([photos / path_of[digest] for digest in block], label)
-        _write_unfinished(unfinished / f"{block[0]}.parquet", block, embedded)
+        write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
         vectors |= dict(zip(block, embedded, strict=True))
 
     setting = index or (Flat() if earlier is None else earlier.index.setting)
@@ -132,8 +149,8 @@ def _build(
         pq.write_table(pa.table(columns), directory / PICTURES)
         _write_rivals(directory / RIVALS, rows, label_of)
         (directory / MODEL).mkdir()
-        for name in (WEIGHTS, RECIPE):
-            shutil.copyfile(source / name, directory / MODEL / name)
+        for path in embedder.files():
+            shutil.copyfile(path, directory / MODEL / path.name)
         about = {
             "schema_version": SCHEMA_VERSION,
             "photos": str(photos.resolve()),
@@ -165,16 +182,33 @@ def _is_catalog(output: Path) -> bool:
     return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
 
 
-def _model(output: Path, model: Path | None) -> tuple[Path, str]:
-    """The directory of the model, and its name in catalog.json.
+@contextlib.contextmanager
+def _model(output: Path, model: Path | Network | None) -> Iterator[tuple[Path, str]]:
+    """The directory of the model, and its name in catalog.json. That of a published network is temporary.
 
-    Raises UserError without a model if there is no catalog, or none with an undamaged model.
+    Raises UserError for a network that cannot be built, and without a model if the model of the catalog is
+    damaged, or if there is no catalog and no default network.
     """
-    if model is not None:
-        return Path(model), str(model)
-    remedy = "Name the directory of a trained model with --model, e.g. data/models/folder/ms/0."
-    if not output.exists():
-        raise UserError(f"{output} does not exist, and a new catalog needs a model.", remedy)
+    if model is None and output.exists():
+        yield _model_of(output)
+        return
+    if model is not None and not isinstance(model, Network):
+        yield Path(model), str(model)
+        return
+    network = model or default_network()
+    directory = output.parent / f"{output.name}.unfinished" / MODEL
+    try:
+        write_network(network, directory)
+        yield directory, network.name
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it contains vectors of an unfinished build
+            directory.parent.rmdir()
+
+
+def _model_of(output: Path) -> tuple[Path, str]:
+    """The model of an existing catalog, and its name. Raises UserError if it is damaged."""
+    remedy = "Name a model: --model DIR for a trained one, e.g. data/models/folder/ms/0, or --network NAME."
     try:
         about = read_about(output)
         fingerprint = Embedder(output / MODEL).fingerprint()
@@ -238,13 +272,15 @@ def _write_rivals(path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str
     pq.write_table(pa.table(rivals(rows, numbered.astype(np.int64))._asdict()), path)
 
 
-def _write_unfinished(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
+def write_vectors(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
+    """Writes vectors and the sha256 of their pictures."""
     rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     with atomic_file(path) as aside:
         pq.write_table(pa.table({"sha256": digests, "vector": rows}), aside)
 
 
-def _read_unfinished(directory: Path) -> Vectors:
+def read_vectors(directory: Path) -> Vectors:
+    """The vectors in the files of a directory; none without one."""
     vectors: Vectors = {}
     for path in sorted(directory.glob("*.parquet")):
         table = pq.read_table(path, memory_map=False)

@@ -10,7 +10,8 @@ rivals.parquet      what each picture resembles among the other labels (unknown.
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
                     setting of the index, source of the labels, files that were left out, and the sha256
                     of the files above
-model/              weights.safetensors and recipe.json
+model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
+network
 """
 
 import json
@@ -111,7 +112,7 @@ class Catalog:
                 model = self.about["model"]
                 raise UserError(
                     f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
-                    _rebuild(self.directory, " --model DIR"),
+                    _rebuild(self.directory, model=True),
                 )
             self._embedder = embedder
         return self._embedder
@@ -192,7 +193,7 @@ def read_about(directory: Path) -> dict[str, Any]:
         raise UserError(
             f"{directory / ABOUT} has schema version {about['schema_version']}, this version of unseen reads "
             f"{SCHEMA_VERSION}.",
-            _rebuild(directory, " --model DIR"),
+            _rebuild(directory, model=True),
         )
     return about
 
@@ -202,7 +203,7 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
     if not path.is_file():
         raise UserError(
             f"{path} is missing: {directory} is no catalog.",
-            f"Build one: `unseen index PHOTOS {directory} --model DIR`.",
+            f"Build one: `unseen index PHOTOS {directory}`.",
         )
     try:
         return reader(path)
@@ -215,8 +216,10 @@ def _verify(digest: str, path: Path) -> None:
         raise ValueError("its sha256 is not that of the build")
 
 
-def _rebuild(directory: Path, model: str = "") -> str:
-    return f"Build the catalog again: `unseen index PHOTOS {directory}{model}`."
+def _rebuild(directory: Path, model: bool = False) -> str:
+    """The remedy for a damaged catalog. model: whether its model cannot be used."""
+    named = " --network NAME` or `--model DIR" if model else ""
+    return f"Build the catalog again: `unseen index PHOTOS {directory}{named}`."
 
 
 def _about(path: Path) -> dict[str, Any]:

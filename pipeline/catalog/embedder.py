@@ -1,6 +1,6 @@
-"""Pictures -> unit vectors by a trained model.
+"""Pictures -> unit vectors by a trained model or by a published network.
 
-Decoding, cropping and normalisation are those of stage `export`.
+Decoding is that of stage `export`; cropping and normalisation are those of the model.
 """
 
 import hashlib
@@ -14,9 +14,12 @@ from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from pipeline.data.embeddings import UNIT
+from pipeline.data.heif import readable
 from pipeline.data.loader import EvalLoader
 from pipeline.export.model import device, embed_rows, loader_threads
+from pipeline.methods import pretrained
 from pipeline.methods.artifact import load_method
+from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 
 BATCH = 64  # images
@@ -26,31 +29,54 @@ Picture = str | Path | bytes  # a file, or the encoded bytes of one
 
 
 class Embedder:
-    """The model of a directory with weights.safetensors and recipe.json, as stage `train` writes it.
+    """The model of a directory: weights.safetensors and recipe.json, as stage `train` writes it, or
+    network.json of a published network (pipeline/methods/pretrained.py). Or a published network itself.
 
-    It runs on the GPU if there is one.
+    It runs on the GPU if there is one. Raises UserError for files that are missing or damaged, and for a
+    network that cannot be built.
     """
 
-    def __init__(self, model: str | Path) -> None:
-        self.directory = Path(model)
-        self._loaded = load_method(self.directory)
+    def __init__(self, model: "str | Path | pretrained.Network") -> None:
+        self.directory: Path | None = None
+        self._method: Method
+        if isinstance(model, pretrained.Network):
+            (self._method, self.input), _ = pretrained.build_network(model)
+        else:
+            self.directory = Path(model)
+            if pretrained.is_network(self.directory):
+                self._method, self.input = pretrained.load_network(self.directory)
+            else:
+                loaded = load_method(self.directory)
+                self._method, self.input = loaded.method, loaded.recipe.input
         self._device = device()
 
     @property
     def dim(self) -> int:
         """D, the number of dimensions of the vectors."""
-        return self._loaded.method.dim
+        return self._method.dim
+
+    @property
+    def method(self) -> Method:
+        """The module that embeds normalised images, in eval mode."""
+        return self._method
+
+    def files(self) -> list[Path]:
+        """Weights and description of the model. Raises ValueError for a network without a directory."""
+        if self.directory is None:
+            raise ValueError("a network that was not loaded from a directory has no files")
+        about = pretrained.ABOUT if pretrained.is_network(self.directory) else RECIPE
+        return [self.directory / WEIGHTS, self.directory / about]
 
     def fingerprint(self) -> str:
-        """sha256 of weights and recipe. Vectors of models with different fingerprints are not comparable."""
+        """sha256 of the files. Vectors of models with different fingerprints are not comparable."""
         digest = hashlib.sha256()
-        for name in (WEIGHTS, RECIPE):
-            digest.update((self.directory / name).read_bytes())
+        for path in self.files():
+            digest.update(path.read_bytes())
         return digest.hexdigest()
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name."""
-        return self._loaded.method.state_dict()
+        return self._method.state_dict()
 
     def __call__(self, pictures: Sequence[Picture], label: str | None = None) -> Float32[np.ndarray, "N D"]:
         """Unit vectors of N pictures, in their order. `label` is the name of the progress line.
@@ -58,8 +84,8 @@ class Embedder:
         Raises UserError with the name of a picture that is missing or cannot be decoded.
         """
         rows = np.arange(len(pictures), dtype=np.int64)
-        loader = EvalLoader(_Source(pictures), rows, self._loaded.recipe.input, BATCH, loader_threads())
-        return embed_rows(self._loaded.method, loader, self._device, label).embedding
+        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, loader_threads())
+        return embed_rows(self._method, loader, self._device, label).embedding
 
 
 def require_distinct(embedder: Embedder) -> None:
@@ -68,8 +94,10 @@ def require_distinct(embedder: Embedder) -> None:
     Either a weight is NaN or infinite, or two different pictures get the same vector or none, as from a model
     of zeros.
     """
-    problem = f"{embedder.directory / WEIGHTS} cannot embed pictures: "
+    problem = f"{embedder.files()[0]} cannot embed pictures: "
     remedy = "Train the model again, or restore the file with `dvc checkout`."
+    if embedder.files()[1].name == pretrained.ABOUT:
+        remedy = "Name other weights with --weights, or another network with --network."
     bad = [name for name, value in embedder.state().items() if not bool(torch.isfinite(value).all())]
     if bad:
         raise UserError(f"{problem}{len(bad):,} tensors have NaN or infinity, first {bad[0]}.", remedy)
@@ -96,7 +124,7 @@ class _Source:
         self.pictures = pictures
 
     def image(self, row: int) -> UInt8[np.ndarray, "size"]:
-        return np.frombuffer(encoded(self.pictures[row]), np.uint8)
+        return np.frombuffer(readable(encoded(self.pictures[row])), np.uint8)
 
     def box(self, row: int) -> tuple[float, float, float, float] | None:
         return None

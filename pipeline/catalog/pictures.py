@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.data.heif import readable
 from pipeline.ingest.collection import Content
 from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.files.archive import is_hidden
@@ -103,5 +104,5 @@ def _printable(name: str) -> str:
 def _digest(picture: Content) -> str:
     """sha256 of the file. Raises ValueError if it is not one complete picture."""
     assert isinstance(picture, bytes)
-    require_complete(np.frombuffer(picture, np.uint8))
+    require_complete(np.frombuffer(readable(picture), np.uint8))
     return hashlib.sha256(picture).hexdigest()

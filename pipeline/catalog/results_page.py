@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import UInt8
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.embedder import encoded
 from pipeline.catalog.unknown import Threshold
+from pipeline.data.heif import readable
 from pipeline.report import page as report_page
 from pipeline.report.pictures import data_uri
 
@@ -35,7 +37,7 @@ def page(
         {
             "name": str(query),
             "unknown": answer.unknown,
-            "image": data_uri(np.frombuffer(encoded(query), np.uint8), SIZE),
+            "image": data_uri(_octets(encoded(query)), SIZE),
             "matches": [
                 {
                     "path": match.path,
@@ -55,4 +57,8 @@ def page(
 
 
 def _image(path: Path) -> str | None:
-    return data_uri(np.frombuffer(path.read_bytes(), np.uint8), SIZE) if path.is_file() else None
+    return data_uri(_octets(path.read_bytes()), SIZE) if path.is_file() else None
+
+
+def _octets(picture: bytes) -> UInt8[np.ndarray, "bytes"]:
+    return np.frombuffer(readable(picture), np.uint8)

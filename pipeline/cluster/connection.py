@@ -59,11 +59,13 @@ class Cluster:
         """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
 
         `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
-        other job competes for them. If other stages share it, waits for its GPUs without limit. Raises
-        UserError when the cluster does not have the resources or does not free them in time.
+        other job competes for them. If other stages share it, waits for its GPUs without limit. A cluster
+        that is not private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. Raises UserError
+        when the cluster does not have the resources or does not free them in time.
         """
         use_gpu = gpu == "yes" or (gpu == "auto" and self.gpus > 0)
-        if use_gpu and self.gpus < workers:
+        may_grow = not self.private and _WAIT in os.environ
+        if use_gpu and self.gpus < workers and not may_grow:
             plural, present = "s" * (workers > 1), self.gpus or "none"
             raise UserError(
                 f"{workers} worker{plural} on GPUs need {workers}, but {self.name} has {present}.",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from pipeline.cluster.connection import connection
+from pipeline.cluster.connection import cluster_address, connection
 from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
 from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
@@ -25,8 +25,9 @@ _RUNS = 8  # per worker, so that a slower worker gets fewer
 
 
 def run_export(shards: Path, model: Path, output: Path, settings: ExportSettings) -> None:
-    """`export_model` on `settings.workers` processes: one is this process, without Ray."""
-    if settings.workers == 1:
+    """`export_model` on `settings.workers` processes. One is this process, without Ray, unless RAY_ADDRESS
+    names a cluster: its head often has no GPU."""
+    if settings.workers == 1 and cluster_address() is None:
         export_model(shards, model, output, settings)
         return
     with embedding_workers(settings) as embed:

@@ -12,10 +12,19 @@ from pipeline.config.methods import (
     Recipe,
     parse_recipe,
 )
-from pipeline.config.resolve import dataset_settings, resolve, settings, sweep_settings
+from pipeline.config.resolve import (
+    dataset_settings,
+    ensemble_settings,
+    evaluate_settings,
+    resolve,
+    settings,
+    sweep_settings,
+)
 from pipeline.config.stages import (
     AnalyzeSettings,
+    EnsembleBlock,
     EnsembleSettings,
+    EvaluateBlock,
     EvaluateSettings,
     ExportSettings,
     ReportSettings,
@@ -28,7 +37,9 @@ __all__ = [
     "AnalyzeSettings",
     "BaselineRecipe",
     "CrtRecipe",
+    "EnsembleBlock",
     "EnsembleSettings",
+    "EvaluateBlock",
     "EvaluateSettings",
     "ExportSettings",
     "FolderSource",
@@ -45,6 +56,8 @@ __all__ = [
     "SweepSettings",
     "TrainSettings",
     "dataset_settings",
+    "ensemble_settings",
+    "evaluate_settings",
     "parse_recipe",
     "resolve",
     "settings",

@@ -19,10 +19,10 @@ Scalar = bool | int | float | str
 class Backbone(Strict):
     """A network and the feature maps a method reads from it."""
 
-    # A name of timm, with or without the tag of its weights, or googlenet, bn_inception, mit_b1, mit_b2,
-    # resnet20_preact. tv_in1k: torchvision's first weights, from which the compared ResNets start (IRT table
-    # 1: 76.2% top-1; MS, Proxy-Anchor and ProxyNCA++ code). timm's default tag, a1_in1k, names weights of a
-    # different training on ImageNet.
+    # A name of timm, with the tag of its weights (without it timm chooses), or googlenet, bn_inception,
+    # mit_b1, mit_b2, resnet20_preact; docs/weights.md. tv_in1k: torchvision's first weights, from which the
+    # compared ResNets start (IRT table 1: 76.2% top-1; MS, Proxy-Anchor and ProxyNCA++ code). timm's default
+    # tag, a1_in1k, names weights of a different training on ImageNet.
     name: str = "resnet50.tv_in1k"
     pretrained: bool = True  # start from the published weights; false: from random weights
     # a .safetensors or weights-only .pth file with the published key names; overrides `pretrained`
@@ -161,7 +161,7 @@ class Training(Strict):
     minimum_gain: NonNegative = 0.0
     # torch.compile for the backbone: faster on a GPU after about a minute; float sums are rounded differently
     compile: bool = False
-    # auto: bfloat16 on a GPU that supports it, float32 elsewhere
+    # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     # share of the *train* classes to hold out, if the data set defines no validation classes
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2

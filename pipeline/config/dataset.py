@@ -77,7 +77,7 @@ class Cifar10Source(Strict):
     path: str = "data/raw/cifar10"  # the archive, or the folder that contains it or its files
     # classes: the first half of the classes in label order is train, the other half test; each class has its
     # images of both official parts. images: the official parts, so that test contains unseen images of seen
-    # classes (GSP figure 5 trains on all ten classes, which training.protocol: published does here).
+    # classes. Then training uses all classes (training.protocol: published), as in GSP figure 5.
     split: Literal["classes", "images"] = "classes"
 
 

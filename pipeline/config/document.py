@@ -1,13 +1,17 @@
 """A YAML file whose values are read by dotted key, with the line of each key for error messages."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
 from pipeline.runtime.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.config.study_row import StudyRow
 
 
 class Document:
@@ -92,10 +96,12 @@ class Document:
 
 
 class Params(Document):
-    """params.yaml."""
+    """params.yaml. `rows`: the methods of the run that are rows of studies, by name
+    (pipeline/studies/catalogue.py)."""
 
     def __init__(self, path: Path = Path("params.yaml")) -> None:
         super().__init__(path)
+        self.rows: Mapping[str, StudyRow] = {}
 
 
 def plain(node: Any) -> Any:

@@ -101,6 +101,40 @@ class AnalyzeInputs(Strict):
     analyze: AnalyzeSettings
 
 
+class Cost(Strict):
+    """The cost of the embedding of one image (pipeline/methods/cost.py)."""
+
+    parameters: int
+    flops: int
+
+
+class StudyRowInputs(Strict):
+    """A row of a study in the run."""
+
+    method: str  # its name in run.methods
+    label: str
+    like: str  # the published method
+    recipe: dict[str, Any]  # dotted field -> value
+    printed: str | None  # digest of method and recipe of the printed rows that it reproduces
+
+
+class StudyInputs(Strict):
+    """A study all of whose rows are in the run."""
+
+    name: str
+    title: str
+    paper: str  # key of pipeline/published; empty: a study of a user
+    item: str
+    table: str | None  # a printed table of the paper
+    datasets: tuple[str, ...]  # of the study
+    metric: str
+    axes: dict[str, str]  # recipe field -> symbol
+    tied: tuple[str, ...]
+    shows: str
+    missing: str
+    rows: tuple[StudyRowInputs, ...]
+
+
 class ReportInputs(Strict):
     """The runs in the report, and the settings of the report."""
 
@@ -108,6 +142,8 @@ class ReportInputs(Strict):
     report: ReportSettings
     sweeps: tuple[tuple[str, str], ...]  # data set, method
     like: dict[str, str]  # method -> the published method that it is or is like
+    costs: dict[str, dict[str, Cost]]  # data set -> method -> cost
+    studies: tuple[StudyInputs, ...]  # that the run covers
 
 
 MODELS: dict[str, type[Strict]] = {

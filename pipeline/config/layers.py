@@ -5,13 +5,15 @@
     < pipeline/recipes/datasets/<d>.yaml             network, images and schedule of a small set
     < the paper's changes for that data set          methods/<m>.yaml, changes
     < the data set's changes for that method         datasets/<d>.yaml, changes
+    < its changes for a setting of its source        datasets/<d>.yaml, sources
     < a published variant                            methods/<m>.yaml, recipe, if the file has `like`
     < params.yaml: methods.<m>
     < params.yaml: datasets.<d>.recipe
     < params.yaml: datasets.<d>.methods.<m>
 
 A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that `like` names. In each layer
-of params.yaml the block of the variant overrides the block of that method. A data set that params.yaml
+of params.yaml the block of the variant overrides the block of that method. A row of a study has the published
+layers and its own changes (study_row.py), and no layer of params.yaml. A data set that params.yaml
 defines has the published layers of the kind of its source: those of pipeline/recipes/datasets/folder.yaml for
 `kind: folder`.
 """
@@ -58,14 +60,16 @@ class Layer:
         return self.document.line(f"{self.key}.{field}" if field else self.key)
 
     def where(self, field: str) -> str:
-        """`params.yaml:12, methods.gsp` or `pipeline/recipes/methods/gsp.yaml:9`."""
-        place = f"{self.document.label}:{self.line(field)}"
+        """`params.yaml:12, methods.gsp` or `pipeline/recipes/methods/gsp.yaml:9`. A field of a row of a study
+        may be in a printed table instead: then the line is that of the study."""
+        place = f"{self.document.label}:{self.line(field) or self.line()}"
         return f"{place}, {self.key}" if isinstance(self.document, Params) else place
 
 
 def methods_of(params: Params) -> list[str]:
-    """The names of all methods: the published ones, and those that params.yaml defines."""
-    return list(dict.fromkeys([*published("methods"), *params.names("methods")]))
+    """The names of all methods: the published ones, those that params.yaml defines, and the rows of studies
+    in the run."""
+    return list(dict.fromkeys([*published("methods"), *params.names("methods"), *params.rows]))
 
 
 def datasets_of(params: Params) -> list[str]:
@@ -86,6 +90,9 @@ def lineage(params: Params, method: str) -> tuple[str, ...]:
                 "Let one of them be like a published method.",
             )
         names.append(method)
+        if method in params.rows:
+            method = params.rows[method].like
+            continue
         parent = params.block(f"methods.{method}").get("like")
         is_published = method in published("methods")
         published_parent = method_file(method).like if is_published else None
@@ -182,17 +189,28 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
     block = block_of(params, dataset)
     set_chain = chain("datasets", kind) if kind in published("datasets") else ()
     method_chain = chain("methods", family[0]) if family[0] in published("methods") else ()
+    row = params.rows.get(method)
     layers = [
         *(Layer(document("methods", name), "recipe", method_file(name).recipe) for name in method_chain),
         *(Layer(document("datasets", name), "recipe", dataset_file(name).recipe) for name in set_chain),
         *(layer for name in method_chain for layer in _changes("methods", name, [kind])),
         *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
+        *(layer for name in set_chain for layer in _source_changes(name, block.source)),
         *(
             Layer(document("methods", name), "recipe", method_file(name).recipe)
             for name in family[1:]
             if name in published("methods")
         ),
-        *(Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}"))) for name in family),
+        *(
+            Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}")))
+            for name in family
+            if row is None or name not in published("methods")
+        ),
+    ]
+    if row is not None:
+        layers.append(Layer(row.document, row.study, nested_fields(row.changes(kind))))
+        return [layer for layer in layers if layer.value]
+    layers += [
         Layer(params, f"datasets.{dataset}.recipe", block.recipe),
         *(
             Layer(params, f"datasets.{dataset}.methods.{name}", block.methods.get(name, {}))
@@ -217,6 +235,18 @@ def require_known(params: Params, group: str, name: str, known: Sequence[str]) -
         )
 
 
+def nested_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """{"a": {"b": 1}} for {"a.b": 1}. A field may be a whole block; its fields must come after it."""
+    tree: dict[str, Any] = {}
+    for field, value in fields.items():
+        *parents, last = field.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = dict(value) if isinstance(value, dict) else value
+    return tree
+
+
 def _recipe(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key != "like"}
 
@@ -228,3 +258,10 @@ def _changes(kind: Any, name: str, names: Sequence[str]) -> Iterator[Layer]:
         for position, change in enumerate(changes):
             if target in change.names:
                 yield Layer(document(kind, name), f"changes.{position}.recipe", change.recipe)
+
+
+def _source_changes(name: str, source: dict[str, Any]) -> Iterator[Layer]:
+    """The changes in a published file for the values in `source`, the block of params.yaml."""
+    for position, change in enumerate(dataset_file(name).sources):
+        if all(source.get(key) == value for key, value in change.source.items()):
+            yield Layer(document("datasets", name), f"sources.{position}.recipe", change.recipe)

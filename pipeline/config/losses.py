@@ -77,6 +77,24 @@ class NormalizedSoftmaxLoss(Strict):
     temperature: Positive = 0.05
 
 
+class CosFaceLoss(Strict):
+    """Softmax of cosines to proxies, the target cosine less a margin (Wang et al. 2018)."""
+
+    module: ClassVar[str] = "pipeline.losses.margin_softmax:CosFace"
+    name: Literal["cosface"] = "cosface"
+    scale: Positive = 64.0  # section 4.1
+    margin: Annotated[float, Field(ge=0, lt=2)] = 0.35  # section 4.1
+
+
+class ArcFaceLoss(Strict):
+    """Softmax of cosines to proxies, the target angle plus a margin (Deng et al. 2019)."""
+
+    module: ClassVar[str] = "pipeline.losses.margin_softmax:ArcFace"
+    name: Literal["arcface"] = "arcface"
+    scale: Positive = 64.0  # section 3.1
+    margin: Annotated[float, Field(ge=0, lt=3.14)] = 0.5  # radians, section 3.1
+
+
 class SncaLoss(Strict):
     """Scalable NCA: softmax over a memory of all training images (Wu et al. 2018)."""
 
@@ -98,7 +116,7 @@ class TupleContrastiveLoss(Strict):
 # Compare images with images; may be combined with a cross-batch memory.
 AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss
 # Compare images with learned vectors of the classes.
-AnyProxyLoss = ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss
+AnyProxyLoss = ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss | CosFaceLoss | ArcFaceLoss
 PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
 ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
 

@@ -202,7 +202,7 @@ class IrtRecipe(_Recipe):
 
     module: ClassVar[str] = "pipeline.methods.irt:Irt"
     method: Literal["irt"] = "irt"
-    backbone: Backbone = Backbone(name="deit_small_patch16_224")
+    backbone: Backbone = Backbone(name="deit_small_patch16_224.fb_in1k")
     pooling: Pooling = ClsPooling()
     dim: Count | None = None  # no projection
     projection: Projection = Projection()

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from pipeline.config.document import Document
+from pipeline.config.stages import EvaluateSettings, Ranks
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 
@@ -25,6 +26,13 @@ class Change(Strict):
     """What `recipe` changes for some data sets or methods."""
 
     names: tuple[str, ...] = Field(alias="for", min_length=1)
+    recipe: dict[str, Any]
+
+
+class SourceChange(Strict):
+    """What `recipe` changes if params.yaml sets the fields `source` of the data set to these values."""
+
+    source: dict[str, Any] = Field(min_length=1)
     recipe: dict[str, Any]
 
 
@@ -41,12 +49,16 @@ class MethodFile(Strict):
 
 
 class DatasetFile(Strict):
-    """The source of a data set, and its changes of the recipes of all methods and of some methods."""
+    """The source of a data set, its K of Recall@K, and its changes of the recipes of all methods and of some
+    methods."""
 
     base: str | None = None
     source: dict[str, Any] = {}
+    recall_at: Ranks | None = None  # the K of Recall@K in its published tables
     recipe: dict[str, Any] = {}
     changes: tuple[Change, ...] = ()
+    sources: tuple[SourceChange, ...] = ()  # override `changes`
+    small: bool = False  # a set with small networks of its own, also in rows of studies (study_row.py)
 
 
 def published(kind: Kind) -> list[str]:
@@ -97,6 +109,12 @@ def source_of(name: str) -> dict[str, Any]:
     for part in map(dataset_file, chain("datasets", name)):
         source = part.source or source
     return source
+
+
+def recall_at_of(name: str) -> Ranks:
+    """The published K of Recall@K of a data set, or the default for a set without published tables."""
+    lists = [file.recall_at for file in map(dataset_file, chain("datasets", name)) if file.recall_at]
+    return lists[-1] if lists else EvaluateSettings().recall_at
 
 
 def sweep_of(name: str) -> dict[str, Any] | None:

@@ -12,8 +12,15 @@ from pipeline.config.document import Document, Params
 from pipeline.config.layers import Layer, block_of, class_of, kind_of, layers_of, lineage
 from pipeline.config.methods import Recipe, default_recipe, parse_recipe
 from pipeline.config.names import suggestion
-from pipeline.config.recipe_files import published, source_of, sweep_of
-from pipeline.config.stages import SweepSettings
+from pipeline.config.recipe_files import published, recall_at_of, source_of, sweep_of
+from pipeline.config.stages import (
+    EnsembleBlock,
+    EnsembleSettings,
+    EvaluateBlock,
+    EvaluateSettings,
+    Ranks,
+    SweepSettings,
+)
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 
@@ -60,6 +67,16 @@ def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettin
         fields = _SOURCES[kind].model_fields if kind in _SOURCES else {}
         raise _explain(error, [(params, f"datasets.{dataset}")], {"source": dict.fromkeys(fields)}) from None
     return source, settings(params, "ingest", IngestSettings)
+
+
+def evaluate_settings(params: Params, block: EvaluateBlock, dataset: str) -> EvaluateSettings:
+    """Block `evaluate` for a data set, with its K of Recall@K."""
+    return EvaluateSettings(**dict(block) | {"recall_at": block.recall_at or _recall_at(params, dataset)})
+
+
+def ensemble_settings(params: Params, block: EnsembleBlock, dataset: str) -> EnsembleSettings:
+    """Block `ensemble` for a data set, with its K of Recall@K."""
+    return EnsembleSettings(**dict(block) | {"recall_at": block.recall_at or _recall_at(params, dataset)})
 
 
 def sweep_settings(params: Params, method: str) -> SweepSettings:
@@ -143,6 +160,12 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
                 old = {name: item for name, item in old.items() if name not in _NETWORK_FIELDS}
         result[key] = merge(old, value)
     return result
+
+
+def _recall_at(params: Params, dataset: str) -> Ranks:
+    """The published K of Recall@K of the kind of a data set's source."""
+    kind = kind_of(params, dataset)
+    return recall_at_of(kind) if kind in published("datasets") else EvaluateSettings().recall_at
 
 
 def _published_defaults(params: Params, method: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from pipeline.config.blocks import Count, Positive, Seed
 from pipeline.config.names import Name
 from pipeline.config.strict import Strict
 
+Ranks = tuple[Count, ...]  # the K of Recall@K
+
 
 class RunSettings(Strict):
     """Block `run`: the axes of the run. DVC expands them to one stage per combination."""
@@ -30,17 +32,23 @@ class TrainSettings(Strict):
     checkpoint_every: Count = 100  # iterations
 
 
-class EnsembleSettings(Strict):
+class EnsembleBlock(Strict):
     """Block `ensemble`: the MLRC protocol, folds x repeats trainings of a method. Additional repeats leave
     the existing members unchanged."""
 
     folds: Annotated[int, Field(ge=2)] = 4  # MLRC
     repeats: Count = 3  # GSP code: all 3^4 ensembles are averaged
     seed: Seed = 0  # of the first member; each further member adds 1
-    recall_at: tuple[Count, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    recall_at: Ranks | None = Field(default=None, min_length=1)  # None: the published K of each data set
     # members trained at the same time; None: one per GPU, or without GPUs as many as the free cores allow
     # with `train.cpus_per_worker` (default 1) each
     concurrent: Count | None = None
+
+
+class EnsembleSettings(EnsembleBlock):
+    """Block `ensemble` for one data set."""
+
+    recall_at: Ranks = (1, 2, 4, 8)
 
 
 class ExportSettings(Strict):
@@ -103,10 +111,10 @@ class HnswSettings(Strict):
 ApproximateIndex = Annotated[IvfSettings | IvfPqSettings | HnswSettings, Field(discriminator="kind")]
 
 
-class EvaluateSettings(Strict):
+class EvaluateBlock(Strict):
     """Block `evaluate`."""
 
-    recall_at: tuple[Count, ...] = (1, 2, 4, 8)
+    recall_at: Ranks | None = None  # None: the published K of each data set
     bootstrap: Count = 1000  # class resamples of an interval
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     seed: Seed = 0
@@ -120,6 +128,12 @@ class EvaluateSettings(Strict):
         None  # also an approximate index over the selected model's embeddings
     )
     approximate_sample: Count = 1000  # queries on which the index is compared with exact search
+
+
+class EvaluateSettings(EvaluateBlock):
+    """Block `evaluate` for one data set."""
+
+    recall_at: Ranks = (1, 2, 4, 8)
 
 
 class AnalyzeSettings(Strict):
@@ -139,7 +153,7 @@ class ReportSettings(Strict):
     title: str = "unseen: retrieval on classes never seen in training"
     queries: Count = 12  # of each gallery
     neighbours: Count = 8  # shown per query
-    thumbnail: Count = 96  # pixels
+    thumbnail: Count = 144  # pixels of the longer side; a click enlarges it
 
 
 class Axis(Strict):

@@ -58,7 +58,8 @@ eq. 5), `diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
 ## Networks: `backbone.name`
 
 Every network of [timm](https://huggingface.co/docs/timm) that has feature maps (`resnet50.tv_in1k`,
-`deit_small_patch16_224`, `deit_base_distilled_patch16_384`, `vit_small_patch16_dinov3`, ...), and these:
+`deit_small_patch16_224.fb_in1k`, `vit_small_patch16_dinov3`, ...), and these. [weights.md](weights.md) lists
+the pretrained weights of the recipes.
 
 {networks}
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline.models.torchvision_guard import ensure_torchvision
+from pipeline.models.weights import require_published_bytes
 
 ensure_torchvision()
 
@@ -19,9 +20,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
     Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
 
-    Raises ValueError for another file, and for weights that are not finite. The format of torch before 0.4, a
-    tar archive, is refused, because torch extracts it to the disk.
+    Raises ValueError for another file, for one that differs from its published hash, and for weights that are
+    not finite. The format of torch before 0.4, a tar archive, is refused, because torch extracts it to the
+    disk.
     """
+    require_published_bytes(path)
     try:
         if tarfile.is_tarfile(path):
             raise ValueError("it is a tar archive")

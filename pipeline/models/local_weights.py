@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 from huggingface_hub import try_to_load_from_cache
 
-from pipeline.models.backbone import require_network
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.torchvision_guard import ensure_torchvision
 
@@ -28,9 +27,8 @@ class Weights(NamedTuple):
 def weights_of(name: str) -> Weights:
     """The published weights of network `name` in the caches of the Hugging Face hub and of torch.
 
-    Raises ValueError for an unknown network and for one without published weights.
+    Raises ValueError for a network without published weights.
     """
-    require_network(name)
     if name in PROJECT_NETWORKS:
         published = PROJECT_NETWORKS[name].build({}).published
         if published is None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.models.weights import published_weights
 from pipeline.report.report_data import ReportData, RunResults
 from pipeline.report.words import counted, listed, name_of
 
@@ -49,7 +50,7 @@ def _named(methods: list[str], total: int) -> str:
 def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str]:
     recipe: dict[str, Any] = run.recipe["recipe"]
     backbone = recipe["backbone"]
-    weights = "pretrained weights" if backbone["pretrained"] else "random initial weights"
+    weights = _pretrained(backbone["name"]) if backbone["pretrained"] else "random initial weights"
     if backbone["checkpoint"] is not None:
         weights = "weights from a checkpoint"
     key = (run.dataset, run.method, run.seed, "selected")
@@ -60,6 +61,14 @@ def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str
         if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key
     )
     return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
+
+
+def _pretrained(name: str) -> str:
+    """The source of the published weights of network `name`, if pipeline/models/weights.yaml contains it."""
+    weights = published_weights().get(name)
+    if weights is None:
+        return "pretrained weights"
+    return f"pretrained weights ({weights.publisher}; {weights.data}; {weights.top1:.1f}% top-1)"
 
 
 PROTOCOLS = {

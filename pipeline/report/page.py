@@ -17,7 +17,9 @@ from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.report_data import ReportData
 from pipeline.report.sections import (
     attributes,
+    classes,
     comparison,
+    cost,
     data,
     ensembles,
     gallery,
@@ -29,8 +31,10 @@ from pipeline.report.sections import (
     published,
     results,
     seeds,
+    side_by_side,
     similarity,
     spectrum,
+    studies,
     sweeps,
     training,
     verdict,
@@ -62,7 +66,13 @@ class Card:
 
 
 CARDS = (  # of each data set, in the order of the page
-    Card("results", "Results", "Results on unseen classes", (results, seeds, comparison, ensembles)),
+    Card("studies", "Studies", "Studies", (studies,)),
+    Card(
+        "results",
+        "Results",
+        "Results on unseen classes",
+        (results, seeds, comparison, ensembles, cost, classes),
+    ),
     Card("published", "Published", "Published numbers", (published,)),
     Card("training", "Training", "Training", (training, losses)),
     Card("sweep", "Sweeps", "Sweeps", (sweeps,)),
@@ -72,7 +82,7 @@ CARDS = (  # of each data set, in the order of the page
         "Geometry of the embedding",
         (geometry, spectrum, similarity, attributes, gradient_noise),
     ),
-    Card("gallery", "Galleries", "Galleries", (gallery,)),
+    Card("gallery", "Galleries", "Galleries", (gallery, side_by_side)),
     Card("data", "Data", "Data", (data,)),
     Card("provenance", "Provenance", "Provenance", (provenance,)),
 )
@@ -84,7 +94,7 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
     Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
     pixels wide and high.
     """
-    environment = _environment()
+    environment = template_environment()
     size = GallerySize(queries, neighbours, thumbnail)
     sets = [
         _render(environment, DataSet(report_data, name, f"set-{number}", size))
@@ -101,7 +111,7 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
     )
 
 
-def _environment() -> Environment:
+def template_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader([_HERE, _HERE / "sections"]),
         autoescape=True,

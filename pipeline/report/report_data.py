@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.config.inputs import Cost, StudyInputs
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.revision import Revision
 
 _VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
 HistoryRow = dict[str, float]
@@ -32,6 +34,9 @@ class RunResults:
     query_file: Path  # of `queries`; the files of the other networks are in the same directory
     neighbours: pa.Table
     weights: dict[str, Path]  # files of weights in the model directory
+    host: dict[str, Any] | None = (
+        None  # the machine of the training, data/logs/<d>/<m>/<s>.json; None: no log
+    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class ReportData:
     sweeps: list[Sweep]
     ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
     like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
+    revision: Revision | None = None  # of the code
+    costs: dict[str, dict[str, Cost]] = field(default_factory=dict)  # data set -> method -> cost
+    studies: tuple[StudyInputs, ...] = ()  # that the run covers
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -72,6 +80,9 @@ def read_report_data(
     sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
     like: Mapping[str, str] | None = None,
+    revision: Revision | None = None,
+    costs: Mapping[str, dict[str, Cost]] | None = None,
+    studies: Sequence[StudyInputs] = (),
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
@@ -96,12 +107,16 @@ def read_report_data(
             for method in ensembles
         },
         like=dict(like or {}),
+        revision=revision,
+        costs=dict(costs or {}),
+        studies=tuple(studies),
     )
 
 
 def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
     name = Path(dataset, method, str(seed))
     model = root / "models" / name
+    log = root / "logs" / dataset / method / f"{seed}.json"
     return RunResults(
         dataset=dataset,
         method=method,
@@ -116,6 +131,8 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         weights={
             path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")
         },
+        # The log is no dependency of the stage. Its times are not read: equal inputs must give equal bytes.
+        host=read_json(log)["host"] if log.is_file() else None,
     )
 
 

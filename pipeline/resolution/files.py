@@ -11,7 +11,9 @@ from pydantic import BaseModel
 
 from pipeline.config import (
     AnalyzeSettings,
+    EnsembleBlock,
     EnsembleSettings,
+    EvaluateBlock,
     EvaluateSettings,
     ExportSettings,
     IngestSettings,
@@ -23,6 +25,8 @@ from pipeline.config import (
     SweepSettings,
     TrainSettings,
     dataset_settings,
+    ensemble_settings,
+    evaluate_settings,
     resolve,
     settings,
     sweep_settings,
@@ -31,6 +35,7 @@ from pipeline.config.command import field_origins
 from pipeline.config.inputs import (
     MODELS,
     AnalyzeInputs,
+    Cost,
     EnsembleInputs,
     EvaluateInputs,
     ExportInputs,
@@ -43,8 +48,10 @@ from pipeline.config.inputs import (
     digest,
     path_of,
 )
-from pipeline.config.layers import datasets_of, methods_of, published_method, require_known
+from pipeline.config.layers import datasets_of, kind_of, methods_of, published_method, require_known
+from pipeline.config.stages import Reduce
 from pipeline.config.strict import Strict
+from pipeline.config.study_row import is_small
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.resolution.checks import (
     require_checkpoint,
@@ -56,9 +63,11 @@ from pipeline.resolution.checks import (
 from pipeline.resolution.code import Code
 from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
 from pipeline.runtime.errors import UserError
+from pipeline.studies.catalogue import studies_of_run, with_rows
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
+_OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
 _BLOCKS = ("run", *MODELS, "methods", "datasets")  # each stage has a block with its name
 
 
@@ -69,14 +78,22 @@ class Plan:
     params: Params
     axes: RunSettings
     machine: TrainSettings
-    ensemble: EnsembleSettings
+    ensemble: EnsembleBlock
     export: ExportSettings
-    evaluate: EvaluateSettings
+    evaluate: EvaluateBlock
     analyze: AnalyzeSettings
     report: ReportSettings
     ingest: dict[str, tuple[Source, IngestSettings]] = field(default_factory=dict)
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     sweeps: dict[str, SweepSettings] = field(default_factory=dict)
+
+    def evaluation(self, dataset: str) -> EvaluateSettings:
+        """Block `evaluate` for a data set."""
+        return evaluate_settings(self.params, self.evaluate, dataset)
+
+    def ensembles(self, dataset: str) -> EnsembleSettings:
+        """Block `ensemble` for a data set."""
+        return ensemble_settings(self.params, self.ensemble, dataset)
 
     def swept(self) -> list[tuple[str, str]]:
         """(data set, method) of every sweep of the run."""
@@ -89,7 +106,8 @@ class Plan:
 
 def plan(params: Params) -> Plan:
     """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key.
-    Apart from the published recipes it reads only params.yaml."""
+    Apart from the published recipes and studies/ it reads only params.yaml."""
+    params = with_rows(params)
     for block in params.names():
         if block not in _BLOCKS:
             raise UserError(
@@ -100,9 +118,9 @@ def plan(params: Params) -> Plan:
         params,
         settings(params, "run", RunSettings),
         settings(params, "train", TrainSettings),
-        settings(params, "ensemble", EnsembleSettings),
+        settings(params, "ensemble", EnsembleBlock),
         settings(params, "export", ExportSettings),
-        settings(params, "evaluate", EvaluateSettings),
+        settings(params, "evaluate", EvaluateBlock),
         settings(params, "analyze", AnalyzeSettings),
         settings(params, "report", ReportSettings),
     )
@@ -153,9 +171,9 @@ def check(run: Plan) -> None:
             require_classes(run.params, size.train_labels, dataset, recipes, run.axes.seeds)
         require_batches(run.params, dataset, size, recipes)
         of_dataset = {method: dimensions[dataset, method] for method in run.axes.methods}
-        require_evaluable(run.params, run.evaluate, dataset, size, of_dataset)
+        require_evaluable(run.params, run.evaluation(dataset), dataset, size, of_dataset)
         if run.axes.ensembles:
-            require_folds(run.params, run.ensemble, dataset, size)
+            require_folds(run.params, run.ensembles(dataset), dataset, size)
 
 
 def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -174,7 +192,8 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
         yield file(export, "export", dataset, method, modules=parts)
-        yield file(EvaluateInputs(evaluate=run.evaluate), "evaluate", dataset, method)
+        evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
+        yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
@@ -182,14 +201,53 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
         recipe = run.recipes[dataset, method]
         parts = modules_of(recipe)
-        protocol = run.ensemble.model_dump(exclude={"concurrent"})
+        protocol = run.ensembles(dataset).model_dump(exclude={"concurrent"})
         member = digest(code.closure(["pipeline.studies.ensemble.member_training", *parts]))
         ensemble = EnsembleInputs(recipe=recipe, **protocol, member_code=member)
         yield file(ensemble, "ensemble", dataset, method, modules=parts)
     yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
-    like = {method: published_method(run.params, method) or method for method in run.axes.methods}
-    report = ReportInputs(run=run.axes, report=run.report, sweeps=tuple(run.swept()), like=like)
+    like = {
+        method: method if method in run.params.rows else published_method(run.params, method) or method
+        for method in run.axes.methods
+    }
+    report = ReportInputs(
+        run=run.axes,
+        report=run.report,
+        sweeps=tuple(run.swept()),
+        like=like,
+        studies=studies_of_run(run.params, run.axes.methods),
+        costs=_costs(run),
+    )
     yield file(report, "report")
+
+
+def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
+    from pipeline.methods.cost import cost_of  # torch takes seconds to import: `plan` does not need it
+
+    costs: dict[str, Cost] = {}
+
+    def cost(recipe: Recipe) -> Cost:
+        """Recipes that differ in the training alone have the same embedding."""
+        key = recipe.model_dump_json(exclude=_OF_TRAINING)
+        if key not in costs:
+            costs[key] = cost_of(recipe)
+        return costs[key]
+
+    return {
+        dataset: {method: cost(run.recipes[dataset, method]) for method in run.axes.methods}
+        for dataset in run.axes.datasets
+    }
+
+
+def _with_reduction(
+    params: Params, evaluate: EvaluateSettings, dataset: str, method: str
+) -> EvaluateSettings:
+    """`evaluate` with the reduction that a row of a study defines. Embeddings of a small set are not reduced:
+    they have fewer dimensions than those of the papers."""
+    row = params.rows.get(method)
+    if row is None or row.reduce is None or is_small(kind_of(params, dataset)):
+        return evaluate
+    return evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
 
 
 def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:

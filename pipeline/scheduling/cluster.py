@@ -81,7 +81,7 @@ def _start(processes: int, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _answer(line: bytes, log: Path) -> Any:
-    """The line that the process printed. Raises UserError, with its last words, if it ended before."""
+    """The line that the process printed. Raises UserError with the end of its log if it ended before."""
     if not line:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         reason = "\n  ".join(lines[-2:]) if lines else "it printed nothing"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config import EnsembleSettings, ExportSettings, Params, TrainSettings, settings, sweep_settings
+from pipeline.config import EnsembleBlock, ExportSettings, Params, TrainSettings, settings, sweep_settings
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
 
@@ -36,7 +36,7 @@ def needs(params: Params, gpus: int) -> Needs:
     """
     train = settings(params, "train", TrainSettings)
     export = settings(params, "export", ExportSettings)
-    ensemble = settings(params, "ensemble", EnsembleSettings)
+    ensemble = settings(params, "ensemble", EnsembleBlock)
     on_gpus = gpus > 0 and train.gpu != "no"
     names = params.read("run.sweeps")
     return Needs(

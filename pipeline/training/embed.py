@@ -15,7 +15,8 @@ from pipeline.data.shards import Shards
 from pipeline.methods.method import Method
 from pipeline.runtime.progress import Progress
 from pipeline.training.gather import gather_rows, world_size
-from pipeline.training.step import mixed_precision, to_pixels
+from pipeline.training.precision import autocast
+from pipeline.training.step import to_pixels
 from pipeline.training.worker import Worker
 
 BATCH = 128  # images at once; no gradient, so it is smaller than a training batch in memory
@@ -53,7 +54,7 @@ class RowEmbedder:
             ):
                 part = slice(done, done + len(ids))
                 assert np.array_equal(ids.numpy(), share[part]), "the loader must keep the order of the rows"
-                with mixed_precision(self.recipe.training.precision, self.worker.device):
+                with autocast(self.recipe, self.worker.device):
                     embeddings[part] = self.method.embed(to_pixels(images, self.method, self.recipe)).float()
                 done = part.stop
                 if progress is not None:

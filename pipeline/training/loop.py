@@ -38,8 +38,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
 
     `world` workers share a process group; one worker needs none. `report` is called on every worker after
     each row of the history with iteration, epoch, loss, the validation metrics, and `best`, the selection
-    metric of the best validation so far. Returns the last row (history.py) with `best_iteration` (without
-    validation the last one), and with `best` if there was a validation.
+    metric of the best validation so far, if there was one. Returns the last row (history.py) with
+    `best_iteration` (without validation the last one) and `best`.
 
     Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
     disk, and a damaged state.
@@ -56,9 +56,7 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
                 run = start_refit(run)
             _train_phase(run, report)
         _end(run)
-    record = run.record
-    best = {} if record.best is None else {"best": record.best}
-    return {"best_iteration": record.best_iteration, **best, **record.rows[-1]}
+    return {"best_iteration": run.record.best_iteration, **_best(run), **run.record.rows[-1]}
 
 
 def _train_phase(run: TrainingRun, report: Report | None) -> None:
@@ -147,7 +145,11 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
     save(run)
     if report is not None:
         place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
-        report({**place, **metrics, "best": record.best or 0.0})
+        report({**place, **metrics, **_best(run)})
+
+
+def _best(run: TrainingRun) -> history.Row:
+    return {} if run.record.best is None else {"best": run.record.best}
 
 
 def _keep_best(run: TrainingRun, metric: float) -> None:

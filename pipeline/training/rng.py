@@ -12,4 +12,8 @@ def seed_step(seed: int, step: int, rank: int | None) -> None:
     network draws on its slice (dropout, stochastic depth) differ between ranks, and therefore depend on the
     number of workers.
     """
-    torch.manual_seed(seed_of(seed, "step", step, "all" if rank is None else rank))
+    value = seed_of(seed, "step", step, "all" if rank is None else rank)
+    # torch.manual_seed would store one call, with its stack, for each kind of device that is absent.
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(value)

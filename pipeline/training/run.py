@@ -24,6 +24,7 @@ from pipeline.training.job import Job
 from pipeline.training.log import Clock
 from pipeline.training.mining import tuple_sampler
 from pipeline.training.optimizer import build_optimizer
+from pipeline.training.precision import with_effective_precision
 from pipeline.training.record import Record
 from pipeline.training.state import identity, state_directory
 from pipeline.training.step import Learner
@@ -76,14 +77,14 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
 
     Raises UserError for damaged shards, too few classes or images, and a recipe that makes no method.
     """
-    recipe = job.resolved()
+    recipe = with_effective_precision(job.resolved(), worker.device)
     shards = Shards(job.shards, verify=worker.rank == 0)
     if recipe.training.protocol == "refit":
         require_trainable_validation(shards)
     is_published = recipe.training.protocol == "published"
     split = without_validation(shards) if is_published else hold_out(shards, recipe, job.seed)
-    facts = identity(job, shards.fingerprint, worker.world, worker.device.type)
-    parts = _parts(job, worker, shards, split)
+    facts = identity(job, shards.fingerprint, worker.world, worker.device.type, recipe.training.precision)
+    parts = _parts(job, recipe, worker, shards, split)
     return TrainingRun(job, recipe, worker, shards, split, *parts, facts, state_directory(job, facts), clock)
 
 
@@ -91,19 +92,18 @@ def second_phase(run: TrainingRun, record: Record) -> TrainingRun:
     """The second phase of protocol refit with its `record`: all train classes, and network and optimizer anew
     from the job's seed."""
     split = without_validation(run.shards)
-    sampler, loader, learner = _parts(run.job, run.worker, run.shards, split)
+    sampler, loader, learner = _parts(run.job, run.recipe, run.worker, run.shards, split)
     return replace(run, split=split, sampler=sampler, loader=loader, learner=learner, record=record)
 
 
 def _parts(
-    job: Job, worker: Worker, shards: Shards, split: ClassSplit
+    job: Job, recipe: Recipe, worker: Worker, shards: Shards, split: ClassSplit
 ) -> tuple[Sampler, TrainLoader, Learner]:
     """Sampler, loader and learner of a phase."""
-    recipe = job.resolved()
     sampler = _sampler(shards, split, recipe, job.seed)
     place = (worker.rank, worker.world, worker.loader_threads)
     loader = TrainLoader(shards, split.rows, split.labels, sampler, recipe.input, *place)
-    return sampler, loader, _learner(job, split, worker)
+    return sampler, loader, _learner(job, recipe, split, worker)
 
 
 def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sampler:
@@ -112,8 +112,7 @@ def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sa
     return make_sampler(split.labels, recipe.batch, seed)
 
 
-def _learner(job: Job, split: ClassSplit, worker: Worker) -> Learner:
-    recipe = job.resolved()
+def _learner(job: Job, recipe: Recipe, split: ClassSplit, worker: Worker) -> Learner:
     method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
     if recipe.training.compile:
         method.backbone.compile()

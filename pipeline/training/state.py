@@ -2,8 +2,8 @@
 
 It is outside the outputs, which DVC deletes before a run. The hash covers everything that determines the
 bytes of the result, the run's identity: resolved recipe, shards, checkpoint of the backbone, code, seed,
-workers, threads, kind of device, libraries. So the same command resumes, and a run of another identity starts
-from the first step.
+workers, threads, kind of device, effective precision, libraries. So the same command resumes, and a run of
+another identity starts from the first step.
 """
 
 import importlib.metadata
@@ -31,10 +31,11 @@ _LIBRARIES = (
 )
 
 
-def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, Any]:
+def identity(job: Job, fingerprint: str, world: int, device: str, precision: str) -> dict[str, Any]:
     """What determines the result of `job`, as JSON values.
 
-    `fingerprint`: of the shards. `device`: a kind such as `cpu`.
+    `fingerprint`: of the shards. `device`: a kind such as `cpu`. `precision`: of the training; `auto` if
+    its workers are not known yet.
     """
     checkpoint = job.recipe["backbone"]["checkpoint"]
     return {
@@ -46,6 +47,7 @@ def identity(job: Job, fingerprint: str, world: int, device: str) -> dict[str, A
         "workers": world,
         "threads": job.threads,
         "device": device,
+        "precision": precision,
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
     }
 

@@ -9,7 +9,7 @@ The loss that it returns is the loss of the global batch, for any number of work
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
@@ -24,6 +24,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.training.gather import average_gradients, gather_outputs, gather_rows, world_size
 from pipeline.training.gradient_noise import gradient_noise
 from pipeline.training.optimizer import factor, set_learning_rate
+from pipeline.training.precision import autocast
 from pipeline.training.rng import seed_step
 
 
@@ -78,7 +79,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
 
     seed_step(learner.seed, batch.step, learner.rank)
     pixels = to_pixels(batch.images, method, recipe)
-    with mixed_precision(recipe.training.precision, device):
+    with autocast(recipe, device):
         outputs = method(pixels)
     outputs = gather_outputs(_at_least_float32(outputs))
     labels, samples = gather_rows(batch.labels.to(device)), gather_rows(batch.samples.to(device))
@@ -147,18 +148,6 @@ def to_pixels(images: UInt8[Tensor, "b 3 S S"], method: Method, recipe: Recipe) 
     parameter = next(method.parameters())
     pixels = normalize(images.to(parameter.device, non_blocking=True), *method.statistics(recipe.input))
     return pixels.to(parameter.dtype)
-
-
-def mixed_precision(
-    precision: Literal["float32", "bfloat16", "auto"], device: torch.device
-) -> torch.autocast:
-    """The autocast context of a recipe's precision; parameters stay float32.
-
-    `auto` is bfloat16 on a GPU that supports it and float32 elsewhere.
-    """
-    supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    enabled = precision == "bfloat16" or (precision == "auto" and supported)
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
 def _at_least_float32(outputs: Any) -> Any:

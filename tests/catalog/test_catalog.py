@@ -19,6 +19,9 @@ from pipeline.catalog import Catalog, Embedder, build
 from pipeline.catalog.pictures import listed
 from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
 from pipeline.ingest.sources.folder import Directory
+from pipeline.methods.pretrained import ABOUT, Network
+from pipeline.models import lite0
+from pipeline.models.published_network import timm
 from pipeline.runtime.errors import UserError
 from tests.photos import COUNT, picture, save_model, save_photos, save_products
 
@@ -126,18 +129,18 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(making, "BLOCK", 4)
     complete = build(photos, tmp_path / "whole", model, processes=1)
-    keep = making._write_unfinished
+    keep = making.write_vectors
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
         keep(path, digests, vectors)
         if sum(embedded) == COUNT + 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "_write_unfinished", killed)
+    monkeypatch.setattr(making, "write_vectors", killed)
     with pytest.raises(KeyboardInterrupt):
         build(photos, tmp_path / "broken", model, processes=1)
     assert not (tmp_path / "broken").exists()
-    monkeypatch.setattr(making, "_write_unfinished", keep)
+    monkeypatch.setattr(making, "write_vectors", keep)
     resumed = build(photos, tmp_path / "broken", model, processes=1)
     assert embedded == [4, 4, 3, 4, 4, 3]
     assert not (tmp_path / "broken.unfinished").exists()
@@ -149,16 +152,16 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 def test_an_unfinished_build_of_another_model_is_not_continued(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = making._write_unfinished
+    keep = making.write_vectors
 
     def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
         keep(path, digests, vectors)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "_write_unfinished", killed)
+    monkeypatch.setattr(making, "write_vectors", killed)
     with pytest.raises(KeyboardInterrupt):
         build(photos, tmp_path / "catalog", save_model(tmp_path / "other", 2), processes=1)
-    monkeypatch.setattr(making, "_write_unfinished", keep)
+    monkeypatch.setattr(making, "write_vectors", keep)
     build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, COUNT]
 
@@ -191,11 +194,11 @@ def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
 
 
 def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (photos / "shelf 0" / "phone.HEIC").write_bytes(b"")
+    (photos / "shelf 0" / "phone.JXL").write_bytes(b"")
     assert len(listed(photos, 1).paths) == COUNT
     errors = capsys.readouterr().err
-    assert "catalog: skipped: 1 .heic, 1 .txt\n" in errors
-    warning = "1 image has a format that is not read: shelf 0/phone.HEIC. Convert them to JPEG or PNG."
+    assert "catalog: skipped: 1 .jxl, 1 .txt\n" in errors
+    warning = "1 image has a format that is not read: shelf 0/phone.JXL. Convert them to JPEG or PNG."
     assert f"catalog: warning: {warning}\n" in errors
 
 
@@ -220,10 +223,11 @@ def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Pat
 
 
 def test_an_existing_catalog_needs_no_model(
-    model: Path, photos: Path, tmp_path: Path, embedded: list[int]
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = tmp_path / "catalog"
-    with pytest.raises(UserError, match=r"a new catalog needs a model(.|\n)*--model"):
+    monkeypatch.setattr(lite0, "PACKAGE", "no_such_package")
+    with pytest.raises(UserError, match=r"No network is named(.|\n)*--network"):
         build(photos, catalog, processes=1)
     first = build(photos, catalog, model, processes=1)
     shutil.rmtree(model)
@@ -537,3 +541,27 @@ def test_refuses_a_file_name_that_is_not_utf8_before_the_embedding(
     with pytest.raises(UserError, match=r"file names are not valid UTF-8: sch\ufffdn\.jpg"):
         build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == []
+
+
+def test_builds_with_a_published_network_and_updates_without_naming_it(
+    photos: Path, tmp_path: Path, embedded: list[int]
+) -> None:
+    weights = tmp_path / "own.safetensors"
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), weights)
+    network = Network("test_resnet.r160_in1k", weights, 32)
+    catalog = build(photos, tmp_path / "catalog", network, processes=1)
+    assert catalog.about["model"] == "test_resnet.r160_in1k"
+    names = sorted(path.name for path in (tmp_path / "catalog/model").iterdir())
+    assert names == [ABOUT, "weights.safetensors"]
+    expected = Embedder(network)([photos / path for path in catalog.paths])
+    assert np.abs(catalog.vectors() - expected).max() < 1e-6
+    assert not (tmp_path / "catalog.unfinished").exists()
+    weights.unlink()
+    (photos / "one more.png").write_bytes(picture(50, "PNG"))
+    build(photos, tmp_path / "catalog", processes=1)
+    assert embedded == [COUNT, 1]
+    other = Network("test_resnet.r160_in1k", tmp_path / "nowhere.safetensors")
+    with pytest.raises(UserError, match=r"nowhere\.safetensors cannot be read"):
+        build(photos, tmp_path / "catalog", other, processes=1)
+    assert not (tmp_path / "catalog.unfinished").exists()
+    assert len(Catalog(tmp_path / "catalog")) == COUNT + 1

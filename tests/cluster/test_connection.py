@@ -234,6 +234,8 @@ def test_refuses_a_small_or_busy_cluster(
             with pytest.raises(UserError, match=required):
                 cluster.claim(workers, cpus, "no")
         monkeypatch.setenv("UNSEEN_RAY_WAIT", "2")
+        with pytest.raises(UserError, match=r"1 x \(1 CPU, 1 GPU\) are required, .* within 2 s"):
+            cluster.claim(1, 1, "yes")  # the cluster may grow
         with pytest.raises(UserError, match="did not free them within 2 s"):
             cluster.claim(2, 1, "no")
         assert f"waiting for 2 x (1 CPU) on {name}" in capsys.readouterr().err

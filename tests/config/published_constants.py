@@ -163,7 +163,7 @@ TABLE: list[Row] = [
     (ALL, "gsp_proxy_nca", "loss.scale", 9.0909, "GSP code: 1 / 0.11"),
     (ALL, "gsp_proxy_nca", "loss.initialization", "he_normal", "GSP code"),
     # IRT
-    (ALL, f"{IRT} irt_o", "backbone.name", "deit_small_patch16_224", "IRT sec. 4.2"),
+    (ALL, f"{IRT} irt_o", "backbone.name", "deit_small_patch16_224.fb_in1k", "IRT sec. 4.2"),
     (ALL, f"{IRT} irt_o", "pooling.name", "cls", "IRT sec. 3"),
     (ALL, SQUARED, "input.size", 224, "IRT sec. 4.2; normalised softmax code"),
     (ALL, SQUARED, "input.resize", 256, "IRT sec. 4.2; normalised softmax code"),

@@ -26,7 +26,7 @@ EQUAL = [
         f"training.{name}"
         for name in (
             "protocol", "iterations", "validate_every", "patience", "minimum_gain", "validation_share",
-            "selection_metric", "precision",
+            "selection_metric",
         )
     ),
 ]  # fmt: skip
@@ -42,6 +42,15 @@ def test_methods_have_equal_batches_optimizers_and_budgets(dataset: str) -> None
     for field in EQUAL:
         values = {str(setting(each, field)) for each in recipes.values()}
         assert len(values) == 1, f"{field}: {values}"
+
+
+@pytest.mark.parametrize("dataset", OURS)
+def test_only_the_small_transformer_has_a_precision_of_its_own(dataset: str) -> None:
+    """CPUs compute it faster in float32. The other networks have the precision of the processor."""
+    for method in published("methods"):
+        each = recipe(dataset, method)
+        expected = "float32" if each["backbone"]["name"] == "test_vit" else "auto"
+        assert each["training"]["precision"] == expected, method
 
 
 @pytest.mark.parametrize("dataset", [name for name in OURS if name != "tokens"])

@@ -9,6 +9,7 @@ from pipeline.config import Params, resolve
 from pipeline.config.blocks import Input
 from pipeline.config.recipe_files import published
 from pipeline.data.transforms import SplitMix64, random_crop
+from pipeline.models.weights import published_weights
 from tests.config.published_constants import SMALL_SETS, TABLE
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
@@ -57,6 +58,14 @@ def test_a_recipe_has_its_published_constants(
 
 def test_every_recipe_has_constants() -> None:
     assert {method for row in TABLE for method in row[1].split()} == set(published("methods"))
+
+
+@pytest.mark.parametrize("dataset", [*IMAGES, "folder", "landmarks"])
+def test_pretrained_weights_are_named(dataset: str) -> None:
+    for method in published("methods"):
+        backbone = resolve(PARAMS, dataset, method).backbone
+        assert backbone.pretrained
+        assert backbone.name in published_weights(), f"{method} on {dataset}"
 
 
 @pytest.mark.parametrize("method", IN_EPOCHS)

@@ -13,7 +13,7 @@ from PIL import EpsImagePlugin, Image, ImageOps
 
 from pipeline.data import decode as module
 from pipeline.data.decode import FORMATS, decode
-from pipeline.ingest.sources.folder import SUFFIXES
+from pipeline.ingest.sources.folder import HEIC, SUFFIXES
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., np.ndarray]
@@ -274,7 +274,7 @@ def test_refuses_a_format_outside_the_list(picture: Picture, encoded: Encoded, f
         decode(encoded(Image.fromarray(picture(32, 32)), form))
 
 
-@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES - {*HEIC}))
 def test_a_format_of_every_suffix_is_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"image{suffix}"
     Image.new("1", (9, 7), 1).convert("L" if suffix != ".pbm" else "1").save(path)

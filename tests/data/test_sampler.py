@@ -183,3 +183,26 @@ def test_one_image_of_each_class_keeps_classes_of_one_image() -> None:
     sampler = make_sampler(labels, Batch(classes=4, images_per_class=1), seed=0)
     assert sampler.excluded_classes == 0
     assert sorted(labels[sampler.draw(0).positions].tolist()) == [0, 1, 2, 3]
+
+
+def test_statistics_equal_those_of_the_released_scheme() -> None:
+    """The scheme of the MS code, written down: chunks of K of shuffled classes; P classes, each as likely as
+    any other with a chunk left; a new epoch if fewer than P classes have one. Classes of the size of SOP."""
+    random = np.random.default_rng(0)
+    sizes = random.integers(2, 13, 400)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    classes, images, draws = 36, 5, 600
+    ours = make_sampler(labels, Batch(classes=classes, images_per_class=images), 0)
+    frequency = np.zeros((2, len(sizes)))
+    left = np.zeros(len(sizes), int)
+    for step in range(draws):
+        frequency[0] += np.bincount(labels[ours.draw(step).positions], minlength=len(sizes)) / images
+        if (left > 0).sum() < classes:
+            left = np.maximum(1, sizes // images)
+        chosen = random.choice(np.flatnonzero(left), classes, replace=False)
+        left[chosen] -= 1
+        frequency[1, chosen] += 1
+    by_chunks = np.maximum(1, sizes // images)
+    means = [[row[by_chunks == count].mean() for count in (1, 2)] for row in frequency]
+    assert np.allclose(means[0], means[1], rtol=0.03)
+    assert np.isclose(means[0][1], 2 * means[0][0], rtol=0.05)

@@ -303,4 +303,8 @@ def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: 
     assert calls == []
     run_export(shards, model, Path("out-2"), ExportSettings(workers=2, batch_size=4))
     assert calls == [f"export: {name}" for name in FILES]
-    assert Path("out-2/test.arrow").read_bytes() == Path("out-1/test.arrow").read_bytes()
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    run_export(shards, model, Path("out-3"), SETTINGS)
+    assert calls == 2 * [f"export: {name}" for name in FILES]
+    for name in ("out-2", "out-3"):
+        assert Path(name, "test.arrow").read_bytes() == Path("out-1/test.arrow").read_bytes()

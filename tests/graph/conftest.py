@@ -52,6 +52,18 @@ class Project:
 
     def run(self, command: str, timeout: float = 500) -> str:
         """The output of a shell command, which must succeed."""
+        status, output = self._execute(command, timeout)
+        assert status == 0, f"{command} ended with {status}\n{output}"
+        return output
+
+    def refused(self, command: str) -> str:
+        """The output of a shell command, which must fail."""
+        status, output = self._execute(command, 120)
+        assert status != 0, f"{command} was expected to fail\n{output}"
+        return output
+
+    def _execute(self, command: str, timeout: float) -> tuple[int, str]:
+        """Exit status and output of a shell command, first stdout, then stderr."""
         process = subprocess.run(
             ["bash", "-c", command],
             cwd=self.path,
@@ -61,24 +73,7 @@ class Project:
             timeout=timeout,
             check=False,
         )
-        assert process.returncode == 0, (
-            f"{command} ended with {process.returncode}\n{process.stdout}\n{process.stderr}"
-        )
-        return process.stdout + process.stderr
-
-    def refused(self, command: str) -> str:
-        """The output of a shell command, which must fail."""
-        process = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.path,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert process.returncode != 0, f"{command} was expected to fail\n{process.stdout}\n{process.stderr}"
-        return process.stdout + process.stderr
+        return process.returncode, process.stdout + process.stderr
 
     def commit(self, message: str) -> None:
         self.run(f"git add -A && git commit -q --allow-empty -m '{message}'")

@@ -58,7 +58,7 @@ VARIANT = (
 )
 LAPTOP = (
     "dvc exp run -S 'run.datasets=[folder]' -S 'run.methods=[ms]' "
-    "-S '++datasets.folder.recipe.backbone.name=resnet18' "
+    "-S '++datasets.folder.recipe.backbone.name=resnet18.tv_in1k' "
     "-S '++datasets.folder.recipe.batch={classes: 6, images_per_class: 4}' "
     "-S '++datasets.folder.recipe.input={size: 128, resize: 144}' "
     "-S '++datasets.folder.recipe.training={iterations: 300, validate_every: 50}'"
@@ -154,7 +154,7 @@ def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
         "recipe"
     ]
     assert (recipe["backbone"]["name"], recipe["batch"]["classes"], recipe["input"]["size"]) == (
-        "resnet18",
+        "resnet18.tv_in1k",
         6,
         64,
     )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.config.dataset import Cifar10Source, Cifar100Source, IngestSettings
+from pipeline.data.class_split import without_validation
 from pipeline.data.decode import decode
 from pipeline.data.shards import Shards
 from pipeline.ingest.ingest import ingest
@@ -81,6 +82,9 @@ def test_official_parts_have_the_same_classes(tmp_path: Path, kind: str) -> None
     assert {name for _, _, name in names[:classes]} == {name for _, _, name in names[classes:]}
     test_sources = [shards.sources[row] for row in shards.rows("test")]
     assert {source.partition("/")[0] for source in test_sources} == {test_file}
+    trained = without_validation(shards)
+    assert (trained.classes, len(trained.validation_rows)) == (classes, 0)
+    assert set(trained.rows) == set(shards.rows("train"))
 
 
 def test_archive_and_folder_give_equal_bytes_for_any_number_of_processes(tmp_path: Path) -> None:

@@ -63,16 +63,16 @@ def test_reports_images_in_formats_that_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("phone.heic", "camera.dng"):
+    for name in ("phone.jxl", "camera.dng"):
         (folder(Path("raw")) / "c1" / name).write_bytes(b"")
     configure()
     run("mine")
     note = (
-        "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.heic. "
+        "note: 2 images have a format that is not read: c1/camera.dng, c1/phone.jxl. "
         "Convert them to JPEG or PNG. data/shards/mine/manifest.json lists them under unread_images.\n"
     )
     assert note in capsys.readouterr().err
-    assert Shards(Path("data/shards/mine")).manifest["unread_images"] == ["c1/camera.dng", "c1/phone.heic"]
+    assert Shards(Path("data/shards/mine")).manifest["unread_images"] == ["c1/camera.dng", "c1/phone.jxl"]
 
 
 def test_reports_pipes_and_equal_images_with_different_labels(

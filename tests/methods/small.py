@@ -19,6 +19,7 @@ _COMMON: dict[str, Any] = {
     },
     "input": {"size": SIDE, "resize": SIDE},
     "batch": {"classes": 4, "images_per_class": 3},
+    "training": {"precision": "float32"},
 }
 OF_METHODS: dict[str, dict[str, Any]] = {
     "baseline": {"dim": 8},

@@ -39,6 +39,7 @@ from pipeline.methods.method import Method
 from pipeline.pooling.log_mean_exp import LogMeanExp
 from pipeline.runtime.errors import UserError
 from pipeline.training.optimizer import build_optimizer
+from pipeline.training.precision import with_effective_precision
 from pipeline.training.step import Learner, train_step
 
 ROOT = Path(__file__).resolve().parent
@@ -47,6 +48,7 @@ PARAMS = Params(ROOT / "params.yaml")
 
 def trained(recipe: Recipe) -> Method:
     """The method after two steps."""
+    recipe = with_effective_precision(recipe, torch.device("cpu"))
     method = initial_method(recipe, 12, 60, seed=0).train()
     optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
     learner = Learner(method, optimizer, recipe, 0)

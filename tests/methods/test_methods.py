@@ -26,7 +26,16 @@ POOLINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gsp", "max_gsp", "gem_gsp"), TRANSPORT),
 }
 PAIR_LOSSES = ("contrastive", "euclidean_contrastive", "triplet")
-LOSSES = (*PAIR_LOSSES, "proxy_anchor", "proxy_nca", "normalized_softmax", "snca", "hybrid")
+LOSSES = (
+    *PAIR_LOSSES,
+    "proxy_anchor",
+    "proxy_nca",
+    "normalized_softmax",
+    "cosface",
+    "arcface",
+    "snca",
+    "hybrid",
+)
 VIT = {"name": "test_vit", "arguments": {"img_size": SIDE, "patch_size": 8}}
 WIDE = {"name": "test_resnet", "arguments": {"output_stride": 8}}  # maps of 4 x 4: WELDON needs six positions
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

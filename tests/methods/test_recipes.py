@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(ROOT / "params.yaml")
 METHODS = published("methods")
 CLASSES, SAMPLES = 6, 48
-TINY = {"batch.classes": 4, "batch.images_per_class": 3}
+TINY = {"batch.classes": 4, "batch.images_per_class": 3, "training.precision": "float32"}
 TRANSPORT = {"pooling.prototypes": 4, "pooling.initialization_memory": 24}
 PAPERS = {
     "crt": "mit_b2",
     "multihead": "resnet50.tv_in1k",
     "gsp": "bn_inception",
-    "irt": "deit_small_patch16_224",
+    "irt": "deit_small_patch16_224.fb_in1k",
 }
 PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
 PAPERS |= dict.fromkeys(("xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_in1k")

@@ -1,5 +1,7 @@
 """Softmax losses over proxies and over a memory, sample by sample in float64."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -64,3 +66,23 @@ def snca_update(
         )
         updated[sample] = (mixed / mixed.norm(), labels[positions[-1]])
     return updated
+
+
+def margin_softmax(
+    embeddings: Tensor, labels: list[int], proxies: Tensor, scale: float, margin: float, angle: bool
+) -> Tensor:
+    """CosFace eq. 4, or with `angle` ArcFace eq. 3 with the continuation of the authors' code beyond pi."""
+    total = torch.zeros((), dtype=torch.float64)
+    for z, label in zip(embeddings, labels, strict=True):
+        cosines = [z @ p / p.norm() for p in proxies]
+        target = cosines[label]
+        if not angle:
+            shifted = target - margin
+        elif target.arccos() + margin <= math.pi:
+            shifted = (target.arccos() + margin).cos()
+        else:
+            shifted = target - margin * math.sin(math.pi - margin)
+        others = sum((scale * cosine).exp() for c, cosine in enumerate(cosines) if c != label)
+        numerator = (scale * shifted).exp()
+        total = total - (numerator / (numerator + others)).log()
+    return total / len(labels)

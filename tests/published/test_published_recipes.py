@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.config import Params, resolve
 from pipeline.config.methods import BaselineRecipe, CrtRecipe, GspRecipe, Recipe
+from pipeline.models.weights import published_weights
 from pipeline.published import Row, rows
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
@@ -43,6 +44,14 @@ def test_settings_resolve_to_the_conditions_of_the_row() -> None:
             (width for name, width in NATIVE.items() if recipe.backbone.name.startswith(name)), None
         )
         assert row.dim == (dim or native or 0) * (4 if row.setting == "mlrc-concatenated" else 1), row
+
+
+def test_every_row_and_its_recipe_name_published_weights() -> None:
+    for row in NAMED:
+        backbone = recipe_of(row).backbone
+        assert backbone.pretrained, row
+        assert backbone.name in published_weights(), row
+        assert row.backbone in (None, backbone.name), row
 
 
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])

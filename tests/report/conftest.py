@@ -23,6 +23,7 @@ from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.page import build
 from pipeline.report.report_data import ReportData, read_report_data
 from pipeline.runtime.files import write_json
+from pipeline.studies.catalogue import entries, studies_of_run, study_of, with_rows
 from pipeline.studies.sweep.outputs import row_of
 from pipeline.studies.sweep.record import Trial
 from tests.report.page_reader import Element, read_page
@@ -334,3 +335,26 @@ def papers_inputs(papers_project: Path) -> ReportData:
 @pytest.fixture(scope="session")
 def papers_page(papers_inputs: ReportData) -> Element:
     return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+
+
+# A study: table 8 of CRT on its data set and on another one, two seeds.
+
+STUDY = "crt-table-8"
+NOISE_OF_ROWS = (0.9, 1.2, 1.6, 1.0)
+
+
+@pytest.fixture(scope="session")
+def study_inputs(make_project: Callable[..., Path]) -> ReportData:
+    rows = [entry.method for entry in entries(study_of(STUDY))]
+    root = make_project(("cub", "birds"), dict(zip(rows, NOISE_OF_ROWS, strict=True)), (0, 1))
+    params = with_rows(Params(Path(__file__).resolve().parents[2] / "params.yaml"), *rows)
+    for dataset, kind in (("cub", "cub"), ("birds", "parts")):
+        for row in rows:
+            recipe = resolve(params, kind, row).model_dump(mode="json")
+            for seed in (0, 1):
+                path = root / f"models/{dataset}/{row}/{seed}/recipe.json"
+                write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"recipe": recipe})
+    studies = studies_of_run(params, tuple(rows))
+    return read_report_data(
+        root, ("cub", "birds"), rows, (0, 1), like={row: row for row in rows}, studies=studies
+    )

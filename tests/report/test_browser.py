@@ -112,7 +112,9 @@ def test_it_renders_without_errors_requests_or_overflow(
     images = page.evaluate(DECODED)
     missing = page.locator("li.missing").count()
     assert missing > 0
-    assert len(images) == 3 * 20 * (1 + 5) + missing
+    pairs = page.locator(".side-by-side .query").count()  # the second of each two repeats no query
+    assert pairs > 2
+    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing
     assert min(images) > 0
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
@@ -157,3 +159,15 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         page.locator("#set-0-results input[type=checkbox]").first.check()
         assert other_networks.is_visible()
         page.close()
+
+
+def test_a_click_enlarges_a_picture(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 900, "height": 700})
+    page.goto(file.as_uri())
+    picture = page.locator("details[open] .match .zoom img").first
+    small = picture.bounding_box()["width"]
+    picture.click()
+    assert picture.bounding_box()["width"] > 4 * small
+    page.keyboard.press("Space")  # the checkbox has the focus
+    assert picture.bounding_box()["width"] == small
+    page.close()

@@ -17,6 +17,16 @@ def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs:
     assert [network.methods for network in networks(equal, "birds")] == ["both methods"]
 
 
+def test_published_weights_are_named(inputs: ReportData) -> None:
+    runs = [run for run in inputs.runs if run.method == "poor"]
+    backbone = runs[0].recipe["recipe"]["backbone"] | {"name": "resnet50.tv_in1k"}
+    recipe = runs[0].recipe["recipe"] | {"backbone": backbone}
+    named = [replace(run, recipe=run.recipe | {"recipe": recipe}) for run in runs]
+    (network,) = networks(replace(inputs, methods=("poor",), runs=named), "birds")
+    assert network.backbone == "resnet50.tv_in1k"
+    assert network.weights == ("pretrained weights (torchvision, IMAGENET1K_V1; ImageNet-1k; 76.1% top-1)")
+
+
 def test_few_validation_classes_are_reported(inputs: ReportData) -> None:
     def held_out(*counts: int) -> str:
         classes = inputs.shards["birds"].manifest["counts"]["train"]["classes"]

@@ -41,8 +41,8 @@ def test_templates_and_style_are_package_data() -> None:
 
 def test_cards_are_in_order_and_in_the_navigation(page: Element) -> None:
     cards = [section["id"] for section in page.all("section", id=None)]
-    # the data set has no published rows
-    expected = [f"set-0-{card.id}" for card in CARDS if card.id != "published"]
+    # the data set has no published rows, and the run covers no study
+    expected = [f"set-0-{card.id}" for card in CARDS if card.id not in ("published", "studies")]
     assert cards == [*expected, "guide"]
     assert [link["href"] for link in page.first("nav").all("a")] == [f"#{card}" for card in cards]
 
@@ -113,6 +113,8 @@ def test_the_stage_writes_one_file(
             "report": {"title": "A title", "queries": 4, "neighbours": 3, "thumbnail": 32},
             "sweeps": [],
             "like": {"good": "ms"},
+            "studies": [],
+            "costs": {"birds": {"good": {"parameters": 1_000_000, "flops": 2_000_000_000}}},
         }
     )
     (root / path_of("report")).parent.mkdir(parents=True)
@@ -127,6 +129,10 @@ def test_the_stage_writes_one_file(
         "a single method is not compared"
     )
     assert page.first("table").all("b") == []
+    assert [cell.text() for cell in page.first("tr", **{"data-cost": "good"}).all("td")][2:4] == [
+        "1.00",
+        "2.00",
+    ]
     assert "like ms" in page.first("tr", **{"data-method": "good"}).text()
     headings = [heading.text() for heading in page.all("h3")]
     for absent in ("Attributes", "Gradient noise", "Ensembles", "Over seeds", "Paired comparison"):

@@ -19,6 +19,7 @@ OF_EXTRA = {
     "gpu": "faiss-gpu",
     "dev": "development",
     "cluster": "cluster",
+    "s3": "s3",
     "docs": "docs",
 }
 FILES = ("build", "runtime", "torch", "cuda", *OF_EXTRA.values())
@@ -84,9 +85,8 @@ def test_the_pins_are_in_the_ranges_of_the_project(extra: str | None) -> None:
 
 
 def test_a_machine_without_gpu_installs_no_cuda_library() -> None:
-    names = {
-        name for file in ("build", *BASE, "faiss-cpu", "development", "cluster") for name in read_lock(file)
-    }
+    files = ("build", *BASE, "faiss-cpu", "development", "cluster", "s3")
+    names = {name for file in files for name in read_lock(file)}
     assert [name for name in names if re.match(r"nvidia-|cuda-|triton|faiss-gpu", name)] == []
     assert {"nvidia-cublas", "cuda-toolkit", "triton"} <= read_lock("cuda").keys()
 

@@ -80,7 +80,8 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
             },
             set(),
         ),
-        ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json"}),
+        # the report contains the number of parameters
+        ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json", "report.json"}),
         ({"ingest.quality": 90}, {"ingest/parts.json"}),
         ({"datasets.parts.source.seed": 1}, {"ingest/parts.json"}),
         (
@@ -121,6 +122,9 @@ def test_a_variant_is_a_separate_method(tmp_path: Path) -> None:
     gsp, soft = (content[f"train/parts/{name}.json"]["settings"]["recipe"] for name in ("gsp", "gsp-soft"))
     assert (gsp["pooling"].pop("epsilon"), soft["pooling"].pop("epsilon")) == (5.0, 1.0)
     assert gsp == soft
+    costs = content["report.json"]["settings"]["costs"]["parts"]
+    assert costs["gsp"] == costs["gsp-soft"]
+    assert costs["gsp"]["parameters"] > 0 < costs["gsp"]["flops"]
     assert content["report.json"]["settings"]["like"] == {"gsp": "gsp", "gsp-soft": "gsp"}
     assert changed(tmp_path, {"methods.gsp-soft.pooling.epsilon": 2.0}, variant) == {
         "train/parts/gsp-soft.json"

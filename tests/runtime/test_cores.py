@@ -1,10 +1,17 @@
 """The cores of a process: those of its affinity mask instead of those of the machine."""
 
 import os
+from pathlib import Path
 
 import pytest
 
+from pipeline.runtime import cores
 from pipeline.runtime.cores import usable_cores
+
+
+@pytest.fixture(autouse=True)
+def no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "_QUOTA", tmp_path / "cpu.max")
 
 
 def test_counts_the_cores_of_the_affinity_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +29,22 @@ def test_counts_all_cores_without_affinity(
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: count)
     assert usable_cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, 16),
+        ("max 100000\n", 16),
+        ("800000 100000\n", 8),
+        ("150000 100000\n", 2),
+        ("9900000 100000\n", 16),
+    ],
+)
+def test_the_limit_of_a_container_bounds_the_cores(
+    content: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    if content is not None:
+        (tmp_path / "cpu.max").write_text(content)
+    assert cores.usable_cores() == expected

@@ -16,7 +16,7 @@ BODY = """
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import main
 def run(dataset: str, seed: int) -> None:
-    '''Says what it was given.'''
+    '''Prints its arguments.'''
     if dataset == "bad":
         raise UserError("data/raw/bad is empty.", "Put images there.")
     if dataset == "forbidden":

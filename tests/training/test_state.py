@@ -26,13 +26,19 @@ def _job(root: Path, **backbone: Any) -> Job:
     )
 
 
-def _name(job: Job, fingerprint: str = "shards", world: int = 1, device: str = "cpu") -> str:
-    return digest(state.identity(job, fingerprint, world, device))
+def _name(
+    job: Job,
+    fingerprint: str = "shards",
+    world: int = 1,
+    device: str = "cpu",
+    precision: str = "float32",
+) -> str:
+    return digest(state.identity(job, fingerprint, world, device, precision))
 
 
 def test_same_inputs_same_directory(tmp_path: Path) -> None:
     job = _job(tmp_path)
-    facts = state.identity(job, "shards", 1, "cpu")
+    facts = state.identity(job, "shards", 1, "cpu", "float32")
     assert (
         state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
     )
@@ -51,6 +57,7 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
         lambda job: _name(job, fingerprint="other shards"),
         lambda job: _name(job, world=2),
         lambda job: _name(job, device="cuda"),
+        lambda job: _name(job, precision="bfloat16"),
     ],
 )
 def test_a_change_gives_another_directory(tmp_path: Path, change: Callable[[Job], str]) -> None:

@@ -41,7 +41,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
         (["find", "catalog"], 1, "There is no photo to search for"),
         (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
-        (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere --model DIR"),
+        (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere`"),
     ],
 )
 def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:

@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from pipeline.catalog import Catalog
+from pipeline.evaluation.external import evaluate_vectors
 from pipeline.index.kinds import KINDS, Hnsw
+from pipeline.models.published_network import timm
 from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen import cli
 
@@ -85,3 +88,57 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
     with pytest.raises(SystemExit):
         run("find", catalog, "--list", tmp_path / "nowhere.txt")
     assert "nowhere.txt cannot be read" in capsys.readouterr().err
+
+
+def test_index_takes_a_network_with_weights_and_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, catalog, weights = (
+        save_photos(tmp_path / "photos"),
+        tmp_path / "catalog",
+        tmp_path / "w.safetensors",
+    )
+    save_file(timm.create_model("test_efficientnet", num_classes=0).state_dict(), weights)
+    options = ["--network", "test_efficientnet", "--weights", str(weights), "--size", "32"]
+    arguments = ["index", str(photos), str(catalog), *options, "--argument", "pad_type=same"]
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert "Candidates:" in capsys.readouterr().err
+    cli.main([*arguments, "--statistics", "half"])
+    about = json.loads((catalog / "model/network.json").read_text())
+    assert about["arguments"] == {"pad_type": "same"}
+    assert about["input"]["mean"] == [0.5, 0.5, 0.5]
+    assert about["input"]["size"] == 32
+    assert about["licence"] == "that of the file"
+    for wrong, problem in (
+        (["--model", str(tmp_path), "--network", "resnet18"], "either --model or --network"),
+        (["--weights", str(weights)], "need --network"),
+        (["--network", "resnet18", "--argument", "pad_type"], "is not KEY=VALUE"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["index", str(photos), str(catalog), *wrong])
+        assert ended.value.code == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_measure_finds_the_statistics_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos, weights = save_products(tmp_path / "photos", 4, 3), tmp_path / "w.safetensors"
+    save_file(timm.create_model("test_efficientnet", num_classes=0).state_dict(), weights)
+    options = ["--network", "test_efficientnet", "--weights", str(weights), "--size", "32"]
+    cli.main(["measure", str(photos), *options])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "12 photos of 4 classes, 95% intervals over classes"
+    rows = lines[3:-2]
+    assert len(rows) == 8, "four statistics, two paddings"
+    assert len({row.split("  ")[0] for row in rows}) == 8
+    precisions = [float(row.rpartition(" (")[0].split()[-1]) for row in rows]
+    assert precisions == sorted(precisions, reverse=True)
+    best = rows[0].split("  ")[0].split()
+    assert lines[-1].split()[-len(best) :] == best
+    cli.main(["index", str(photos), str(tmp_path / "catalog"), *options, *best])
+    vectors = Catalog(tmp_path / "catalog").vectors()
+    labels = [path.split("/")[0] for path in Catalog(tmp_path / "catalog").paths]
+    assert 100 * evaluate_vectors(vectors, labels)["map_at_r"] == pytest.approx(precisions[0], abs=0.06)
+    with pytest.raises(SystemExit):
+        cli.main(["measure", str(photos / "product 00"), *options])
+    assert "The photos have 0 labels" in capsys.readouterr().err

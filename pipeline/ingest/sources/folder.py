@@ -14,10 +14,12 @@ import io
 import os
 import stat
 from collections import Counter
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from pipeline.config.dataset import FolderSource
+from pipeline.data.heif import readable
 from pipeline.data.shards import SPLITS
 from pipeline.ingest.collection import Collection, Picture
 from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
@@ -26,10 +28,11 @@ from pipeline.runtime.errors import UserError
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
-SUFFIXES = frozenset((*_JPEG, *_LOSSLESS, ".webp", ".avif"))
-# Suffixes of image formats that are not in data.decode.FORMATS. Such files are reported, because the user may
+HEIC = (".heic", ".heif", ".hif")  # converted by data.heif
+SUFFIXES = frozenset((*_JPEG, *_LOSSLESS, *HEIC, ".webp", ".avif"))
+# Suffixes of image formats that are not read. Such files are reported, because the user may
 # expect them in the set.
-_CODECS = (".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
+_CODECS = (".jxl", ".jp2", ".j2k", ".jpf", ".jpx", ".apng")
 _DRAWINGS = (".psd", ".tga", ".pcx", ".exr", ".svg", ".eps", ".xcf")
 _CAMERAS = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef", ".srw")
 UNREAD_SUFFIXES = frozenset((*_CODECS, *_DRAWINGS, *_CAMERAS))
@@ -144,7 +147,12 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     facts: dict[str, Any] = {"other_files": dict(suffixes)} | ({"unread_images": unread} if unread else {})
     if isinstance(files, Directory) and files.irregular:
         facts["irregular_files"] = files.irregular
-    return Collection(str(root), pictures, files.read, facts)
+    return Collection(str(root), pictures, partial(_read, files), facts)
+
+
+def _read(files: Directory | Archive, name: str) -> bytes:
+    """The bytes of a picture, HEIC as PPM. Raises ValueError for a damaged HEIC, and OSError."""
+    return readable(files.read(name))
 
 
 def unread_images(names: list[str]) -> list[str]:

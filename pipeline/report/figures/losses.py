@@ -35,6 +35,6 @@ def losses(method: str, runs: Sequence[Sequence[HistoryRow]], terms: Sequence[st
         axes.set_xlabel("iteration")
         few_ticks(axes, whole_x=True)
         if len(terms) > 1:
-            axes.legend(loc="best")
+            figure.legend(loc="outside lower center", ncols=3)  # over no curve
         text = f"Loss of {method} over the iterations: the sum and its terms {', '.join(terms)}"
         return inline(figure, name, text)

@@ -3,14 +3,16 @@
 A figure is drawn in the placeholder colours below. `inline` replaces them by the variables of page.css, so
 that one figure fits a light and a dark page. Same figure, same bytes: the SVG has no date and a fixed salt
 for ids. Text stays text; its layout uses matplotlib's own font and does not depend on the fonts of the
-machine.
+machine. A figure for a file of its own is drawn in the colours PRINT.
 """
 
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 from xml.sax.saxutils import escape
 
 from matplotlib import rc_context
@@ -37,15 +39,32 @@ _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {
     colour: f"series-{i}" for i, colour in enumerate(SERIES)
 }
 
+
+@dataclass(frozen=True)
+class Colours:
+    """The colours of a figure."""
+
+    ink: str
+    muted: str
+    grid: str
+    paper: str
+    series: tuple[str, ...]
+
+
+PAGE = Colours(INK, MUTED, GRID, PAPER, SERIES)  # placeholders
+PRINT = Colours(  # those of page.css on a light page
+    "#1c1e23",
+    "#5c626d",
+    "#dfded9",
+    "#ffffff",
+    ("#0a63bd", "#b9500d", "#147a4b", "#9226a8", "#0b7285", "#8a6100", "#5046c8", "#b3194f"),
+)
+
 _STYLE = {
     "svg.hashsalt": "unseen",
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",  # part of matplotlib
     "font.size": 9.5,
-    "text.color": INK,
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": MUTED,
-    "axes.titlecolor": INK,
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -54,15 +73,11 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "figure.facecolor": "none",
     "legend.frameon": False,
-    "legend.labelcolor": INK,
     "legend.handlelength": 2.4,
     "legend.fontsize": 8.5,
     "lines.linewidth": 1.6,
@@ -70,9 +85,23 @@ _STYLE = {
 }
 
 
-def style_of(position: int) -> tuple[str, object, str]:
+def _style(colours: Colours) -> dict[str, Any]:
+    return _STYLE | {
+        "text.color": colours.ink,
+        "axes.edgecolor": colours.grid,
+        "axes.labelcolor": colours.muted,
+        "axes.titlecolor": colours.ink,
+        "grid.color": colours.grid,
+        "xtick.color": colours.muted,
+        "ytick.color": colours.muted,
+        "legend.labelcolor": colours.ink,
+    }
+
+
+def style_of(position: int, colours: Colours = PAGE) -> tuple[str, object, str]:
     """(colour, dashes, marker) of the series at a position. Series differ in more than colour."""
-    return SERIES[position % len(SERIES)], DASHES[position % len(DASHES)], MARKERS[position % len(MARKERS)]
+    series = colours.series
+    return series[position % len(series)], DASHES[position % len(DASHES)], MARKERS[position % len(MARKERS)]
 
 
 def dash_pattern(position: int) -> str:
@@ -82,9 +111,11 @@ def dash_pattern(position: int) -> str:
 
 
 @contextmanager
-def panel(title: str, width: float = 4.4, height: float = 2.7) -> Iterator[tuple[Figure, Axes]]:
+def panel(
+    title: str, width: float = 4.4, height: float = 2.7, colours: Colours = PAGE
+) -> Iterator[tuple[Figure, Axes]]:
     """One styled set of axes; sizes in inches of 72 CSS pixels."""
-    with rc_context(_STYLE):
+    with rc_context(_style(colours)):
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(title)
@@ -140,7 +171,7 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
     name: prefix of its ids, unique on the page. description: the text for screen readers. whole: the whole
     text of each shortened text of the figure, which becomes its title.
     """
-    with rc_context(_STYLE):
+    with rc_context(_style(PAGE)):
         buffer = io.StringIO()
         figure.savefig(
             buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -168,6 +199,15 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
         text = text.replace(colour, f"var(--{variable})")
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     return re.sub(r"\s*\n\s*", "\n", text).strip()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure that was drawn in the colours PRINT as SVG or PDF, by the suffix of `path`. The file
+    has no date."""
+    svg: dict[str, str | None] = {"Date": None, "Creator": None}
+    pdf: dict[str, str | None] = {"CreationDate": None, "Creator": None, "Producer": None}
+    with rc_context(_style(PRINT)):
+        figure.savefig(path, metadata=svg if path.suffix == ".svg" else pdf)
 
 
 def plain(text: str) -> str:

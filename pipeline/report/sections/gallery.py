@@ -112,8 +112,19 @@ def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np
 def groups_of(
     shards: Shards, queries: pa.Table, neighbours: pa.Table, count: int, matches: int, thumbnail: Thumbnail
 ) -> list[Group]:
-    """The chosen queries of one run, each with its `matches` nearest test images that are right or wrong, and
-    an image that should be among them if none is right."""
+    """The chosen queries of one run, as `viewer` shows them."""
+    query = viewer(shards, queries, neighbours, matches, thumbnail)
+    return [
+        Group(title, tuple(query(int(position)) for position in positions))
+        for title, positions in choose(queries, count)
+    ]
+
+
+def viewer(
+    shards: Shards, queries: pa.Table, neighbours: pa.Table, matches: int, thumbnail: Thumbnail
+) -> Callable[[int], Query]:
+    """A function from the position of a query in `queries` to the query with its `matches` nearest test
+    images that are right or wrong, and an image that should be among them if none is right."""
     row_ids, measure = queries["row_id"].to_numpy(), measure_of(queries)
     judge, gallery = judge_of(shards), shards.rows("test")
     gallery = gallery[shards.is_gallery[gallery]]
@@ -162,10 +173,7 @@ def groups_of(
             missing=missing,
         )
 
-    return [
-        Group(title, tuple(query(int(position)) for position in positions))
-        for title, positions in choose(queries, count)
-    ]
+    return query
 
 
 def measure_of(queries: pa.Table) -> str:

@@ -24,6 +24,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
     columns = [name for name in hashes[0][1] if name in COLUMNS]
     first = {run.method: (run, digests) for run, digests in reversed(hashes)}  # the first seed of each method
     return {
+        "origin": origin_of(dataset),
         "columns": columns,
         "rows": [
             {
@@ -38,6 +39,30 @@ def content(dataset: DataSet) -> dict[str, Any]:
             (key.replace("_", " "), text(value)) for key, value in dataset.runs()[0].protocol.items()
         ],
     }
+
+
+def origin_of(dataset: DataSet) -> list[tuple[str, str]]:
+    """Commit and date of the code, and the machines of the trainings."""
+    revision = dataset.report_data.revision
+    facts = []
+    if revision is None:
+        facts.append(("commit", "unknown: no git repository"))
+    else:
+        changes = ", with changes that are not committed" if revision.is_modified else ""
+        facts += [("commit", f"{revision.commit}{changes}"), ("date of the commit", revision.date)]
+    runs = dataset.runs()
+    machines = [(_machine(run.host), run) for run in runs]
+    for machine in dict.fromkeys(name for name, _ in machines):
+        trained = [run for name, run in machines if name == machine]
+        runs_of = f"{len(trained)} of {len(runs)} trainings: " if len(trained) < len(runs) else ""
+        facts.append(("trained on", f"{runs_of}{machine}"))
+    return facts
+
+
+def _machine(host: dict[str, Any] | None) -> str:
+    if host is None:
+        return "unknown: data/logs has no log"
+    return f"{host['device']}, {host['cores']} cores, {host['system']}, Python {host['python']}"
 
 
 def _recipe(

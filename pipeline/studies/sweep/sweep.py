@@ -70,7 +70,10 @@ def sweep(
     state = base.root / "data/state/sweep" / dataset / method
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})
-    identities = [identity(job, fingerprint, 1, machine.gpu) for job in jobs_of(base, recipes, state)]
+    identities = [
+        identity(job, fingerprint, 1, machine.gpu, recipe.training.precision)
+        for job, recipe in zip(jobs_of(base, recipes, state), recipes, strict=True)
+    ]
     directory = state / digest({"jobs": identities, "settings": schedule})
     directory.mkdir(parents=True, exist_ok=True)
     trials = load(directory, [trial.values for trial in inputs.trials])

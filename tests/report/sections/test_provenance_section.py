@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
-from pipeline.report.sections.provenance import content
+from pipeline.report.sections.provenance import content, origin_of
+from pipeline.runtime.revision import Revision
 from tests.report.page_reader import Element
 
 
@@ -41,3 +42,20 @@ def test_different_protocols_are_counted(birds: DataSet) -> None:
     runs[1] = replace(runs[1], metrics=runs[1].metrics | {"protocol": "another"})
     assert content(birds)["protocols"] == 1
     assert content(replace(birds, report_data=replace(birds.report_data, runs=runs)))["protocols"] == 2
+
+
+def test_commit_and_machine_are_named(birds: DataSet) -> None:
+    host = {"device": "A100", "cores": 8, "system": "Linux", "python": "3.11.2", "name": "secret"}
+    runs = list(birds.report_data.runs)
+    assert origin_of(birds) == [
+        ("commit", "unknown: no git repository"),
+        ("trained on", "unknown: data/logs has no log"),
+    ]
+    runs[0] = replace(runs[0], host=host)
+    data = replace(birds.report_data, runs=runs, revision=Revision("abc", "2024-02-03T04:05:06Z", True))
+    assert origin_of(replace(birds, report_data=data)) == [
+        ("commit", "abc, with changes that are not committed"),
+        ("date of the commit", "2024-02-03T04:05:06Z"),
+        ("trained on", "1 of 3 trainings: A100, 8 cores, Linux, Python 3.11.2"),
+        ("trained on", "2 of 3 trainings: unknown: data/logs has no log"),
+    ]

@@ -1,0 +1,131 @@
+"""The chart of a study: a line chart over one numeric axis, a heat map over two."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from pipeline.report.figures.svg import PAGE, Colours, few_ticks, inline, panel, plain, style_of
+from pipeline.report.study_table import Point, StudyTable, is_plain
+from pipeline.report.words import name_of
+
+_LOGARITHMIC = 20  # smallest ratio of the ends of a positive axis with a logarithmic scale
+
+
+def charts(table: StudyTable, name: str) -> list[str]:
+    """The charts of a study as inline SVG: one line chart, or a heat map per series; none without axes."""
+    return [
+        inline(figure, f"{name}-{number}", description)
+        for number, (figure, description) in enumerate(_figures(table, PAGE))
+    ]
+
+
+def figures(table: StudyTable, colours: Colours) -> Iterator[Figure]:
+    """The charts as figures in these colours."""
+    for figure, _ in _figures(table, colours):
+        yield figure
+
+
+def _figures(table: StudyTable, colours: Colours) -> Iterator[tuple[Figure, str]]:
+    """Each figure, and its text for screen readers."""
+    series = list(dict.fromkeys(point.series for point in table.points))
+    if len(table.study.axes) == 1 and table.points:
+        with _line_chart(table, series, colours) as (figure, description):
+            yield figure, description
+    elif len(table.study.axes) == 2:
+        for name in series:
+            points = [point for point in table.points if point.series == name]
+            with _heat_map(table, name, points, colours) as (figure, description):
+                yield figure, description
+
+
+@contextmanager
+def _line_chart(table: StudyTable, series: Sequence[str], colours: Colours) -> Iterator[tuple[Figure, str]]:
+    """Our means with their deviation over seeds, and the printed numbers as hollow points."""
+    (symbol,) = table.study.axes.values()
+    unit = "" if is_plain(table.study.metric) else ", percent"
+    with panel(f"{name_of(table.study.metric)} over {plain(symbol)}", 4.8, 3.0, colours) as (figure, axes):
+        texts = []
+        for position, name in enumerate(series):
+            points = sorted((point for point in table.points if point.series == name), key=lambda p: p.place)
+            places = [point.place[0] for point in points]
+            colour, dashes, marker = style_of(position, colours)
+            spread = [point.ours.deviation or 0.0 for point in points]
+            label = plain(f"{name}, ours" if len(series) > 1 else "ours")
+            values = [point.ours.value for point in points]
+            axes.errorbar(
+                places, values, yerr=spread if any(spread) else None, color=colour, linestyle=dashes,
+                marker=marker, markersize=5, capsize=3, label=label,
+            )  # fmt: skip
+            known = [(place, point.printed) for place, point in zip(places, points, strict=True)
+                     if point.printed is not None]  # fmt: skip
+            if known:
+                axes.plot(
+                    *zip(*known, strict=True), color=colour, linestyle=(0, (1, 2)), marker=marker,
+                    markersize=6, markerfacecolor=colours.paper, label=label.replace("ours", "printed"),
+                )  # fmt: skip
+            pairs = zip(places, values, strict=True)
+            texts.append(f"{name}: " + ", ".join(f"{place:g} {value:.2f}" for place, value in pairs))
+        _scale(axes, [point.place[0] for point in table.points])
+        axes.set_xlabel(plain(symbol))
+        axes.set_ylabel(f"{name_of(table.study.metric)}{unit}")
+        axes.margins(y=0.15)
+        if len(axes.get_legend_handles_labels()[1]) > 1:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+        yield figure, f"{name_of(table.study.metric)} over {symbol}; {'; '.join(texts)}"
+
+
+def _scale(axes: Axes, places: Sequence[float]) -> None:
+    """Ticks at the places if they are few; a logarithmic scale for a wide positive range."""
+    ticks = sorted(set(places))
+    if ticks[0] > 0 and ticks[-1] >= _LOGARITHMIC * ticks[0]:
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+    else:
+        few_ticks(axes)
+        if len(ticks) <= 10:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+
+
+@contextmanager
+def _heat_map(
+    table: StudyTable, series: str, points: Sequence[Point], colours: Colours
+) -> Iterator[tuple[Figure, str]]:
+    """A cell per point: our mean, and below it the printed number. A darker cell has a higher mean."""
+    (first, second) = table.study.axes.values()
+    rows, columns = (sorted({point.place[axis] for point in points}) for axis in (0, 1))
+    values = [point.ours.value for point in points]
+    low, high = min(values), max(values)
+    width, height = 1.3 + 0.72 * len(columns), 1.2 + 0.5 * len(rows)
+    title = f"{name_of(table.study.metric)}, {plain(series)}"
+    with panel(title, max(width, 4.0), height, colours) as (figure, axes):
+        for point in points:
+            row, column = rows.index(point.place[0]), columns.index(point.place[1])
+            share = (point.ours.value - low) / (high - low) if high > low else 0.5
+            axes.add_patch(
+                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colours.series[0], edgecolor="none",
+                          alpha=0.08 + 0.5 * share)
+            )  # fmt: skip
+            is_close = high - low < 0.1
+            text = f"{point.ours.value:.4f}" if is_close else f"{point.ours.value:.1f}"
+            raised = 0.14 if point.printed is not None else 0.0
+            axes.text(column, row + raised, text, ha="center", va="center", color=colours.ink)
+            if point.printed is not None:
+                axes.text(
+                    column, row - 0.24, f"{point.printed:.1f}", ha="center", va="center",
+                    color=colours.muted, fontsize=7,
+                )  # fmt: skip
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_ylim(-0.5, len(rows) - 0.5)
+        axes.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
+        axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+        axes.grid(visible=False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_xlabel(plain(second))
+        axes.set_ylabel(plain(first))
+        cells = ", ".join(f"({p.place[0]:g}, {p.place[1]:g}) {p.ours.value:.2f}" for p in points)
+        yield figure, f"{name_of(table.study.metric)} of {series} over {first} and {second}: {cells}"

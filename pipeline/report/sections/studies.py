@@ -1,0 +1,81 @@
+"""Studies that the run covers: the printed table with our numbers, and its chart."""
+
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.published.model import names as papers
+from pipeline.report.dataset import DataSet
+from pipeline.report.figures import study as figures
+from pipeline.report.study_files import names
+from pipeline.report.study_table import Cell, Column, StudyTable, is_plain, study_table
+from pipeline.report.words import listed, name_of
+
+
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    """None without a study."""
+    tables = [study_table(dataset.report_data, dataset.name, study) for study in dataset.report_data.studies]
+    if not tables:
+        return None
+    return {
+        "studies": [
+            _study(table, f"{dataset.anchor}-study-{place}", dataset.seeds)
+            for place, table in enumerate(tables)
+        ]
+    }
+
+
+def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
+    study = table.study
+    return {
+        "name": study.name,
+        "title": study.title,
+        "item": f"{papers()[study.paper]} {study.item}" if study.paper else "",
+        "is_printed": table.is_printed,
+        "reference": listed(sorted({c.printed_for for c in table.columns if c.printed_for}) or [""]),
+        "several_seeds": seeds > 1,
+        "missing": study.missing,
+        "shows": study.shows,
+        "columns": [column.title for column in table.columns],
+        "lines": [
+            {
+                "label": line.label,
+                "method": line.method,
+                "cells": [
+                    _cell(cell, column) for cell, column in zip(line.cells, table.columns, strict=True)
+                ],
+                "differences": line.differences,
+                "unstated": line.unstated,
+                "notes": line.notes,
+            }
+            for line in table.lines
+        ],
+        "has_conditions": table.is_printed,
+        "doubtful": any(
+            cell.printed and not cell.printed.reliable for line in table.lines for cell in line.cells
+        ),
+        "ranks": [
+            {"column": rank.column.title, "rho": f"{rank.rho:+.2f}".replace("-", "−"), "rows": rank.rows}
+            for rank in table.ranks
+        ],
+        "metric": name_of(study.metric),
+        "charts": [Markup(figure) for figure in figures.charts(table, anchor)],
+        "files": [f"studies/{study.name}/{name}" for name in names(table)],
+    }
+
+
+def _cell(cell: Cell, column: Column) -> dict[str, str]:
+    digits = 3 if is_plain(column.metric) else 1
+    ours, difference = cell.ours, cell.difference
+    printed = ""
+    if cell.printed is not None:
+        spread = f" ± {cell.printed.deviation}" if cell.printed.deviation else ""
+        printed = f"{cell.printed.text}{'' if cell.printed.reliable else '†'}{spread}"
+    text = "" if ours is None else f"{ours.value:.{digits}f}"
+    spread = "" if ours is None or ours.deviation is None else f"± {ours.deviation:.{digits}f}"
+    return {
+        "printed": printed,
+        "ours": text,
+        "spread": spread,
+        "difference": "" if difference is None else f"{difference:+.{digits}f}".replace("-", "−"),
+    }

@@ -1,0 +1,40 @@
+"""The precision of a training: float32, or bfloat16 where the processor computes with it.
+
+Parameters, gradients, losses and exported embeddings are float32 in both cases.
+"""
+
+import torch
+import torch.distributed as dist
+
+from pipeline.config.methods import Recipe
+from pipeline.training.gather import world_size
+
+
+def with_effective_precision(recipe: Recipe, device: torch.device) -> Recipe:
+    """The recipe with `float32` or `bfloat16` in place of `auto`; the same on all workers.
+
+    `auto` becomes bfloat16 if the processor of every worker computes with it: a GPU from compute capability
+    8.0 on, or a CPU with AVX512_BF16 or AMX.
+    """
+    if recipe.training.precision != "auto":
+        return recipe
+    supported = torch.tensor(float(_computes_with_bfloat16(device)), device=device)
+    if world_size() > 1:
+        dist.all_reduce(supported, op=dist.ReduceOp.MIN)
+    precision = "bfloat16" if supported.item() else "float32"
+    training = recipe.training.model_copy(update={"precision": precision})
+    return recipe.model_copy(update={"training": training})
+
+
+def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
+    """The context in which the network of a recipe with effective precision computes."""
+    precision = recipe.training.precision
+    assert precision != "auto", "the precision depends on the processors of all workers"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def _computes_with_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    features = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return bool(features.get("avx512_bf16") or features.get("amx_bf16"))

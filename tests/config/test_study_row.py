@@ -1,0 +1,107 @@
+"""A row of a study: its layers, its protocol, and what a small set replaces."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import Params, resolve
+from pipeline.config.command import origin
+from pipeline.config.study_row import is_small
+from pipeline.studies.catalogue import with_rows
+from tests.params import project, write
+
+ROW = "crt-table-8-k1-4"
+
+
+def params_with(folder: Path, *methods: str, **changes: Any) -> Params:
+    return with_rows(
+        project(folder, {key.replace("__", "."): value for key, value in changes.items()}), *methods
+    )
+
+
+def test_a_row_has_the_published_layers_and_its_changes(tmp_path: Path) -> None:
+    params = params_with(tmp_path, ROW)
+    published = {
+        "backbone.name": "mit_b1",
+        "embedding.prototypes": 4,
+        "training.protocol": "published",
+        "training.patience": None,
+    }
+    assert resolve(params, "sop", ROW) == resolve(params, "sop", "crt", published)
+    assert origin(params, "sop", ROW, "embedding.prototypes").startswith("pipeline/recipes/studies/crt.yaml:")
+
+
+def test_a_row_ignores_changes_of_a_user(tmp_path: Path) -> None:
+    changes = {
+        "methods": {"crt": {"networks": "shared"}},
+        "datasets.cub": {
+            "recipe": {"optimizer": {"learning_rate": 0.5}},
+            "methods": {"crt": {"diversity_weight": 7.0}},
+        },
+    }
+    (tmp_path / "plain").mkdir()
+    changed, plain = params_with(tmp_path, ROW, **changes), params_with(tmp_path / "plain", ROW)
+    assert resolve(changed, "cub", "crt") != resolve(plain, "cub", "crt")
+    assert resolve(changed, "cub", ROW) == resolve(plain, "cub", ROW)
+
+
+def test_a_small_set_keeps_network_images_and_schedule(tmp_path: Path) -> None:
+    params = params_with(tmp_path, ROW, "irt-table-4-deit-s-snca", "irt-table-4-r50-contr")
+    row, method = resolve(params, "parts", ROW), resolve(params, "parts", "crt")
+    assert row.embedding.prototypes == 4
+    assert (row.backbone, row.input, row.batch, row.schedule) == (
+        method.backbone, method.input, method.batch, method.schedule,
+    )  # fmt: skip
+    assert row.training.protocol == "published"
+    transformer = resolve(params, "parts", "irt-table-4-deit-s-snca")
+    assert (transformer.backbone.name, transformer.pooling.name) == ("test_vit", "cls")
+    assert transformer.backbone.arguments == {"img_size": 64, "patch_size": 8}
+    assert resolve(params, "parts", "irt-table-4-r50-contr").backbone == method.backbone
+
+
+def test_a_small_set_keeps_the_axes_of_a_study(tmp_path: Path) -> None:
+    name = "multihead-figure-8-multihead-dim-256"
+    assert resolve(params_with(tmp_path, name), "parts", name).dim == 256
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "protocol"),
+    [
+        (ROW, "cub", "published"),
+        ("multihead-figure-1-proxy-anchor", "cub", "selected"),
+        ("irt-table-6-lambda-1-0", "landmarks", "selected"),
+        ("irt-table-6-lambda-1-0", "sop", "published"),
+        ("irt-table-2-proxynca", "cub", "refit"),
+        ("irt-table-2-proxynca", "parts", "published"),
+        ("gsp-table-2-ms-plus-gsp", "cub", "selected"),
+    ],
+)
+def test_protocol_of_a_row(name: str, dataset: str, protocol: str, tmp_path: Path) -> None:
+    (known,) = [row for row in _names() if row.startswith(name)][:1]
+    assert resolve(params_with(tmp_path, known), dataset, known).training.protocol == protocol
+
+
+def test_only_sets_with_small_networks_are_small() -> None:
+    kinds = ("parts", "tokens", "omniglot", "cifar10", "collage", "cub", "folder", "landmarks")
+    assert [kind for kind in kinds if is_small(kind)] == ["parts", "tokens", "omniglot", "cifar10", "collage"]
+
+
+def test_a_row_of_a_user_keeps_all_its_changes_and_the_method_of_params(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "mine.yaml").write_text(
+        "mine:\n  title: t\n  methods: {a: {like: own, dim: 32}}\n  datasets: [parts]\n"
+        "  recipe: {training.iterations: 7}\n  protocol: selected\n",
+        encoding="utf-8",
+    )
+    own = {"method": "baseline", "dim": 8, "loss": {"name": "triplet"}}
+    params = write(tmp_path, {"run": {"methods": ["mine-a"]}, "methods": {"own": own}})
+    recipe = resolve(with_rows(params), "parts", "mine-a")
+    assert (recipe.dim, recipe.loss.name, recipe.training.iterations) == (32, "triplet", 7)
+    assert recipe.training.protocol == "selected"
+
+
+def _names() -> list[str]:
+    from pipeline.studies.catalogue import entries, studies
+
+    return [entry.method for item in studies().values() for entry in entries(item)]

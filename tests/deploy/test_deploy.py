@@ -1,0 +1,152 @@
+"""deploy/: the manifests have fields that exist, and all files name the versions of the lock files."""
+
+import copy
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import ray
+from packaging.specifiers import SpecifierSet
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from tests.deploy.dockerfile import DOCKERFILE, ROOT, chain, copies, read
+from tests.deploy.kuberay import PersistentVolumeClaim, RayCluster, RayClusterSpec, RayJob
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LOCKS = "".join(path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.txt"))
+TARGETS = read(DOCKERFILE.read_text(encoding="utf-8"))
+IMAGE = f"registry.example.com/unseen:{PROJECT['version']}-cuda"
+
+
+def read_yaml(name: str) -> Any:
+    return YAML(typ="safe").load((ROOT / "deploy" / name).read_text(encoding="utf-8"))
+
+
+def locked(package: str) -> str:
+    match = re.search(rf"^{package}==(\S+)", LOCKS, re.MULTILINE)
+    assert match is not None
+    return match[1]
+
+
+@pytest.fixture(scope="module")
+def job() -> RayJob:
+    return RayJob.model_validate(read_yaml("kubernetes/rayjob.yaml"))
+
+
+def test_the_job_deletes_the_cluster_that_the_manifest_of_the_cluster_describes(job: RayJob) -> None:
+    cluster = RayCluster.model_validate(read_yaml("kubernetes/raycluster.yaml"))
+    assert job.spec.ray_cluster_spec == cluster.spec
+    assert job.spec.shutdown_after_job_finishes
+    assert cluster.spec.enable_in_tree_autoscaling
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("spec", "shutDownAfterJobFinishes"), True, "Extra inputs are not permitted"),
+        (("spec", "backoffLimit"), "3", "valid integer"),
+        (("spec", "rayClusterSpec", "rayVersion"), "2.51.0", "no token authentication"),
+        (("spec", "rayClusterSpec", "workerGroupSpecs", 0, "minReplicas"), 9, "minReplicas"),
+        (
+            ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "volumes", 0, "name"),
+            "other",
+            "volumes that do not exist",
+        ),
+    ],
+)
+def test_the_schema_refuses_a_wrong_field(path: tuple[str | int, ...], value: Any, message: str) -> None:
+    manifest = copy.deepcopy(read_yaml("kubernetes/rayjob.yaml"))
+    block = manifest
+    for key in path[:-1]:
+        block = block[key]
+    block[path[-1]] = value
+    with pytest.raises(ValidationError, match=message):
+        RayJob.model_validate(manifest)
+
+
+def test_all_nodes_mount_the_shared_volume_at_one_path(job: RayJob) -> None:
+    claim = PersistentVolumeClaim.model_validate(read_yaml("kubernetes/volume.yaml"))
+    assert claim.spec.access_modes == ["ReadWriteMany"]
+    for pod in job.spec.ray_cluster_spec.pods():
+        (volume,) = pod.volumes
+        assert volume.persistent_volume_claim.claim_name == claim.metadata.name
+        for container in pod.containers:
+            assert [mount.mount_path for mount in container.volume_mounts] == ["/shared"]
+    assert "cd /shared/unseen && " in job.spec.entrypoint
+    assert ("WORKDIR", "/shared/unseen") in TARGETS["base"].steps
+
+
+def test_the_head_runs_no_training_and_workers_have_a_gpu(job: RayJob) -> None:
+    cluster = job.spec.ray_cluster_spec
+    assert cluster.head_group_spec.ray_start_params == {"num-cpus": "0", "num-gpus": "0"}
+    (workers,) = cluster.worker_group_specs
+    (container,) = workers.template.spec.containers
+    assert container.resources.limits["nvidia.com/gpu"] == "1"
+    jobs = re.search(r"unseen run -j (\d+)", job.spec.entrypoint)
+    assert jobs is not None
+    assert int(jobs[1]) == workers.max_replicas
+
+
+def test_the_launcher_file_conforms_to_the_schema_of_ray() -> None:
+    schema = json.loads((Path(ray.__file__).parent / "autoscaler/ray-schema.json").read_text("utf-8"))
+    launcher = read_yaml("aws.yaml")
+    jsonschema.validate(launcher, schema)
+    assert launcher["head_node_type"] in launcher["available_node_types"]
+    workers = [node for node in launcher["available_node_types"].values() if "max_workers" in node]
+    assert sum(node["max_workers"] for node in workers) == launcher["max_workers"]
+
+
+def test_versions_are_those_of_the_locks(job: RayJob) -> None:
+    cluster: RayClusterSpec = job.spec.ray_cluster_spec
+    assert cluster.ray_version == locked("ray")
+    images = [container.image for pod in cluster.pods() for container in pod.containers]
+    assert {*images, read_yaml("aws.yaml")["docker"]["image"]} == {IMAGE}
+    assert f"--tag {IMAGE} ." in DOCKERFILE.read_text("utf-8")
+    python = re.fullmatch(r"python:(\d+\.\d+)-slim-\w+", TARGETS["system"].base)
+    assert python is not None
+    assert python[1] in SpecifierSet(PROJECT["requires-python"])
+
+
+def test_the_image_is_built_from_files_and_targets_that_exist() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert phony is not None
+    sources = [
+        source
+        for target in TARGETS.values()
+        for origin, paths, _ in copies(target)
+        if origin is None
+        for source in paths
+    ]
+    assert sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    allowed = [
+        line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line[0] == "!"
+    ]
+    assert sorted(sources) == sorted(allowed)
+    for kind, build in (("cpu", "cpu"), ("cuda", "gpu")):
+        ((origin, _, _),) = [
+            copied for target in chain(TARGETS, kind) for copied in copies(target) if copied[0] is not None
+        ]
+        assert origin in TARGETS
+        (command,) = [step for name, step in TARGETS[origin].steps if name == "RUN"]
+        words = command.split()
+        made = words[words.index("make") + 1 :]
+        assert f"FAISS={build}" in made
+        names = [word for word in made if "=" not in word]
+        assert names == ["cluster", "s3"]
+        assert set(names) <= set(phony[1].split())
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_container_runs_as_an_ordinary_user(kind: str, job: RayJob) -> None:
+    steps = [step for target in chain(TARGETS, kind) for step in target.steps]
+    assert [user for name, user in steps if name == "USER"] == ["unseen"]
+    (created,) = [step for name, step in steps if name == "RUN" and step.startswith("useradd")]
+    (uid,) = {pod.security_context.run_as_user for pod in job.spec.ray_cluster_spec.pods()}
+    assert f"--uid {uid} unseen" in created
+    assert all(pod.security_context.run_as_non_root for pod in job.spec.ray_cluster_spec.pods())

@@ -1,0 +1,60 @@
+"""Single classes: the hardest first, scores and confusions counted from the files."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.data.shards import Shards
+from pipeline.report.dataset import DataSet
+from pipeline.report.sections import classes
+from tests.report.conftest import EACH, METHODS
+from tests.report.page_reader import Element
+
+
+def test_the_hardest_classes_come_first_with_their_mean_of_every_method(page: Element, project: Path) -> None:
+    shards = Shards(project / "shards/birds")
+    means = {}
+    for method in METHODS:
+        table = pq.read_table(project / f"evaluation/birds/{method}/0/queries.parquet").to_pandas()
+        means[method] = table.groupby("label")["ap_at_r"].mean()
+    lowest = means["good"].sort_values(kind="stable").index.tolist()
+    section = page.first("details", **{"class": "classes"})
+    rows = section.all("tr", **{"data-class": None})
+    assert [row["data-class"] for row in rows] == [shards.class_names[label] for label in lowest]
+    for row, label in zip(rows, lowest, strict=True):
+        expected = [str(EACH), *(f"{100 * means[method][label]:.1f}" for method in METHODS)]
+        assert [cell.text() for cell in row.all("td")] == expected
+
+
+def test_confusions_are_counted_over_all_seeds(birds: DataSet, project: Path) -> None:
+    shards = Shards(project / "shards/birds")
+    runs = birds.runs("poor")
+    counts: Counter[tuple[int, int]] = Counter()
+    for row in pq.read_table(project / "evaluation/birds/poor/0/neighbours.parquet").to_pylist():
+        query, nearest = shards.labels[row["row_id"]], shards.labels[row["neighbours"][0]]
+        if query != nearest:
+            counts[int(query), int(nearest)] += 1
+    confused = classes.confusions([*runs, *runs], shards.labels)
+    assert {(pair.label, pair.other): pair.count for pair in confused} == {
+        pair: 2 * count for pair, count in counts.items()
+    }
+    assert [pair.count for pair in confused] == sorted((pair.count for pair in confused), reverse=True)
+    assert {pair.queries for pair in confused} == {2 * EACH}
+    assert max(pair.count for pair in confused) > 1
+
+
+def test_means_over_seeds_and_no_lone_queries(birds: DataSet) -> None:
+    (run,) = birds.runs("fair")
+    scores = classes.scores_of([run, run])
+    assert scores == classes.scores_of([run])
+    assert np.isclose(np.mean([mean for mean, _ in scores.values()]), run.metrics["map_at_r"])
+
+
+def test_a_ground_truth_without_classes_has_no_section(
+    birds: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DataSet, "is_landmarks", property(lambda _: True))
+    assert classes.content(birds) is None

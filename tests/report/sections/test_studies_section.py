@@ -1,0 +1,38 @@
+"""Studies: a table, a chart, the rank correlation, and the files beside the page."""
+
+from pipeline.report.dataset import DataSet, GallerySize
+from pipeline.report.page import template_environment
+from pipeline.report.report_data import ReportData
+from pipeline.report.sections import studies
+from pipeline.report.study_table import study_table
+from tests.report.page_reader import Element, read_page
+
+
+def section(inputs: ReportData, dataset: str) -> Element:
+    content = studies.content(DataSet(inputs, dataset, "set-0", GallerySize(1, 1, 8)))
+    assert content is not None
+    template = template_environment().get_template("studies.html")
+    return read_page(template.render(dataset={"name": dataset}, **content))
+
+
+def test_the_section_has_a_table_a_chart_and_the_files(study_inputs: ReportData) -> None:
+    for dataset, last, files in (("cub", "Recall@8", 4), ("birds", "cub: Recall@1", 4)):
+        card = section(study_inputs, dataset)
+        assert card.first("h3").text() == "Number of prototypes of the first branch CRT table 8"
+        assert [head.text() for head in card.first("thead").all("th")][-1] == last
+        assert len(card.first("tbody").all("tr")) == 4
+        assert len(card.all("svg", role="img")) == 1
+        assert next(code.text() for code in card.all("code")) == f"studies/crt-table-8/{dataset}.csv"
+        assert len(card.all("code")) == files
+        assert "Rank correlation of the printed order and ours (Spearman)" in card.text()
+        assert "mean ± deviation over seeds" in card.text()
+    row = section(study_inputs, "cub").first("tbody").all("tr")[0]
+    ours = study_table(study_inputs, "cub", study_inputs.studies[0]).lines[0].cells[0]
+    assert row.first("th").text() == "K1 = 1"
+    assert row.all("span")[0].text() == "75.76"
+    assert ours.ours is not None
+    assert row.all("b")[0].text() == f"{ours.ours.value:.1f}"
+
+
+def test_a_run_without_studies_has_no_section(birds: DataSet) -> None:
+    assert studies.content(birds) is None

@@ -1,0 +1,165 @@
+"""The table of a study: our means beside the printed numbers, differences, conditions, rank correlation."""
+
+import csv
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from scipy.stats import spearmanr
+
+from pipeline.config.inputs import StudyInputs, StudyRowInputs
+from pipeline.published import Number
+from pipeline.report.figures.study import charts
+from pipeline.report.figures.svg import PRINT
+from pipeline.report.report_data import ReportData
+from pipeline.report.study_files import csv_rows, latex, names, write
+from pipeline.report.study_table import Cell, Column, Ours, Point, StudyTable, study_table
+
+PRINTED = ["75.76", "75.57", "75.44", "75.96"]  # CRT table 8, Recall@1
+R1 = Column("recall_at_1")
+
+
+def table_of(inputs: ReportData, dataset: str) -> StudyTable:
+    return study_table(inputs, dataset, inputs.studies[0])
+
+
+def our_recalls(inputs: ReportData, dataset: str) -> list[list[float]]:
+    return [
+        [100 * run.metrics["recall_at_1"] for run in inputs.of(dataset, method)] for method in inputs.methods
+    ]
+
+
+def test_a_line_has_the_printed_number_ours_and_the_difference(study_inputs: ReportData) -> None:
+    table = table_of(study_inputs, "cub")
+    assert table.is_printed
+    assert [column.metric for column in table.columns] == [f"recall_at_{k}" for k in (1, 2, 4, 8)]
+    assert [line.label for line in table.lines] == ["K1 = 1", "K1 = 4", "K1 = 16", "K1 = 64"]
+    assert [line.method for line in table.lines] == list(study_inputs.methods)
+    for line, printed, values in zip(table.lines, PRINTED, our_recalls(study_inputs, "cub"), strict=True):
+        cell = line.cells[0]
+        assert cell.printed is not None
+        assert cell.ours is not None
+        assert cell.printed.text == printed
+        assert cell.ours.value == pytest.approx(statistics.fmean(values))
+        assert cell.ours.deviation == pytest.approx(statistics.stdev(values))
+        assert cell.difference == pytest.approx(statistics.fmean(values) - float(printed))
+        assert line.cells[3].ours is None, "Recall@8 is not measured"
+
+
+def test_a_differing_condition_is_listed(study_inputs: ReportData) -> None:
+    lines = table_of(study_inputs, "cub").lines
+    assert all("128 dimensions in the paper, 12 here" in line.differences for line in lines)
+    assert not any("protocol" in text or "prototypes" in text for line in lines for text in line.differences)
+
+
+def test_the_rank_correlation_is_that_of_the_printed_order(study_inputs: ReportData) -> None:
+    ours = [statistics.fmean(values) for values in our_recalls(study_inputs, "cub")]
+    (rank,) = [rank for rank in table_of(study_inputs, "cub").ranks if rank.column == R1]
+    assert rank.rows == 4
+    assert rank.rho == pytest.approx(spearmanr([float(text) for text in PRINTED], ours).statistic)
+
+
+def test_another_data_set_is_compared_by_the_order_only(study_inputs: ReportData) -> None:
+    table = table_of(study_inputs, "birds")
+    assert not table.is_printed
+    reference = Column("recall_at_1", "selected", "cub")
+    assert table.columns == (R1, Column("map_at_r"), reference)
+    assert [line.cells[2].printed.text for line in table.lines if line.cells[2].printed] == PRINTED
+    assert all(cell.difference is None for line in table.lines for cell in line.cells)
+    ours = [statistics.fmean(values) for values in our_recalls(study_inputs, "birds")]
+    (rank,) = table.ranks
+    assert rank.column == reference
+    assert rank.rho == pytest.approx(spearmanr([float(text) for text in PRINTED], ours).statistic)
+
+
+def test_points_have_the_values_of_the_axis(study_inputs: ReportData) -> None:
+    points = table_of(study_inputs, "cub").points
+    assert [point.place for point in points] == [(1.0,), (4.0,), (16.0,), (64.0,)]
+    assert [point.printed for point in points] == [float(text) for text in PRINTED]
+    assert {point.series for point in points} == {"crt"}
+    assert all(point.printed is None for point in table_of(study_inputs, "birds").points)
+
+
+def test_an_unreliable_number_has_no_difference() -> None:
+    assert Cell(Number(text="45.53", reliable=False), Ours(40.0, None)).difference is None
+    assert Cell(None, Ours(40.0, None)).difference is None
+    assert Cell(Number(text="45.5"), None).difference is None
+
+
+def test_writes_table_and_figure_in_four_formats(study_inputs: ReportData, tmp_path: Path) -> None:
+    table = table_of(study_inputs, "cub")
+    write(table, tmp_path / "first")
+    write(table, tmp_path / "second")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
+    assert set(files) == set(names(table)) == {"cub.csv", "cub.tex", "cub.svg", "cub.pdf"}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()}
+    assert files["cub.pdf"].startswith(b"%PDF")
+    svg = files["cub.svg"].decode()
+    assert PRINT.series[0] in svg
+    assert "#0a0b0" not in svg, "a placeholder colour of the page"
+    rows = list(csv.reader(files["cub.csv"].decode().splitlines()))
+    assert rows == [[str(cell) for cell in row] for row in csv_rows(table)]
+    assert rows[0][2:7] == [
+        f"Recall@1 {part}" for part in ("printed", "printed deviation", "ours", "deviation", "difference")
+    ]
+    assert rows[1][:3] == ["K1 = 1", study_inputs.methods[0], "75.76"]
+
+
+def test_latex_has_two_columns_per_metric_and_escapes_text(study_inputs: ReportData) -> None:
+    table = table_of(study_inputs, "cub")
+    line = replace(table.lines[0], label="50% of a_b & c")
+    lines = latex(replace(table, lines=(line,))).splitlines()
+    assert lines[1] == r"\begin{tabular}{lrrrrrrrr}"
+    assert lines[6].startswith(r"50\% of a\_b \& c & 75.76 & ")
+    assert lines[6].count(" & ") == 8
+    assert r" $\pm$ " in lines[6]
+    assert latex(table_of(study_inputs, "birds")).splitlines()[1] == r"\begin{tabular}{lrrr}"
+
+
+def test_print_colours_are_those_of_the_page() -> None:
+    css = (Path(__file__).resolve().parents[2] / "pipeline/report/page.css").read_text(encoding="utf-8")
+    light = css[: css.index("prefers-color-scheme")]
+    colours = {"ink": PRINT.ink, "muted": PRINT.muted, "grid": PRINT.grid, "paper": PRINT.paper}
+    colours |= {f"series-{place}": colour for place, colour in enumerate(PRINT.series)}
+    for name, colour in colours.items():
+        assert f"--{name}: {colour};" in light
+
+
+def grid_table(axes: dict[str, str], points: list[Point]) -> StudyTable:
+    row = StudyRowInputs(method="m", label="l", like="ms", recipe={}, printed=None)
+    study = StudyInputs(
+        name="mine", title="t", paper="", item="", table=None, datasets=("parts",), metric="recall_at_1",
+        axes=axes, tied=(), shows="", missing="", rows=(row,),
+    )  # fmt: skip
+    return StudyTable(study, "parts", (R1,), (), (), tuple(points), False)
+
+
+def test_two_axes_give_a_heat_map_per_series() -> None:
+    points = [
+        Point(series, (beta, weight), Ours(10 * beta + weight, None), 50.0 if series == "a" else None)
+        for series in ("a", "b")
+        for beta in (1.0, 2.0)
+        for weight in (0.0, 0.5, 1.0)
+    ]
+    table = grid_table({"loss.margin": "beta", "koleo_weight": "lambda"}, points)
+    first, second = charts(table, "x")
+    assert names(table) == ["parts.csv", "parts.tex", "parts.svg", "parts.pdf", "parts-2.svg", "parts-2.pdf"]
+    assert first.count("fill: var(--series-0)") == second.count("fill: var(--series-0)") == 6
+    assert first.count(">50.0<") == 6
+    assert second.count(">50.0<") == 0
+    assert "(2, 0.5) 20.50" in second
+    opacities = [float(part.split(";")[0].split('"')[0]) for part in second.split("opacity: ")[1:]]
+    assert len(opacities) == 6
+    assert all(low < high for low, high in pairwise(opacities)), "a higher mean is darker"
+
+
+def test_one_axis_gives_a_line_per_series() -> None:
+    points = [
+        Point(series, (place,), Ours(place, 1.0), None) for series in ("a", "b") for place in (1.0, 2.0, 64.0)
+    ]
+    (chart,) = charts(grid_table({"dim": "D"}, points), "x")
+    assert "a: 1 1.00, 2 2.00, 64 64.00; b: 1 1.00" in chart
+    assert ">64<" in chart, "each value of the axis has a tick"
+    assert charts(grid_table({}, points), "x") == []

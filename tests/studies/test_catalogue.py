@@ -1,0 +1,157 @@
+"""The studies of the papers are valid and complete; a study of a user is read, or refused with its line."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Params, resolve
+from pipeline.config.recipe_files import published as published_recipes
+from pipeline.published.model import papers
+from pipeline.published.model import rows as printed_rows
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.stage import ROOT
+from pipeline.studies.catalogue import (
+    entries,
+    printed_key,
+    studies,
+    studies_of_run,
+    study_of,
+    with_rows,
+)
+
+PUBLISHED = [item for item in studies().values() if item.is_published]
+ITEMS = {
+    "crt": [*(f"table {n}" for n in range(1, 11)), *(f"figure {n}" for n in (1, 2, 3))],
+    "multihead": [
+        *(f"table {n}" for n in (1, 2, 3, 4)), "section 4.5", "figure 1", "figure 2", "figure 3", "figure 4",
+        "figure 5a", "figure 5b", "figure 6", "figure 7", "figure 8",
+    ],
+    "gsp": [
+        "table 1", "table 2", "figure 1", "figure 2", "figure 3a", "figure 3b", "figure 4", "figure 5",
+        "figure 6", "figure 7 left", "figure 7 right", "supplement",
+    ],
+    "irt": [*(f"table {n}" for n in range(1, 10)), *(f"figure {n}" for n in range(1, 6))],
+}  # fmt: skip
+
+
+def test_every_table_and_figure_of_the_papers_is_a_study() -> None:
+    listed = [(item.study.source.paper, item.study.source.item) for item in PUBLISHED if item.study.source]
+    assert sorted(listed) == sorted((paper, item) for paper, items in ITEMS.items() for item in items)
+    assert len(listed) == len(PUBLISHED)
+    printed = {(paper.key, table.table) for paper in papers() for table in paper.tables}
+    shown = {(item.study.source.paper, item.study.table) for item in PUBLISHED if item.study.source}
+    assert printed <= shown
+
+
+def test_every_printed_row_with_a_recipe_is_a_row_of_a_study() -> None:
+    rows = {entry.printed for item in PUBLISHED for entry in entries(item)}
+    named = [row for row in printed_rows() if row.method is not None]
+    assert len(named) > 450
+    assert {printed_key(row.method, row.recipe) for row in named} <= rows
+
+
+def test_data_sets_of_a_study_are_those_of_its_numbers() -> None:
+    for item in PUBLISHED:
+        if item.study.table is not None and item.study.source is not None:
+            of_table = {
+                row.dataset
+                for row in printed_rows()
+                if (row.paper, row.table) == (item.study.source.paper, item.study.table)
+            }
+            assert of_table - {"landmarks"} <= set(item.study.datasets) <= of_table, item.name
+        assert set(item.study.datasets) <= set(published_recipes("datasets"))
+
+
+def test_every_row_resolves_on_its_data_sets_and_on_the_built_in_set() -> None:
+    names = {entry.method: item for item in PUBLISHED for entry in entries(item)}
+    params = with_rows(Params(ROOT / "params.yaml"), *names)
+    assert set(params.rows) == set(names)
+    for name, item in names.items():
+        for dataset in (*item.study.datasets, "parts"):
+            resolve(params, dataset, name)
+
+
+def test_equal_trainings_have_one_name() -> None:
+    rows = {entry.label: entry.method for entry in entries(study_of("crt-table-9"))}
+    assert rows["K2 = 64"] == "crt-table-5-mit-b1-plus-crt"
+    assert rows["K2 = 16"] == "crt-table-9-k2-16"
+    by_name: dict[str, str] = {}
+    for item in PUBLISHED:
+        for entry in entries(item):
+            training = f"{entry.row.like} {sorted(entry.row.recipe.items(), key=str)} {entry.row.protocol}"
+            assert by_name.setdefault(entry.method, training) == training
+    assert len(by_name) < sum(len(entries(item)) for item in PUBLISHED) - 50
+
+
+def test_a_reduction_of_one_study_applies_to_the_shared_row() -> None:
+    (row,) = [entry.row for entry in entries(study_of("crt-table-3")) if entry.label == "IRT_R"]
+    assert row.reduce == {"dim": 128, "whiten": "none"}  # table 2 of IRT
+    assert all(entry.row.reduce is None for entry in entries(study_of("crt-table-8")))
+
+
+def test_a_run_covers_the_studies_all_of_whose_rows_it_has() -> None:
+    methods = tuple(entry.method for entry in entries(study_of("crt-table-9")))
+    params = with_rows(Params(ROOT / "params.yaml"), *methods)
+    assert [study.name for study in studies_of_run(params, methods)] == ["crt-table-9"]
+    assert studies_of_run(params, methods[1:]) == ()
+    both = (*methods, *(entry.method for entry in entries(study_of("crt-table-7"))))
+    assert [study.name for study in studies_of_run(params, both)] == ["crt-table-7", "crt-table-9"]
+    assert studies_of_run(Params(ROOT / "params.yaml"), ("ms",)) == ()
+
+
+def test_a_grid_gives_every_combination_with_tied_fields(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "mine:\n  title: t\n  datasets: [parts]\n  methods: {a: {like: crt}, b: {like: crt_average}}\n"
+        "  space:\n    embedding.prototypes: {grid: [4, 8], tied: [auxiliary.prototypes]}\n"
+        "    diversity_weight: {grid: [0.0, 0.5, 1.0]}\n",
+        encoding="utf-8",
+    )
+    rows = entries(study_of("mine", tmp_path))
+    values = [
+        (row.row.like, *(row.row.recipe[name] for name in
+        ("embedding.prototypes", "auxiliary.prototypes", "diversity_weight")))
+        for row in rows
+    ]  # fmt: skip
+    assert values == [
+        (like, k, k, weight) for like, k, weight in product(("crt", "crt_average"), (4, 8), (0.0, 0.5, 1.0))
+    ]
+    assert rows[0].method == "mine-a-prototypes-4-diversity-weight-0"
+    assert len({row.method for row in rows}) == 12
+    assert list(study_of("mine", tmp_path).study.numeric_axes) == ["embedding.prototypes", "diversity_weight"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a:\n  title: t\n", "mine.yaml:1: a: give exactly one of"),
+        ("a:\n  title: t\n  methods: {x: {dim: 3}}\n  datasets: [parts]\n", "methods.x.like is missing"),
+        ("a:\n  title: t\n  methods: {x: {like: ms}}\n", "`datasets` is missing"),
+        ("a:\n  title: t\n  command: x\n  unavailable: y\n", "give exactly one of"),
+        ("a:\n  title: t\n  dataset: x\n", "mine.yaml:3: a.dataset: Extra inputs"),
+        ("a_b c:\n  title: t\n  command: x\n", "mine.yaml:1: a_b c: a name starts with"),
+        (
+            "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n"
+            "  space: {dim: {choice: [1]}}\n",
+            "space.dim: a study needs a grid",
+        ),
+        ("crt-table-8:\n  title: t\n  command: x\n", "there is a study crt-table-8 in pipeline/recipes"),
+    ],
+)
+def test_refuses_a_study_that_is_not_valid(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as raised:
+        studies(tmp_path)
+    assert message in raised.value.what
+
+
+def test_refuses_an_unknown_table(tmp_path: Path) -> None:
+    text = "a:\n  title: t\n  source: {paper: crt, item: x}\n  table: '99'\n  datasets: [cub]\n"
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"pipeline/published/crt.yaml has no table '99'"):
+        entries(study_of("a", tmp_path))
+
+
+def test_refuses_an_unknown_study_with_a_proposal() -> None:
+    with pytest.raises(UserError, match="There is no study crt-tabel-8"):
+        study_of("crt-tabel-8")

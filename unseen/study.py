@@ -1,0 +1,46 @@
+"""The command `unseen study`: the list of studies, and the selection of one in params.yaml."""
+
+from pathlib import Path
+
+from pipeline.config import Params
+from pipeline.config.command import literal
+from pipeline.resolution.files import plan
+from pipeline.studies.catalogue import study_of
+from pipeline.studies.document import states
+from pipeline.studies.selection import axes_of, set_axes
+
+PARAMS = Path("params.yaml")
+
+
+def listing() -> str:
+    """One line per study: its name, the item of the paper, its state."""
+    rows = [(line.name, line.item, line.state, line.title) for line in states()]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])).rstrip() for row in rows]
+    return "\n".join([*lines, "", "docs/studies.md explains the states.", ""])
+
+
+def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: bool) -> str:
+    """Sets the axes of the run in params.yaml to a study; returns what it set.
+
+    Raises UserError for an unknown study or data set, and for a study without trainings. If the new run is
+    not valid, params.yaml keeps its content.
+    """
+    item = study_of(name)
+    axes = axes_of(item, datasets, seeds, mini)
+    before = PARAMS.read_text(encoding="utf-8")
+    changes = set_axes(PARAMS, axes)
+    try:
+        plan(Params(PARAMS))
+    except BaseException:
+        PARAMS.write_text(before, encoding="utf-8")
+        raise
+    trainings = len(axes["datasets"]) * len(axes["methods"]) * len(axes["seeds"])
+    lines = [f"{name}: {item.study.title}", f"{trainings} trainings: data sets x rows x seeds"]
+    lines += [f"params.yaml: run.{change.axis} = {literal(change.after)}" for change in changes]
+    if changes:
+        lines.append("before:")
+        lines += [f"  run.{change.axis} = {literal(change.before)}" for change in changes]
+    else:
+        lines.append("params.yaml contains these axes already")
+    return "\n".join([*lines, ""])
