@@ -74,8 +74,8 @@ _MUTATIONS = """## Damaged files
 
 Case n of a kind is a small valid file with changes drawn by a generator seeded by the kind and n: flipped
 bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are also
-changed as a tree. The limits are those of the broken files. Images are read in turn by decoding, by ingest
-with and without shrinking, and by the catalog.
+changed as a tree. The limits are those of the broken files. Images are read in turn by decoding, search,
+ingest with and without shrinking, and the catalog.
 """
 
 _MEMORY = """## Memory
