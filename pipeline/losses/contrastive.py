@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pipeline.device.host import reads_wait
 from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
 
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
@@ -67,7 +68,7 @@ class _Blocked(torch.autograd.Function):
                     reference_gradient.index_add_(0, members, weights.T @ anchors)
             value = excess.sub_(margin).clamp_(min=0).sum()
             total += value
-            if on_cpu and value == 0:  # on a GPU, reading the value would cost more than the products
+            if not reads_wait(value) and value == 0:  # a wait would cost more than the products
                 continue
             weights = excess.sign_()
             if anchor_gradient is not None:

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pipeline.device.host import reads_wait
 from pipeline.losses.distances import euclidean, pull, squares
 from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
 
@@ -118,8 +119,7 @@ class _Side:
         Overwrites `terms`. slopes: dt/dd / d of the terms that are not zero.
         """
         value = terms.sum()
-        # on a GPU, reading the value would cost more than the products
-        if value.device.type == "cpu" and value == 0:
+        if not reads_wait(value) and value == 0:  # a wait would cost more than the products
             return
         self.total += value
         active = terms.sign_()

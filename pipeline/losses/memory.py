@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from pipeline.device.host import HostValue
+
 
 class CrossBatchMemory(nn.Module):
     """`size` places for embeddings of `dim` dimensions. The state dict contains its whole state."""
@@ -27,6 +29,7 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("labels", torch.full((size,), -1, dtype=torch.int64))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))  # next place to write
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))  # number of places in use
+        self._filled = HostValue()
 
     @torch.no_grad()
     def enqueue(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
@@ -41,10 +44,10 @@ class CrossBatchMemory(nn.Module):
         self.embeddings[places] = embeddings.detach().to(self.embeddings.dtype)
         self.labels[places] = labels.to(self.labels.dtype)
         self.pointer.copy_((self.pointer + batch) % size)
-        self.filled.copy_((self.filled + batch).clamp(max=size))
+        self._filled.write(self.filled, min(self._filled.read(self.filled) + batch, size))
         return places
 
     def valid(self) -> tuple[Float[Tensor, "S D"], Int[Tensor, "S"]]:
         """Embeddings without gradient and labels of the places in use, as views that `enqueue` overwrites."""
-        filled = int(self.filled)
+        filled = self._filled.read(self.filled)
         return self.embeddings[:filled], self.labels[:filled]

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from pipeline.device.host import reads_wait
 from pipeline.losses.precision import full_precision, without_autocast
 
 
@@ -74,10 +75,11 @@ def relatives_of(pairs: Pairs, step: int) -> tuple[Int[Tensor, "R"], list[int]]:
 
     A block has `step` references.
 
-    Only these can be positives. In a memory they are few; in the batch itself they are all references.
+    Only these can be positives. In a memory they are few; in the batch itself they are all references. On a
+    GPU all references are returned, because their number would have to be read from it.
     """
     size = len(pairs.references)
-    if pairs.references is pairs.anchors:
+    if pairs.references is pairs.anchors or reads_wait(pairs.labels):
         return torch.arange(size, device=pairs.labels.device), [*range(0, size, step), size]
     labels = pairs.labels.sort().values
     places = torch.searchsorted(labels, pairs.reference_labels).clamp_(max=len(labels) - 1)

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pipeline.device.host import reads_wait
 from pipeline.losses.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # under the root of the norm of a proxy (released code)
@@ -64,9 +65,16 @@ class _Blocked(torch.autograd.Function):
         elements = _CPU_ELEMENTS if embeddings.device.type == "cpu" else _GPU_ELEMENTS
         step = max(1, elements // max(batch, 1))
         names, order = labels.sort()
-        starts = torch.arange(0, classes + step, step, device=names.device)
-        ends = torch.searchsorted(names, starts).tolist()
-        present = len(torch.unique_consecutive(names))
+        if step >= classes:
+            ends = [0, batch]
+        else:
+            starts = torch.arange(0, classes + step, step, device=names.device)
+            ends = torch.searchsorted(names, starts).tolist()
+        present: int | Tensor
+        if reads_wait(names):
+            present = (1 + (names[1:] != names[:-1]).sum()).to(embeddings.dtype)
+        else:
+            present = len(torch.unique_consecutive(names))
         value = embeddings.new_zeros(())
         for block, start in enumerate(range(0, classes, step)):
             rows = slice(start, start + step)

@@ -12,6 +12,7 @@ becomes a reference after its first batch, and its first vector is its first emb
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from pipeline.device.host import reads_wait
 from pipeline.losses.pairs import Pairs, relatives_of
 from pipeline.losses.precision import full_precision, without_autocast
 
@@ -73,11 +75,11 @@ class Snca(nn.Module):
 
         An image that occurs twice is updated once, by the mean of its embeddings.
         """
-        places, inverse, counts = samples.unique(return_inverse=True, return_counts=True)
-        old = self.memory[places]
-        sums = torch.zeros_like(old).index_add_(0, inverse, embeddings.to(self.memory.dtype))
-        new = sums / counts[:, None]
-        self.memory[places] = functional.normalize(self.momentum * old + (1 - self.momentum) * new, dim=1)
+        same = (samples[:, None] == samples).to(self.memory.dtype)
+        means = same @ embeddings.to(self.memory.dtype) / same.sum(1, keepdim=True)
+        old = self.memory[samples]
+        # Equal rows for an image that occurs twice: the order in which they are written does not matter.
+        self.memory[samples] = functional.normalize(self.momentum * old + (1 - self.momentum) * means, dim=1)
         self.labels[samples] = labels.to(self.labels.dtype)
 
 
@@ -96,16 +98,13 @@ class _Blocked(torch.autograd.Function):
         elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
         step = max(1, elements // max(batch, 1))
         relatives, bounds = relatives_of(pairs, step)
-        starts = torch.arange(0, size + step, step, device=anchors.device)
-        selves, owners = samples.sort()
-        ends = torch.searchsorted(selves, starts).tolist()
+        exclude_selves = _selves_by_mask(samples) if reads_wait(samples) else _selves(samples, size, step)
         empty = torch.where(pairs.reference_labels < 0, -torch.inf, 0.0).to(anchors.dtype)
         for block, start in enumerate(range(0, size, step)):
             columns = slice(start, start + step)
             vectors = pairs.references[columns]
             exponent = torch.addmm(empty[columns], queries, vectors.T)
-            inside = slice(ends[block], ends[block + 1])
-            exponent[owners[inside], selves[inside] - start] = -torch.inf
+            exclude_selves(exponent, start)
             members = relatives[bounds[block] : bounds[block + 1]]
             if len(members):
                 others = pairs.labels[:, None] != pairs.reference_labels[members]
@@ -123,6 +122,29 @@ class _Blocked(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (saved,) = ctx.saved_tensors
         return saved * gradient, None, None, None
+
+
+def _selves(samples: Tensor, size: int, step: int) -> Callable[[Tensor, int], None]:
+    """Sets the pair of each row of a block (B, `step`) with itself to -inf. The block begins at a column."""
+    starts = torch.arange(0, size + step, step, device=samples.device)
+    selves, owners = samples.sort()
+    ends = torch.searchsorted(selves, starts).tolist()
+
+    def exclude(exponent: Tensor, start: int) -> None:
+        inside = slice(ends[start // step], ends[start // step + 1])
+        exponent[owners[inside], selves[inside] - start] = -torch.inf
+
+    return exclude
+
+
+def _selves_by_mask(samples: Tensor) -> Callable[[Tensor, int], None]:
+    """As `_selves`, by a mask of the block, whose size does not depend on the samples."""
+
+    def exclude(exponent: Tensor, start: int) -> None:
+        columns = torch.arange(start, start + exponent.shape[1], device=samples.device)
+        exponent.masked_fill_(samples[:, None] == columns, -torch.inf)
+
+    return exclude
 
 
 class _Softmax:

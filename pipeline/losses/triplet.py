@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pipeline.device.host import reads_wait
 from pipeline.losses.distances import euclidean, pull, squares
 from pipeline.losses.pairs import PairLoss, Pairs
 
@@ -98,25 +99,48 @@ def _triplets(
     same = pairs.labels[rows, None] == pairs.reference_labels
     negative = torch.logical_not(same).to(distance.dtype)
     positive = same if pairs.self_index is None else same.scatter_(1, pairs.self_index[rows, None], False)
+    if reads_wait(distance):
+        return _dense(distance, positive, negative, margin, semihard)
     anchor, place = positive.nonzero(as_tuple=True)
     positives = torch.bincount(anchor, minlength=len(distance))
     most = int(positives.max())
     if most == 0:
         return torch.zeros_like(distance), positives.double()
     slot = torch.arange(len(anchor), device=anchor.device) - (positives.cumsum(0) - positives)[anchor]
-    # The distances of the positives of each anchor, nearest first; padded with infinity.
-    nearest = distance.new_full((len(distance), most), torch.inf)
-    nearest[anchor, slot] = distance[anchor, place]
-    nearest, order = nearest.sort(1)
+    # The distances of the positives of each anchor, padded with infinity.
+    padded = distance.new_full((len(distance), most), torch.inf)
+    padded[anchor, slot] = distance[anchor, place]
+    of_positive, weights, triplets = _counts(distance, padded, positives, negative, margin, semihard)
+    weights[anchor, place] = of_positive[anchor, slot]
+    return weights, triplets
+
+
+def _dense(
+    distance: Tensor, positive: Tensor, negative: Tensor, margin: float, semihard: bool
+) -> tuple[Tensor, Tensor]:
+    """As `_triplets`, with a place for every reference instead of the largest number of positives: nothing is
+    read from a GPU."""
+    padded = distance.masked_fill(torch.logical_not(positive), torch.inf)
+    of_positive, weights, triplets = _counts(distance, padded, positive.sum(1), negative, margin, semihard)
+    return torch.where(positive, of_positive, weights), triplets
+
+
+def _counts(
+    distance: Tensor, padded: Tensor, positives: Tensor, negative: Tensor, margin: float, semihard: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The triplets of each positive, minus those of each negative, and those of each anchor in float64.
+
+    padded: the distances of the positives of each anchor, and infinity; the first result has its order.
+    """
+    nearest, order = padded.sort(1)
     # A negative forms triplets with the positives from place `first` to before place `last`.
     first = torch.searchsorted(nearest, distance - margin, right=True)
     last = torch.searchsorted(nearest, distance) if semihard else positives[:, None]
     of_negative = torch.sub(last, first).to(distance.dtype).mul_(negative)
-    steps = distance.new_zeros(len(distance), most + 1).scatter_add_(1, first, negative)
+    places = padded.shape[1]
+    steps = distance.new_zeros(len(distance), places + 1).scatter_add_(1, first, negative)
     if semihard:
         steps.scatter_add_(1, last, -negative)
-    of_positive = torch.empty_like(nearest).scatter_(1, order, steps.cumsum(1)[:, :most])
+    of_positive = torch.empty_like(nearest).scatter_(1, order, steps.cumsum(1)[:, :places])
     triplets = of_negative.sum(1, dtype=torch.float64)
-    weights = of_negative.neg_()
-    weights[anchor, place] = of_positive[anchor, slot]
-    return weights, triplets
+    return of_positive, of_negative.neg_(), triplets

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pipeline.config import losses as config
+from pipeline.device.host import HostValue
 from pipeline.methods.modules import load, pair_loss, proxy_loss
 
 
@@ -57,6 +58,7 @@ class MetricLoss(nn.Module):
             size = memory.size if memory.size is not None else round(memory.share * samples)
             self.memory = load(memory.module)(max(size, batch), dim)
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+            self._calls = HostValue()
 
     def forward(
         self,
@@ -96,8 +98,9 @@ class MetricLoss(nn.Module):
         """The weighted loss against the memory; None without a memory, before it starts, and in eval mode."""
         if self.memory is None or self.settings is None or self.pair is None or not self.training:
             return None
-        self.calls += 1
-        if self.calls <= self.settings.start:
+        calls = self._calls.read(self.calls) + 1
+        self._calls.write(self.calls, calls)
+        if calls <= self.settings.start:
             return None
         positions = self.memory.enqueue(keys, labels)
         references, reference_labels = self.memory.valid()

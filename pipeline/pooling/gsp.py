@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pipeline.device.host import HostValue
 from pipeline.pooling.greedy_k_center import greedy_k_center
 from pipeline.pooling.positions import positions
 from pipeline.pooling.transport import TransportPooling
@@ -81,6 +82,7 @@ class Gsp(nn.Module):
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
         self.register_buffer("observed", torch.zeros((), dtype=torch.int64))  # training steps
         self.register_buffer("initialized", torch.zeros((), dtype=torch.bool))
+        self._filled, self._observed, self._initialized = HostValue(), HostValue(), HostValue()
 
     def forward(
         self, features: Float[Tensor, "B L H W"]
@@ -121,17 +123,18 @@ class Gsp(nn.Module):
 
         Does nothing after the prototypes are initialised.
         """
-        if self.initialized:
+        if self._initialized.read(self.initialized):
             return
-        self.observed += 1
-        if self.observed <= self.warmup:
+        observed = self._observed.read(self.observed) + 1
+        self._observed.write(self.observed, observed)
+        if observed <= self.warmup:
             return
-        start, size, count = int(self.filled), len(self.memory), len(self.prototypes)
+        start, size, count = self._filled.read(self.filled), len(self.memory), len(self.prototypes)
         new = clip(pooled_average[: size - start].to(self.memory.dtype))[0]
         self.memory[start : start + len(new)] = new
-        self.filled += len(new)
+        self._filled.write(self.filled, start + len(new))
         if start + len(new) == size:
             # The first M entries are the initial set of the greedy choice (released code).
             rest = self.memory[count:]
             self.prototypes.copy_(rest[greedy_k_center(rest, self.memory[:count], count)])
-            self.initialized.fill_(True)
+            self._initialized.write(self.initialized, True)

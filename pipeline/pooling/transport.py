@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink
 
+from pipeline.device.host import reads_wait
 from pipeline.pooling.distances import SAME_PLACE
 from pipeline.pooling.unit_ball import clip, clip_backward
 
@@ -66,7 +67,7 @@ def multiplier(
         # The slope of the logit is mean a (1 - a) / (mean a (1 - mean a)).
         step = error * torch.addcmul(mean, mean, mean, value=-1) / slope.clamp_(min=1e-300)
         newton = tau - step
-        if not step.is_cuda and not hardshrink(step, tolerance).any():
+        if not reads_wait(step) and not hardshrink(step, tolerance).any():
             return newton
         below = error <= 0
         low, high = torch.where(below, tau, low), torch.where(below, high, tau)

@@ -143,8 +143,8 @@ class RayClusterSpec(Strict):
         return self
 
     def pods(self) -> list[PodSpec]:
-        groups: list[Head | WorkerGroup] = [self.head_group_spec, *self.worker_group_specs]
-        return [group.template.spec for group in groups]
+        groups = self.worker_group_specs
+        return [self.head_group_spec.template.spec, *(group.template.spec for group in groups)]
 
 
 class RayJobSpec(Strict):

@@ -18,6 +18,7 @@ from pipeline.models.backbone import Backbone
 from pipeline.models.batch_norm import SynchronisedBatchNorm
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import Learner, train_step
+from tests.device.host_reads import HostReads, pretend_gpu
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
 
 DIM = 8
@@ -78,6 +79,26 @@ def test_a_loss_is_positive_and_its_gradient_equals_finite_differences(name: str
     assert torch.autograd.gradcheck(
         lambda rows: loss(normalize(rows, dim=1), labels), embeddings.requires_grad_()
     )
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
+def test_the_code_for_gpus_is_equal_and_reads_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, batch, memory = loss_of(name), vectors(9, 1), vectors(14, 3)
+    positions = torch.arange(9)
+    memory[0][positions], memory[1][positions] = batch
+    cases = [batch] if name in PROXIES else [batch, (*batch, *memory, positions)]
+    for case in cases:
+        results = []
+        for gpu in (False, True):
+            with monkeypatch.context() as patched, HostReads() as reads:
+                if gpu:
+                    pretend_gpu(patched)
+                inputs = [value.clone() for value in case]
+                value = loss(inputs[0].requires_grad_(), *inputs[1:])
+                value.backward()
+                results.append((value.detach(), inputs[0].grad, reads.names))
+        torch.testing.assert_close(results[1][:2], results[0][:2])
+        assert results[1][2] == []
 
 
 @pairs

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-COPIED = ("pipeline", "stages", "docs", "tests/report")
+COPIED = ("pipeline", "stages", "docs", "tests/report", "tests/device")
 NEEDED = (
     *("pyproject.toml", "params.yaml", "dvc.yaml"),
     *("tests/methods/small.py", "tests/methods/test_every_part.py", "tests/graph/test_dependencies.py"),

@@ -19,7 +19,14 @@ PAGE = (
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     report = {"title": "t", "queries": 1, "neighbours": 1, "thumbnail": 8}
-    settings = {"run": RUN, "report": report, "sweeps": [], "like": {"ms": "ms", "gsp": "gsp"}, "costs": {}}
+    settings = {
+        "run": RUN,
+        "report": report,
+        "sweeps": [],
+        "like": {"ms": "ms", "gsp": "gsp"},
+        "costs": {},
+        "studies": [],
+    }
     write_json(ROOT / "report.json", {"schema": SCHEMA, "code": {}, "settings": settings})
     for method, value in (("ms", 0.081), ("gsp", 0.091)):
         bounds = {"map_at_r_low": value - 0.01, "map_at_r_high": value + 0.01, "untrained_map_at_r": 0.02}

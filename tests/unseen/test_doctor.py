@@ -1,5 +1,6 @@
 """The report of `unseen doctor`."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_reports_versions_devices_weights_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["doctor"])
     printed = capsys.readouterr().out
-    for part in (f"torch                   {torch.__version__}", "FAISS", "test_resnet", "built in"):
+    assert re.search(rf"torch +{re.escape(torch.__version__)}\n", printed)
+    for part in ("FAISS", "test_resnet", "built in"):
         assert part in printed
     assert "MISSING" not in printed
 

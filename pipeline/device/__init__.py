@@ -1,0 +1,1 @@
+"""Properties of devices that losses, poolings and training use."""
