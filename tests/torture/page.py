@@ -161,6 +161,10 @@ def _kills(results: dict[str, Result]) -> Iterator[str]:
                 yield f"- kill {number}, {kill['kill']}: {problem}"
 
 
+def _cases(result: Result) -> int:
+    return sum(result.get(key, 0) for key in ("read", "refused", "limited")) + len(_violations(result))
+
+
 _COUNTS = ("read", "refused", "at the limit", "violations", "CPU s", "commit")
 
 
@@ -186,7 +190,9 @@ def _broken_files(results: dict[str, Result]) -> Iterator[str]:
     for name in CORPORA:
         result = results.get(name, {})
         if result.get("files"):
-            rows.append((name, f"{result['files']:,}", *_counts(result)))
+            finished, count = _cases(result) // len(READERS), result["files"]
+            files = f"{count:,}" if finished >= count else f"{finished:,} of {count:,}"
+            rows.append((name, files, *_counts(result)))
         else:
             rows.append((name, "not run", *[""] * len(_COUNTS)))
     yield from table(("corpus", "files", *_COUNTS), rows)
@@ -197,7 +203,7 @@ def _mutations(results: dict[str, Result]) -> Iterator[str]:
     yield _MUTATIONS
     rows = []
     for name, result in results.items():
-        cases = sum(result.get(key, 0) for key in ("read", "refused", "limited")) + len(_violations(result))
+        cases = _cases(result)
         rows.append((name, f"{cases:,}", *_counts(result)))
     yield from table(("kind", "cases", *_COUNTS), rows)
     yield from _problems(results)
