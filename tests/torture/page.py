@@ -85,7 +85,7 @@ _MEMORY = """## Memory
 Each stage runs as a process and finishes under the stated hard limit on its private memory (RLIMIT_DATA):
 drawn images of 40 x 44 pixels, half of them in test classes, 512 dimensions, a small network. "Peak" is the
 largest resident memory, with mapped files. The last column is the result under 600 MiB. `unseen evaluate`
-compares as many vectors as SOP has images with each other.
+compares drawn vectors with each other. The default size is that of SOP; the table has the rows that were run.
 """
 
 
