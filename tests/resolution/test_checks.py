@@ -130,6 +130,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ),
         ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
         ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
+        ("run.methods", 8, r"run\.methods: Input should be a valid (list|array|tuple), got 8"),
+        ("run.ensembles", True, r"run\.ensembles: Input should be a valid (list|array|tuple), got True"),
         ("runs", {}, r"runs is not a setting"),
         ("run.seeds", [2**70], r"params\.yaml:1: run\.seeds: Input should be less than 2147483648"),
         ("export.batch_size", "8", r"export\.batch_size: Input should be a valid integer, got '8'"),
