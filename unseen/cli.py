@@ -1,10 +1,9 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project.
-The others (`index`, `measure`, `find`, `serve`, `evaluate`, `doctor`) need no graph; their paths are relative to the
-current directory.
-
-Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
+The others (`index`, `measure`, `find`, `serve`, `evaluate`, `doctor`) need no graph; their paths are
+relative to the current directory. Modules are imported by the subcommand that needs them: `unseen --help`
+imports neither torch nor FAISS.
 """
 
 import json
