@@ -2,8 +2,9 @@
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project.
 The others (`index`, `measure`, `find`, `serve`, `evaluate`, `doctor`) need no graph; their paths are
-relative to the current directory. Modules are imported by the subcommand that needs them: `unseen --help`
-imports neither torch nor FAISS.
+relative to the current directory.
+
+Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
 
 import json
