@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project.
-The others (`index`, `measure`, `find`, `serve`, `evaluate`, `doctor`) need no graph; their paths are
-relative to the current directory.
+Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
+others (`index`, `measure`, `ladder`, `find`, `serve`, `evaluate`, `export-model`, `doctor`) need no graph;
+their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
@@ -345,6 +345,7 @@ def _network(
     unseen index photos catalog --network vit_tiny_patch16_224.augreg_in21k_ft_in1k --weights vit.safetensors
     unseen index photos catalog --model data/models/folder/ms/0
     unseen index photos catalog --labels folders                 one folder per product
+    unseen index photos catalog --duplicates copies.html         groups of near-duplicates
     unseen index photos catalog --index hnsw                     an approximate index
     """,
 )
@@ -368,6 +369,12 @@ def _network(
     help="The product of each picture: `folders` (the name of its folder), a CSV with the columns path and "
     "label, or `none`. Default: as in the existing catalog, otherwise none.",
 )
+@click.option(
+    "--duplicates",
+    type=_PATH,
+    metavar="PAGE",
+    help="List groups of near-duplicates, and write them to this HTML file.",
+)
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
 def index(
     photos: Path,
@@ -375,6 +382,7 @@ def index(
     model: Path | None,
     kind: str | None,
     labels: str | None,
+    duplicates: Path | None,
     skip_damaged: bool,
     **options: Any,
 ) -> None:
@@ -392,7 +400,7 @@ def index(
     network = _network(**options)
     if model is not None and network is not None:
         raise click.UsageError("Name either --model or --network.")
-    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged)
+    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged, duplicates)
 
 
 @command.command(
@@ -422,6 +430,120 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     if network is None:
         raise click.UsageError("Name the network with --network.")
     sys.stdout.write(measurement(photos, network, labels))
+
+
+@command.command(
+    "export-model",
+    cls=_Examples,
+    examples="""
+    unseen export-model data/models/folder/ms/0 exported
+    unseen export-model catalog exported                   the model of a catalog
+    """,
+)
+@click.argument("model", type=_PATH)
+@click.argument("output", type=_PATH)
+def export_model(model: Path, output: Path) -> None:
+    """Write a model as ONNX with its preprocessing and a model card.
+
+    MODEL is the directory of a model, or a catalog. OUTPUT is a new directory. ONNX Runtime must agree with
+    PyTorch to 1e-4. Needs the extra `onnx`.
+    """
+    from pipeline.catalog.catalog import ABOUT, MODEL
+    from pipeline.catalog.export_model import export_model as export
+    from pipeline.runtime.errors import UserError
+
+    if output.exists():
+        raise UserError(f"{output} exists.", "Choose another directory, or remove it.")
+    difference = export(model / MODEL if (model / ABOUT).is_file() else model, output)
+    sys.stdout.write(f"{output}: model.onnx, preprocessing.json, README.md; difference {difference:.1g}\n")
+
+
+def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    """Positive numbers separated by commas."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"{text!r} is no list of positive numbers, such as 1,2,4,8.")
+    return numbers
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen ladder photos ladder
+    unseen ladder photos ladder --sizes 160,224 --loss arcface --json
+    unseen ladder photos ladder --groups groups.csv
+    unseen index photos catalog --model ladder/model                    search with the chosen model
+    """,
+)
+@click.argument("photos", type=_PATH)
+@click.argument("output", type=_PATH)
+@click.option(
+    "--labels",
+    default="folders",
+    show_default=True,
+    metavar="SOURCE",
+    help="`folders` (the name of the folder of a photo), or a CSV with the columns path and label.",
+)
+@_network_options
+@click.option(
+    "--sizes",
+    default="128,224",
+    show_default=True,
+    callback=_numbers,
+    help="Pixels per side that are compared. --size compares one.",
+)
+@click.option(
+    "--groups",
+    type=_PATH,
+    help="A CSV with the columns label and group. Classes of a group are not divided between training and "
+    "test.",
+)
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 1, True, True),
+    default=0.5,
+    show_default=True,
+    help="Of the classes.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(("nsoftmax", "cosface", "arcface")),
+    default="nsoftmax",
+    show_default=True,
+    help="Of the linear layer.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
+@click.option("--ship", is_flag=True, help="Train the written linear layer on all labelled classes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def ladder(
+    photos: Path,
+    output: Path,
+    labels: str,
+    sizes: tuple[int, ...],
+    groups: Path | None,
+    test_share: float,
+    loss: str,
+    seed: int,
+    ship: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure what pays on labelled photos: image size, and a linear layer on frozen features.
+
+    Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
+    OUTPUT is a directory: `model` is the chosen model, `features` are the features of the photos, which a
+    second call uses again. The network runs once for each size.
+    """
+    from unseen.ladder import climb
+
+    network = _network(**options)
+    sizes = (options["size"],) if options["size"] else sizes
+    sys.stdout.write(
+        climb(photos, output, labels, network, sizes, groups, test_share, loss, seed, ship, as_json)
+    )
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
@@ -513,17 +635,6 @@ def serve(
     if concurrent is not None:
         values["concurrent"] = concurrent
     run_service(catalog, host, port, ServiceSettings.model_validate(values))
-
-
-def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
-    """Positive numbers separated by commas."""
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise click.BadParameter(f"{text!r} is no list of positive numbers, such as 1,2,4,8.")
-    return numbers
 
 
 @command.command(

@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Answer, Catalog
+from pipeline.catalog.duplicates import Group, duplicates
 from pipeline.catalog.measure import description, measure
-from pipeline.catalog.results_page import page
+from pipeline.catalog.results_page import duplicates_page, page
 from pipeline.catalog.unknown import Threshold
 from pipeline.index.kinds import KINDS
 from pipeline.ingest.files.archive import is_hidden
@@ -25,8 +26,11 @@ def write_catalog(
     kind: str | None,
     labels: str | None,
     skip_damaged: bool,
+    duplicates_html: Path | None = None,
 ) -> None:
-    """Builds or updates a catalog and prints its size. Raises UserError as `build` does."""
+    """Builds or updates a catalog and prints its size, and with `duplicates_html` the groups of
+    near-duplicates, which it also writes to this page. Raises UserError as `build` does.
+    """
     catalog = build(photos, output, model, skip_damaged, KINDS[kind]() if kind else None, labels)
     excluded = len(catalog.about["left_out"])
     parts = [f"{len(catalog):,} pictures"]
@@ -35,6 +39,21 @@ def write_catalog(
     if excluded:
         parts.append(f"{excluded:,} excluded")
     sys.stdout.write(f"{output}: {', '.join(parts)}\n")
+    if duplicates_html is not None:
+        groups, unread = duplicates(catalog)
+        with atomic_file(duplicates_html) as aside:
+            aside.write_text(duplicates_page(catalog, groups), encoding="utf-8")
+        sys.stdout.write("".join(f"{line}\n" for line in _duplicate_lines(groups, unread)))
+
+
+def _duplicate_lines(groups: Sequence[Group], unread: Sequence[str]) -> Iterator[str]:
+    count = sum(len(group.pictures) for group in groups)
+    yield f"{len(groups):,} groups of near-duplicates with {count:,} pictures"
+    for group in groups:
+        names = ", ".join(copy.path for copy in group.pictures)
+        yield f"  {names}" + ("  (different labels)" if group.contradictory else "")
+    if unread:
+        yield f"{len(unread):,} files are missing and could not be compared, first {unread[0]}"
 
 
 def measurement(photos: Path, network: Network, labels: str) -> str:

@@ -64,8 +64,9 @@ class Embedder:
         """Weights and description of the model. Raises ValueError for a network without a directory."""
         if self.directory is None:
             raise ValueError("a network that was not loaded from a directory has no files")
-        about = pretrained.ABOUT if pretrained.is_network(self.directory) else RECIPE
-        return [self.directory / WEIGHTS, self.directory / about]
+        if pretrained.is_network(self.directory):
+            return pretrained.files_of(self.directory)
+        return [self.directory / WEIGHTS, self.directory / RECIPE]
 
     def fingerprint(self) -> str:
         """sha256 of the files. Vectors of models with different fingerprints are not comparable."""

@@ -1,4 +1,4 @@
-"""The matches of each query as one HTML page that works offline."""
+"""The matches of each query, and the groups of near-duplicates, as HTML pages that work offline."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipeline.catalog.catalog import Answer, Catalog
+from pipeline.catalog.duplicates import Group
 from pipeline.catalog.embedder import encoded
 from pipeline.catalog.unknown import Threshold
 from pipeline.data.heif import readable
@@ -26,13 +27,6 @@ def page(
     threshold: Threshold | None = None,
 ) -> str:
     """The HTML text. A match whose file no longer exists is shown by its name."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     sections = [
         {
             "name": str(query),
@@ -50,10 +44,41 @@ def page(
         }
         for query, answer in zip(queries, answers, strict=True)
     ]
-    css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template("results.html").render(
-        css=Markup(css), catalog=catalog, queries=sections, threshold=threshold and threshold.sentence()
+    return _rendered(
+        "results.html", catalog=catalog, queries=sections, threshold=threshold and threshold.sentence()
     )
+
+
+def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
+    """The HTML text of groups of near-duplicates."""
+    sections = [
+        {
+            "contradictory": group.contradictory,
+            "pictures": [
+                {
+                    "path": copy.path,
+                    "label": copy.label,
+                    "difference": None if copy.difference is None else f"{copy.difference:.1f}",
+                    "image": _image(catalog.photos / copy.path),
+                }
+                for copy in group.pictures
+            ],
+        }
+        for group in groups
+    ]
+    return _rendered("duplicates.html", catalog=catalog, groups=sections)
+
+
+def _rendered(template: str, **values: object) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
+    return environment.get_template(template).render(css=Markup(css), **values)
 
 
 def _image(path: Path) -> str | None:

@@ -3,6 +3,7 @@ preprocessing.
 
     network.json            name, arguments, preprocessing, origin and licence of the weights
     weights.safetensors     the weights with the names of timm
+    linear.safetensors      optional: `weight` (D, D), a linear map that was trained on the embeddings
 
 The directory is self-contained, like that of a trained method (artifact.py).
 """
@@ -36,7 +37,7 @@ from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 
-ABOUT, WEIGHTS = "network.json", "weights.safetensors"
+ABOUT, WEIGHTS, LINEAR = "network.json", "weights.safetensors", "linear.safetensors"
 SCHEMA_VERSION = 1
 # Mean and standard deviation of RGB in [0, 1], by the names that a user can give.
 STATISTICS: dict[str, tuple[Triple, Triple]] = {
@@ -75,15 +76,24 @@ class Loaded(NamedTuple):
 
 
 class PretrainedNetwork(Method):
-    """z = f(x) / ||f(x)||: the published embedding at unit length. It has no loss: nothing is trained."""
+    """z = f(x) / ||f(x)||: the published embedding at unit length; with a linear map W z / ||W z||.
 
-    def __init__(self, network: nn.Module, dim: int) -> None:
+    It has no loss: nothing is trained here (pipeline/ladder trains the map).
+    """
+
+    linear: Tensor | None
+
+    def __init__(self, network: nn.Module, dim: int, linear: Float[Tensor, "D D"] | None = None) -> None:
         super().__init__()
         self.network, self.dim = network, dim
+        self.register_buffer("linear", linear)
         self.eval()
 
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
-        return Outputs(unit(self.network(images)))
+        vectors = unit(self.network(images))
+        if self.linear is not None:
+            vectors = unit(vectors @ self.linear.T)
+        return Outputs(vectors)
 
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
@@ -184,12 +194,30 @@ def load_network(directory: Path) -> Loaded:
         dim = int(content["dim"])
     except (OSError, ValueError, TypeError, KeyError, ValidationError) as error:
         raise UserError(f"{where} cannot be used: {error}", remedy) from error
+    linear = None
     try:
         module.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        if "linear" in content:
+            path = directory / LINEAR
+            linear = load_file(path)["weight"]
+    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         message = str(error).splitlines()[0]
         raise UserError(f"{path} is missing, damaged or of another network: {message}", remedy) from error
-    return Loaded(PretrainedNetwork(module, dim), input)
+    return Loaded(PretrainedNetwork(module, dim, linear), input)
+
+
+def add_linear(directory: Path, weight: Float[Tensor, "D D"], about: dict[str, Any]) -> None:
+    """Adds a linear map of the embeddings to a directory, and `about` (its training) to network.json."""
+    with atomic_file(directory / LINEAR) as aside:
+        save_file({"weight": weight.contiguous()}, aside)
+    content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
+    write_json(directory / ABOUT, content | {"linear": about})
+
+
+def files_of(directory: Path) -> list[Path]:
+    """The files of a network's directory."""
+    names = (WEIGHTS, ABOUT, LINEAR)
+    return [directory / name for name in names if name != LINEAR or (directory / name).is_file()]
 
 
 def is_network(directory: Path) -> bool:

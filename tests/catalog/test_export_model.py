@@ -1,0 +1,100 @@
+"""The exported model agrees with PyTorch, for any number of pictures, and its card names the origin."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pipeline.catalog.embedder import Embedder
+from pipeline.catalog.export_model import export_model
+from pipeline.data.decode import decode
+from pipeline.data.transforms import crop_for_testing
+from pipeline.methods.pretrained import Network, add_linear, write_network
+from pipeline.models.published_network import timm
+from pipeline.runtime.errors import UserError
+from tests.packages import require
+from tests.photos import picture, save_model
+from unseen import cli
+
+
+def save_network(directory: Path, name: str = "test_vit.r160_in1k", size: int = 64) -> Path:
+    torch.manual_seed(0)
+    network = timm.create_model(name, num_classes=0)
+    save_file(network.state_dict(), directory.with_suffix(".safetensors"))
+    write_network(Network(name, directory.with_suffix(".safetensors"), size), directory)
+    dim = network.num_features
+    add_linear(
+        directory, torch.eye(dim) + 0.1 * torch.randn(dim, dim), {"loss": "nsoftmax", "steps": 5} | COUNTS
+    )
+    return directory
+
+
+COUNTS = {"photos": 1200, "classes": 30, "measured": False}
+
+
+def export(model: Path, output: Path) -> None:
+    """Runs the command in a process without the type checks of the tests, which torch.export cannot trace."""
+    command = [sys.executable, "-m", "unseen", "export-model", str(model), str(output)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["trained", "network"])
+def test_onnxruntime_gives_the_vectors_of_the_embedder(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("onnx", importlib.util.find_spec("onnxruntime"))
+    import onnxruntime
+
+    model = save_model(tmp_path / "model", 1) if kind == "trained" else save_network(tmp_path / "model")
+    export(model, tmp_path / "out")
+    embedder = Embedder(model)
+    files = [picture(seed, "PNG") for seed in range(5)]
+    about = json.loads((tmp_path / "out/preprocessing.json").read_text())
+    size = about["crop"]["size"]
+    pixels = np.empty((5, 3, size, size), np.uint8)
+    for planes, encoded in zip(pixels, files, strict=True):
+        crop_for_testing(decode(np.frombuffer(encoded, np.uint8)), embedder.input, planes)
+    session = onnxruntime.InferenceSession(tmp_path / "out/model.onnx")
+    (vectors,) = session.run(None, {"pixels": pixels})
+    assert vectors.shape == (5, embedder.dim)
+    assert np.abs(vectors - embedder(files)).max() < 1e-4
+    assert about["resize"] == (embedder.input.resize or size)
+    card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert embedder.fingerprint() in card
+    if kind == "network":
+        assert "1,200 photos of 30 classes" in card
+        assert "measured on a layer that fewer classes trained" in card
+    else:
+        assert "12 images of 3 classes" in card
+
+    def copied(*arguments: object, **options: object) -> None:
+        shutil.copyfile(tmp_path / "out/model.onnx", str(arguments[2]))
+
+    monkeypatch.setattr(torch.onnx, "export", copied)
+    other = save_model(tmp_path / "other", 2) if kind == "trained" else model
+    if kind == "trained":
+        with pytest.raises(UserError, match="differ by"):
+            export_model(other, tmp_path / "refused")
+        assert not (tmp_path / "refused").exists()
+    else:
+        assert export_model(other, tmp_path / "again") < 1e-4
+
+
+def test_refuses_an_existing_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["export-model", str(tmp_path), str(tmp_path)])
+    assert "exists" in capsys.readouterr().err
+
+
+def test_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match=r"onnxruntime(.|\n)*unseen\[onnx\]"):
+        export_model(save_model(tmp_path / "model", 1), tmp_path / "out")

@@ -1,0 +1,144 @@
+"""The ladder: rungs on unseen classes, the choice by held-out classes, and the written model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from pipeline.catalog.embedder import Embedder
+from pipeline.evaluation.external import evaluate_vectors
+from pipeline.evaluation.statistics.comparison import Comparison
+from pipeline.ladder import ladder as module
+from pipeline.ladder.ladder import Plan, ladder
+from pipeline.ladder.linear import mapped
+from pipeline.methods.pretrained import Network
+from pipeline.models.published_network import timm
+from pipeline.runtime.errors import UserError
+from tests.photos import save_products
+from unseen import cli
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return save_products(tmp_path / "photos", 20, 3)
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "w.safetensors")
+    return Network("test_resnet.r160_in1k", tmp_path / "w.safetensors")
+
+
+def test_evaluates_rungs_on_classes_that_chose_nothing(
+    photos: Path, network: Network, tmp_path: Path
+) -> None:
+    result = ladder(photos, tmp_path / "out", Plan(network, (32, 48)))
+    assert [(rung.name, rung.size) for rung in result.rungs][:2] == [("frozen", 32), ("frozen", 48)]
+    test = sorted(result.split.test)
+    assert len(test) == 10
+    files = [photos / name / f"{number}.png" for name in test for number in range(3)]
+    names = [path.parent.name for path in files]
+    for rung in result.rungs[:2]:
+        embedder = Embedder(Network(network.name, network.weights, rung.size))
+        expected = evaluate_vectors(embedder(files), names, recall_at=(1,))
+        assert rung.test["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
+        assert rung.test["classes"] == 10
+    best = max(result.rungs[:2], key=lambda rung: rung.validation)
+    assert result.rungs[2].size == best.size
+    assert result.chosen.size == best.size
+    held_out = [
+        evaluate_vectors(embedded, [path.parent.name for path in of_fold], bootstrap=1)["map_at_r"]
+        for fold in result.split.folds
+        for of_fold in [[photos / name / f"{number}.png" for name in sorted(fold) for number in range(3)]]
+        for embedded in [Embedder(Network(network.name, network.weights, best.size))(of_fold)]
+    ]
+    sizes = [len(fold) for fold in result.split.folds]
+    assert best.validation == pytest.approx(np.average(held_out, weights=sizes), abs=1e-9)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ship", [False, True])
+def test_writes_the_rung_that_held_out_classes_choose(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool, ship: bool
+) -> None:
+    compare = module._compared
+
+    def decided(*arguments: np.ndarray) -> Comparison:
+        return compare(*arguments)._replace(low=0.01 if ahead else -0.01)
+
+    monkeypatch.setattr(module, "_compared", decided)
+    monkeypatch.setattr(module, "LENGTHS", (1, 2))
+    output = tmp_path / "out"
+    result = ladder(photos, output, Plan(network, (32,), ship=ship))
+    assert result.chosen.name == ("linear" if ahead else "frozen")
+    about = json.loads((output / "model/network.json").read_text())
+    assert ("linear" in about) is ahead
+    files = [photos / "product 00/0.png", photos / "product 01/1.png"]
+    vectors = Embedder(output / "model")(files)
+    published = Embedder(Network(network.name, network.weights, 32))(files)
+    if not ahead:
+        assert abs(vectors - published).max() < 1e-6
+        return
+    assert about["linear"]["photos"] == (60 if ship else 30)
+    assert about["linear"]["measured"] is not ship
+    weight = Embedder(output / "model").method.linear.numpy()
+    assert abs(vectors - mapped(published, weight)).max() < 1e-5
+    assert abs(vectors - published).max() > 1e-5
+    test = sorted(result.split.test)
+    files = [photos / name / f"{number}.png" for name in test for number in range(3)]
+    metrics = evaluate_vectors(Embedder(output / "model")(files), [path.parent.name for path in files])
+    if not ship:
+        assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=1e-6)
+
+
+def test_features_are_computed_once(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    call = Embedder.__call__
+
+    def counted(self: Embedder, pictures: list[Path], label: str | None = None) -> np.ndarray:
+        counts.append(len(pictures))
+        return call(self, pictures, label)
+
+    monkeypatch.setattr(Embedder, "__call__", counted)
+    monkeypatch.setattr(module, "LENGTHS", (1,))
+    first = ladder(photos, tmp_path / "out", Plan(network, (32,)))
+    second = ladder(photos, tmp_path / "out", Plan(network, (32, 48)))
+    assert counts == [60, 60]
+    assert second.rungs[0].test == first.rungs[0].test
+
+
+def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
+    photos: Path, network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = tmp_path / "groups.csv"
+    rows = [f"product {number:02d},{number // 2}" for number in range(20)]
+    groups.write_text("\n".join(["label,group", *rows, ""]))
+    options = ["--network", network.name, "--weights", str(network.weights), "--sizes", "32"]
+    output = tmp_path / "out"
+    cli.main(["ladder", str(photos), str(output), *options, "--groups", str(groups)])
+    printed = capsys.readouterr().out
+    assert "30 photos of 10 unseen classes, 10 training classes" in printed
+    assert "Training a linear layer" in printed
+    content = json.loads((output / "ladder.json").read_text())
+    assert {int(name[-2:]) // 2 for name in content["test_classes"]} == {
+        int(name[-2:]) // 2 for name in content["test_classes"] if int(name[-2:]) % 2
+    }
+    cli.main(["index", str(photos), str(tmp_path / "catalog"), "--model", str(output / "model")])
+    assert "60 pictures" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["ladder", str(photos), str(output), *options, "--groups", str(tmp_path / "none.csv")])
+    assert "none.csv cannot be read" in capsys.readouterr().err
+
+
+def test_refuses_photos_without_labels_and_damaged_photos(
+    photos: Path, network: Network, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="No photo has a label"):
+        ladder(photos / "product 00", tmp_path / "out", Plan(network, (32,)))
+    (photos / "product 00/0.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"0\.png cannot be read"):
+        ladder(photos, tmp_path / "out", Plan(network, (32,)))
