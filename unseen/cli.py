@@ -609,7 +609,6 @@ def find(
     unseen serve catalog                                    http://127.0.0.1:8000
     unseen serve catalog --at-most-false 1% --unknown-log unknown.jsonl
     UNSEEN_TOKEN=... unseen serve catalog --host 0.0.0.0    for other machines
-    curl --data-binary @new.jpg 'http://127.0.0.1:8000/find?k=5'
     """,
 )
 @click.argument("catalog", type=_PATH)

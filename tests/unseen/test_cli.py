@@ -100,19 +100,20 @@ def test_help_imports_no_library_of_the_graph() -> None:
     ).stdout.splitlines()
     loaded = {name.partition(".")[0] for name in printed[-1].split()}
     assert not loaded & {"torch", "faiss", "numpy", "pyarrow", "ray", "dvc", "pydantic"}
-    for command in ("run", "recipe", "data", "index", "find", "evaluate", "doctor", "completion"):
+    for command in ("run", "recipe", "data", "index", "find", "serve", "evaluate", "doctor", "completion"):
         assert any(line.startswith(f"  {command} ") for line in printed), command
 
 
 def test_every_option_of_an_example_exists() -> None:
     """Each line of the examples is parsed, and not executed."""
-    for name, command in cli.command.commands.items():
+    for command in cli.command.commands.values():
         lines = [line.strip() for line in getattr(command, "examples", "").splitlines()]
         for line in filter(None, lines):
-            typed = shlex.split(re.sub(r"\s{3,}.*$", "", line))
+            typed = shlex.split(re.sub(r"^UNSEEN_TOKEN=\S+ |\s{3,}.*$", "", line))
             if "completion" not in typed and typed[:2] != ["eval", "$(unseen completion bash)"]:
-                assert typed[:2] == ["unseen", name]
-                command.make_context(name, typed[2:])
+                program, name, *arguments = typed
+                assert program == "unseen"
+                cli.command.commands[name].make_context(name, arguments)
 
 
 @pytest.mark.parametrize("shell", cli.SHELLS)
