@@ -20,7 +20,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 .PHONY: repro test check lint docs bench torture cluster s3 lock help
 help:
-	@sed -n '1,10s/^# //p' Makefile
+	@sed -n '1,11s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"

@@ -31,6 +31,7 @@ def run(dataset: str, method: str, seed: int) -> None:
             threads=threads,
             loader_threads=machine.loader_threads,
             checkpoint_every=machine.checkpoint_every,
+            images_per_pass=machine.images_per_pass,
             code=inputs.code_digest,
         )
         run_training(job, machine)

@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
-others (`index`, `measure`, `ladder`, `find`, `evaluate`, `doctor`) need no graph; their paths are relative to
-the current directory.
+others (`index`, `measure`, `ladder`, `find`, `serve`, `evaluate`, `export-model`, `doctor`) need no graph;
+their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
@@ -600,6 +600,40 @@ def find(
     from unseen.search import find_photos, queries
 
     sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json))
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen serve catalog                                    http://127.0.0.1:8000
+    unseen serve catalog --at-most-false 1% --unknown-log unknown.jsonl
+    UNSEEN_TOKEN=... unseen serve catalog --host 0.0.0.0    for other machines
+    curl --data-binary @new.jpg 'http://127.0.0.1:8000/find?k=5'
+    """,
+)
+@click.argument("catalog", type=_PATH)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option(
+    "--at-most-false", "share", metavar="SHARE", callback=_share, help="Answer `unknown`, as `unseen find`."
+)
+@click.option("--concurrent", type=click.IntRange(1), help="Photos embedded at once. [default: 2]")
+@click.option("--unknown-log", type=_PATH, help="Append a JSON line for each unknown photo.")
+def serve(
+    catalog: Path, host: str, port: int, share: float | None, concurrent: int | None, unknown_log: Path | None
+) -> None:
+    """Serve a catalog: a page to drop photos on, and an HTTP interface.
+
+    With UNSEEN_TOKEN in the environment, requests must present this token. Addresses of other machines need
+    one.
+    """
+    from pipeline.service.settings import ServiceSettings
+    from unseen.serve import serve as run_service
+
+    values = {"at_most_false": share, "unknown_log": unknown_log}
+    if concurrent is not None:
+        values["concurrent"] = concurrent
+    run_service(catalog, host, port, ServiceSettings.model_validate(values))
 
 
 @command.command(

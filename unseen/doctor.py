@@ -97,6 +97,7 @@ def weights_finding(name: str, pretrained: bool, checkpoint: str | None) -> Find
     """The state of the weights from which a network starts."""
     from pipeline.models.backbone import require_network
     from pipeline.models.local_weights import weights_of
+    from pipeline.models.weights import REMEDY, difference
 
     if checkpoint is not None:
         if Path(checkpoint).is_file():
@@ -110,7 +111,8 @@ def weights_finding(name: str, pretrained: bool, checkpoint: str | None) -> Find
     except ValueError as error:
         return Finding(name, str(error), False, "Choose another network, or set pretrained: false.")
     if weights.path is not None:
-        return Finding(name, str(weights.path))
+        problem = difference(weights.path)
+        return Finding(name, problem or str(weights.path), not problem, REMEDY if problem else "")
     remedy = "The first training downloads it. Without a connection, set backbone.checkpoint to a copy."
     return Finding(name, f"not on this machine: {weights.file}", False, remedy)
 

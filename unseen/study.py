@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipeline.config import Params
 from pipeline.config.command import literal
+from pipeline.report.words import counted
 from pipeline.resolution.files import plan
 from pipeline.studies.catalogue import study_of
 from pipeline.studies.document import states
@@ -36,7 +37,7 @@ def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: b
         PARAMS.write_text(before, encoding="utf-8")
         raise
     trainings = len(axes["datasets"]) * len(axes["methods"]) * len(axes["seeds"])
-    lines = [f"{name}: {item.study.title}", f"{trainings} trainings: data sets x rows x seeds"]
+    lines = [f"{name}: {item.study.title}", f"{counted(trainings, 'training')}: data sets x rows x seeds"]
     lines += [f"params.yaml: run.{change.axis} = {literal(change.after)}" for change in changes]
     if changes:
         lines.append("before:")

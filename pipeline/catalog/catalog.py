@@ -145,7 +145,7 @@ class Catalog:
     ) -> list[Answer]:
         """The k nearest pictures of each of `pictures`, grouped by label. With a threshold, a query without a
         match at or above it is unknown."""
-        return [_answer(matches, threshold) for matches in self.find(pictures, k)]
+        return [answer_of(matches, threshold) for matches in self.find(pictures, k)]
 
     def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
         """The similarity at which at most a share of the photos of unknown products get a match, with this
@@ -172,7 +172,8 @@ class Catalog:
         return calibrate(of_catalog, classes, at_most_false, confidence)
 
 
-def _answer(matches: list[Match], threshold: Threshold | None) -> Answer:
+def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:
+    """The matches of a query that reach the threshold, and their labels. `matches`: nearest first."""
     if threshold is not None:
         matches = [match for match in matches if match.similarity >= threshold.similarity]
     by_label: dict[str, list[Match]] = {}

@@ -10,6 +10,7 @@
     < params.yaml: methods.<m>
     < params.yaml: datasets.<d>.recipe
     < params.yaml: datasets.<d>.methods.<m>
+    < params.yaml: weights                           backbone.checkpoint, where no other layer sets it
 
 A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that `like` names. In each layer
 of params.yaml the block of the variant overrides the block of that method. A row of a study has the published

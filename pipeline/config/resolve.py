@@ -112,6 +112,8 @@ def resolve(params: Params, dataset: str, method: str, overrides: dict[str, Any]
         merged = merge(merged, layer.value)
     for path, value in (overrides or {}).items():
         merged = merge(merged, nested(path, value))
+    if (local := _local_weights(params, at(merged, "backbone"))) is not None:
+        merged = merge(merged, local.value)
     try:
         return parse_recipe(merged)
     except ValidationError as error:
@@ -124,6 +126,9 @@ def trace(params: Params, dataset: str, method: str) -> dict[str, Any]:
     merged = _leaves(_published_defaults(params, method), None)
     for layer in layers_of(params, dataset, method):
         merged = merge(merged, _leaves(layer.value, layer))
+    backbone = {key: leaf.value for key, leaf in merged["backbone"].items() if isinstance(leaf, Leaf)}
+    if (local := _local_weights(params, backbone)) is not None:
+        merged = merge(merged, _leaves(local.value, local))
     return merged
 
 
@@ -160,6 +165,16 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
                 old = {name: item for name, item in old.items() if name not in _NETWORK_FIELDS}
         result[key] = merge(old, value)
     return result
+
+
+def _local_weights(params: Params, backbone: Any) -> Layer | None:
+    """The file in block `weights` of params.yaml for the network, if it starts from published weights and no
+    layer sets a checkpoint."""
+    files = params.block("weights")
+    path = files.get(str(backbone.get("name"))) if isinstance(backbone, dict) else None
+    if path is None or not backbone.get("pretrained", True) or backbone.get("checkpoint") is not None:
+        return None
+    return Layer(params, "weights", {"backbone": {"checkpoint": path}})
 
 
 def _recall_at(params: Params, dataset: str) -> Ranks:

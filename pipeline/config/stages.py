@@ -30,6 +30,8 @@ class TrainSettings(Strict):
     cpus_per_worker: Count | None = None  # None: the cores of this machine shared among the workers
     loader_threads: Count = 2
     checkpoint_every: Count = 100  # iterations
+    # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
+    images_per_pass: Count | None = None
 
 
 class EnsembleBlock(Strict):

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 _TABLE = Path(__file__).with_name("weights.yaml")
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")
+REMEDY = "Delete the file and download it again, or rename it if these are your weights."
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -54,16 +55,22 @@ def published_digits(path: Path) -> str | None:
     return stored if _SHA256.fullmatch(stored) else None
 
 
-def require_published_bytes(path: Path) -> None:
-    """Compares a weights file with its published hash. Raises ValueError if they differ."""
+def difference(path: Path) -> str:
+    """The difference of a weights file from its published hash, as a sentence; empty if there is none."""
     digits = published_digits(path)
     if digits is None:
-        return
+        return ""
     with path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
-    if not actual.startswith(digits):
-        raise ValueError(
-            f"{path} is not the published file: its SHA-256 starts with {actual[: len(digits)]}, the "
-            f"published one with {digits}. Delete the file and download it again, or rename it if these are "
-            "your weights."
-        )
+    if actual.startswith(digits):
+        return ""
+    return (
+        f"{path} is not the published file: its SHA-256 starts with {actual[: len(digits)]}, the "
+        f"published one with {digits}."
+    )
+
+
+def require_published_bytes(path: Path) -> None:
+    """Raises ValueError for a weights file that differs from its published hash."""
+    if problem := difference(path):
+        raise ValueError(f"{problem} {REMEDY}")

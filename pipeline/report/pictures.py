@@ -16,16 +16,21 @@ Thumbnail = Callable[[int], str]  # row id -> data URI
 
 
 def data_uri(encoded: UInt8[np.ndarray, "bytes"], size: int) -> str:
-    """An encoded image as a JPEG data URI, its longer side at most `size` pixels. Raises ValueError as
-    `decode` does.
+    """An encoded image as the data URI of its `jpeg`."""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg(encoded, size)).decode("ascii")
+
+
+def jpeg(encoded: UInt8[np.ndarray, "bytes"], size: int) -> bytes:
+    """An encoded image as a JPEG, its longer side at most `size` pixels. Raises ValueError as `decode`
+    does.
     """
     image = decode(encoded)
     scale = size / max(image.shape[:2])
     if scale < 1:
         sides = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
         image = cv2.resize(image, sides, interpolation=cv2.INTER_AREA)
-    jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=QUALITY, colorspace="RGB")
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
+    small: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=QUALITY, colorspace="RGB")
+    return small
 
 
 def thumbnails(shards: Shards, size: int) -> Thumbnail:

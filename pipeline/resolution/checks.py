@@ -10,6 +10,7 @@ from jaxtyping import Int
 from pipeline.config import Params, Recipe, Source
 from pipeline.config.command import field_origins
 from pipeline.ingest.releases import PUBLISHED, missing_data_error
+from pipeline.models.weights import REMEDY, difference
 from pipeline.runtime.errors import UserError
 
 Recipes = dict[tuple[str, str], Recipe]  # (data set, method) -> recipe
@@ -30,13 +31,18 @@ def require_distinct_cells(datasets: tuple[str, ...], methods: tuple[str, ...]) 
 
 
 def require_checkpoint(recipe: Recipe) -> None:
-    """Raises UserError if the checkpoint of the backbone is missing."""
+    """Raises UserError if the checkpoint of the backbone is missing, or has the name of a published file with
+    another hash."""
     checkpoint = recipe.backbone.checkpoint
-    if checkpoint is not None and not Path(checkpoint).is_file():
+    if checkpoint is None:
+        return
+    if not Path(checkpoint).is_file():
         raise UserError(
             f"The checkpoint {checkpoint} of {recipe.backbone.name} is missing.",
             "Put the file there, or correct backbone.checkpoint.",
         )
+    if problem := difference(Path(checkpoint)):
+        raise UserError(problem, REMEDY)
 
 
 def require_networks(params: Params, recipes: Recipes) -> dict[tuple[str, str], int]:

@@ -68,7 +68,7 @@ from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import check_world
 
 _OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
-_BLOCKS = ("run", *MODELS, "methods", "datasets")  # each stage has a block with its name
+_BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a block with its name
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ def with_rows(params: Params, *methods: str) -> Params:
     """`params`, with the rows of studies among its methods (and `methods`). Raises UserError as `studies`
     does."""
     run = params.block("run")
-    names = [*methods, *(run.get("methods") or []), *(run.get("ensembles") or [])]
+    lists = (value for value in (run.get("methods"), run.get("ensembles")) if isinstance(value, list))
+    names = [*methods, *(name for names in lists for name in names)]
     known = methods_of(params)
     unknown = {name for name in names if isinstance(name, str) and name not in known}
     if unknown:

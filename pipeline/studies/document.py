@@ -29,8 +29,9 @@ unseen study --list                                      # the list below
   `git checkout params.yaml` restores the file.
 - A row is a method of the run: `crt-table-8-k1-16`. `unseen recipe cub crt-table-8-k1-16` prints its recipe.
   It has the published layers of its method and its own changes. Changes in `params.yaml` do not apply to it
-  (`methods.<m>`, `datasets.<d>.recipe`, `datasets.<d>.methods`). Blocks `train`, `export`, `evaluate` and
-  `datasets.<d>.source` do.
+  (`methods.<m>`, `datasets.<d>.recipe`, `datasets.<d>.methods`). Blocks `train`, `export`, `evaluate`,
+  `weights` and `datasets.<d>.source` do. No library downloads the weights of BN-Inception: name your copy in
+  block `weights` ([recipes](recipes.md#layers)).
 - A row is trained once. Rows of several papers' tables with the same training have one name. A second study,
   another seed or a new row trains only what is missing.
 - Rows are trained by the protocol of the papers, `published` (all train classes, last iterate). Landmarks and

@@ -44,6 +44,7 @@ class Job:
     threads: int = 1  # of torch, per worker: with another number, sums round differently
     loader_threads: int = 2  # never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
+    images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding
     code: str = ""  # digest of the code that the training can reach
 
     def __post_init__(self) -> None:
@@ -77,6 +78,7 @@ def job_of(
     threads: int = 1,
     loader_threads: int = 2,
     checkpoint_every: int = 100,
+    images_per_pass: int | None = None,
     code: str = "",
 ) -> Job:
     """The job of stage `train`, every path under the project root `root`."""
@@ -97,6 +99,7 @@ def job_of(
         threads=threads,
         loader_threads=loader_threads,
         checkpoint_every=checkpoint_every,
+        images_per_pass=images_per_pass,
         code=code,
     )
 

@@ -29,7 +29,7 @@ _LIBRARIES = (
 class Clock:
     """Seconds per phase: start_up, data_wait, step, validation, checkpoint; mining (tuples).
 
-    `step` includes the wait of the host for the device, because a step ends with numbers on the host.
+    `step` includes the wait of the host for the device: it reads the numbers of the step before.
     """
 
     def __init__(self) -> None:

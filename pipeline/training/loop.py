@@ -23,10 +23,11 @@ from pipeline.training.log import Clock
 from pipeline.training.mining import mine
 from pipeline.training.outputs import write_outputs
 from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import save, start_or_resume, start_refit
+from pipeline.training.resume import save_if_due, start_or_resume, start_refit
 from pipeline.training.run import TrainingRun, begin
 from pipeline.training.state import remove_states
-from pipeline.training.step import NotFinite, Step, train_step
+from pipeline.training.step import NotFinite, Step, SubmittedStep, train_step
+from pipeline.training.transfer import moved
 from pipeline.training.validation import validate, watch_test
 from pipeline.training.worker import Worker
 
@@ -86,42 +87,69 @@ def _begin_epoch(run: TrainingRun) -> int:
 
 
 def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: Progress | None) -> None:
-    """Takes the steps before `stop`, or fewer if validations bring no gain."""
+    """Takes the steps before `stop`, or fewer if validations bring no gain.
+
+    The numbers of a step are read after the next step is queued, so that a GPU does not wait for the host;
+    before a row of the history ends, and before a checkpoint, those of all steps.
+    """
     record, training = run.record, run.recipe.training
     batches = run.loader.iterate(record.iteration, stop)
+    unread: SubmittedStep | None = None
+    note = ""
     with contextlib.closing(batches):  # ends the loader's threads
+        on_device = moved(batches, run.worker.device)
         while record.iteration < stop and not run.finished:
             with run.clock.phase("data_wait"):
-                batch = next(batches)
+                batch = next(on_device)
             with run.clock.phase("step"):
-                step = _step(run, batch)
-            record.add(step)
-            if record.iteration % training.validate_every == 0 or record.iteration == run.length:
-                _end_row(run, step.learning_rate, report)
-            elif record.iteration % run.job.checkpoint_every == 0:
-                save(run)
+                submitted = _submit(run, batch)
+                record.iteration += 1
+                row_ends = record.iteration % training.validate_every == 0 or record.iteration == run.length
+                saves = row_ends or record.iteration % run.job.checkpoint_every == 0
+                for each in (unread, submitted if saves or record.iteration == stop else None):
+                    if each is not None:
+                        step = _numbers(run, each)
+                        record.add(step)
+                        note = _note(step, run)
+                unread = None if saves else submitted
+            if row_ends:
+                _end_row(run, submitted.learning_rate, report)
+            elif saves:
+                save_if_due(run)
             if progress is not None:
-                progress.advance(run.recipe.batch.size, _note(step, run))
+                progress.advance(run.recipe.batch.size, note)
 
 
-def _step(run: TrainingRun, batch: TrainBatch) -> Step:
-    """One step. Raises UserError that names images if a number is not finite."""
+def _submit(run: TrainingRun, batch: TrainBatch) -> SubmittedStep:
+    """Queues one step. Raises UserError that names images if a number on a CPU is not finite."""
     iteration = run.record.iteration
     assert batch.step == iteration, f"the loader gave the batch of step {batch.step} to step {iteration}"
     try:
         return train_step(run.learner, batch, run.record.validations(run.recipe.training.selection_metric))
     except NotFinite as error:
-        numbers = ", ".join(f"{name} = {value}" for name, value in error.numbers.items())
-        drawn = run.split.rows[run.sampler.draw(iteration).positions]
-        images = f"Its images: {_named(run, drawn.tolist())}."
-        if error.positions:
-            count, names = len(error.positions), _named(run, drawn[error.positions].tolist())
-            images = f"The outputs of {count} of its images are not finite: {names}."
-        raise UserError(
-            f"Step {iteration}: {numbers}. {images}",
-            "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, or "
-            "set training.precision to float32.",
-        ) from None
+        raise _not_finite(run, iteration, error) from None
+
+
+def _numbers(run: TrainingRun, submitted: SubmittedStep) -> Step:
+    """The numbers of a queued step. Raises UserError that names images if one is not finite."""
+    try:
+        return submitted.result()
+    except NotFinite as error:
+        raise _not_finite(run, submitted.number, error) from None
+
+
+def _not_finite(run: TrainingRun, iteration: int, error: NotFinite) -> UserError:
+    numbers = ", ".join(f"{name} = {value}" for name, value in error.numbers.items())
+    drawn = run.split.rows[run.sampler.draw(iteration).positions]
+    images = f"Its images: {_named(run, drawn.tolist())}."
+    if error.positions:
+        count, names = len(error.positions), _named(run, drawn[error.positions].tolist())
+        images = f"The outputs of {count} of its images are not finite: {names}."
+    return UserError(
+        f"Step {iteration}: {numbers}. {images}",
+        "Look at these images; otherwise lower optimizer.learning_rate, lengthen schedule.warmup, or set "
+        "training.precision to float32.",
+    )
 
 
 def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> None:
@@ -142,7 +170,7 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
         record.best_iteration = record.iteration
     if training.watch_test and run.is_last_phase:
         _keep_best_on_test(run, watch_test(run.embedder)[training.selection_metric])
-    save(run)
+    save_if_due(run)
     if report is not None:
         place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
         report({**place, **metrics, **_best(run)})

@@ -12,7 +12,7 @@ from pipeline.training.step import Step
 
 @dataclass
 class Record:
-    iteration: int = 0  # finished steps of this phase
+    iteration: int = 0  # finished steps of this phase; on a GPU the last one may be queued
     is_refit: bool = False  # the second phase of protocol refit, on all train classes
     steps_before: int = 0  # finished steps of the first phase, in the second
     rows: list[history.Row] = field(default_factory=list)  # of both phases, one every `validate_every` steps
@@ -40,8 +40,7 @@ class Record:
         return self.best_iteration if self.is_refit else training.iterations
 
     def add(self, step: Step) -> None:
-        """Counts a finished step."""
-        self.iteration += 1
+        """Adds the numbers of a finished step to the row of the history that is open."""
         history.add(self.window, step)
 
     def finished(self, training: Training) -> bool:

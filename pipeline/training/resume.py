@@ -32,7 +32,7 @@ def save(run: TrainingRun) -> None:
     """
     if run.state is None:
         return
-    with run.clock.phase("checkpoint"):
+    with run.clock.phase("checkpoint"), run.pace.measured():
         run.record.seconds = dict(run.clock.seconds)
         if run.worker.rank == 0:
             content = {
@@ -43,6 +43,20 @@ def save(run: TrainingRun) -> None:
             checkpoint.save(run.state, run.record.total, digest(run.identity), content)
         if run.worker.world > 1:
             dist.barrier()  # no worker is ahead of the state that it may resume from
+
+
+def save_if_due(run: TrainingRun) -> None:
+    """`save`, unless checkpoints would take too much of the time (pace.py). Rank 0 decides for all workers.
+
+    A run that resumes from an older checkpoint repeats the steps since then, to the same result.
+    """
+    due = run.pace.due()
+    if run.worker.world > 1:
+        decision = torch.tensor([due], dtype=torch.uint8, device=run.worker.device)
+        dist.broadcast(decision, 0)
+        due = bool(decision.item())
+    if due:
+        save(run)
 
 
 def untrained_weights(run: TrainingRun) -> Path:

@@ -24,6 +24,8 @@ from pipeline.training.job import Job
 from pipeline.training.log import Clock
 from pipeline.training.mining import tuple_sampler
 from pipeline.training.optimizer import build_optimizer
+from pipeline.training.pace import CheckpointPace
+from pipeline.training.passes import require_rows_alone
 from pipeline.training.precision import with_effective_precision
 from pipeline.training.record import Record
 from pipeline.training.state import identity, state_directory
@@ -47,6 +49,7 @@ class TrainingRun:
     state: Path | None  # directory of the checkpoints; None for a job that keeps none
     clock: Clock
     record: Record = field(default_factory=Record)
+    pace: CheckpointPace = field(default_factory=CheckpointPace)
 
     @property
     def method(self) -> Method:
@@ -116,9 +119,11 @@ def _learner(job: Job, recipe: Recipe, split: ClassSplit, worker: Worker) -> Lea
     method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
     if recipe.training.compile:
         method.backbone.compile()
+    if job.images_per_pass is not None:
+        require_rows_alone(method)
     layers = _layers(method, recipe)
     optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), worker.device, layers)
-    return Learner(method, optimizer, recipe, job.seed, worker.rank)
+    return Learner(method, optimizer, recipe, job.seed, worker.rank, job.images_per_pass)
 
 
 def _layers(method: Method, recipe: Recipe) -> list[list[torch.nn.Parameter]]:

@@ -46,6 +46,7 @@ def identity(job: Job, fingerprint: str, world: int, device: str, precision: str
         "code": job.code,
         "workers": world,
         "threads": job.threads,
+        **({} if job.images_per_pass is None else {"images_per_pass": job.images_per_pass}),
         "device": device,
         "precision": precision,
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},

@@ -3,7 +3,8 @@
     slice -> outputs -> gather -> objective on the global batch -> backward -> average -> clip -> optimizer ->
     after_step
 
-The loss that it returns is the loss of the global batch, for any number of workers.
+The loss that it returns is the loss of the global batch, for any number of workers. The host reads its
+numbers from a GPU later, so that it can queue the next step meanwhile.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.training.gather import average_gradients, gather_outputs, gather_rows, world_size
 from pipeline.training.gradient_noise import gradient_noise
 from pipeline.training.optimizer import factor, set_learning_rate
+from pipeline.training.passes import Passes
 from pipeline.training.precision import autocast
 from pipeline.training.rng import seed_step
 
@@ -37,6 +39,7 @@ class Learner:
     recipe: Recipe
     seed: int  # of the run
     rank: int = 0  # of this worker
+    images_per_pass: int | None = None  # of the slice of this worker (passes.py); None: all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Step:
 
 
 class NotFinite(Exception):
-    """A term, the loss or the gradient norm is not finite. The parameters are unchanged.
+    """A term, the loss or the gradient norm is not finite.
 
     numbers: those that are not, by name. positions: places in the global batch of images whose outputs are
     not finite.
@@ -65,11 +68,51 @@ class NotFinite(Exception):
         self.numbers, self.positions = numbers, positions
 
 
-def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float] = ()) -> Step:
+class SubmittedStep:
+    """A step whose work is queued on the device. Its numbers are copied to the host when they are computed.
+
+    number: of the step. scalars: terms and measures of noise by name, then `loss` and `gradient norm`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        learning_rate: float,
+        terms: Sequence[str],
+        noise: Sequence[str],
+        scalars: dict[str, Tensor],
+        outputs: Any,
+    ) -> None:
+        self.number, self.learning_rate = number, learning_rate
+        self._terms, self._noise, self._names = terms, noise, list(scalars)
+        values = torch.stack([scalar.detach().double() for scalar in scalars.values()])
+        self._outputs = _detached(outputs)
+        self._copied: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._copied = torch.cuda.Event()
+            self._copied.record()
+        else:
+            self._values = values
+
+    def result(self) -> Step:
+        """Waits for the numbers. Raises NotFinite."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        numbers = dict(zip(self._names, self._values.tolist(), strict=True))
+        if broken := {name: value for name, value in numbers.items() if not math.isfinite(value)}:
+            raise NotFinite(broken, _not_finite_rows(self._outputs))
+        terms, noise = ({name: numbers[name] for name in names} for names in (self._terms, self._noise))
+        return Step(numbers["loss"], terms, numbers["gradient norm"], self.learning_rate, noise)
+
+
+def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float] = ()) -> SubmittedStep:
     """Advances the method by the step `batch.step`. `batch` is this worker's slice of the global batch.
 
     The first `optimizer.new_layers_only` steps leave the backbone unchanged. `validations`: the selection
-    metric of each validation so far, for schedule `plateau`. Raises NotFinite before the parameters change.
+    metric of each validation so far, for schedule `plateau`. On a CPU, raises NotFinite before the parameters
+    change; on a GPU `SubmittedStep.result` raises it, after they changed.
     """
     method, recipe = learner.method, learner.recipe
     parameters = _trained_parameters(method, recipe, batch.step)
@@ -77,11 +120,18 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     shape = f"{world_size()} slices of {len(batch.images)} images are no batch of {recipe.batch.size}"
     assert len(batch.images) * world_size() == recipe.batch.size, shape
 
+    def forward(rows: slice) -> Any:
+        pixels = to_pixels(batch.images[rows], method, recipe)
+        with autocast(recipe, device):
+            return _at_least_float32(method(pixels))
+
     seed_step(learner.seed, batch.step, learner.rank)
-    pixels = to_pixels(batch.images, method, recipe)
-    with autocast(recipe, device):
-        outputs = method(pixels)
-    outputs = gather_outputs(_at_least_float32(outputs))
+    passes: Passes | None = None
+    if learner.images_per_pass is None or learner.images_per_pass >= len(batch.images):
+        outputs = gather_outputs(forward(slice(None)))
+    else:
+        passes = Passes(method, forward, len(batch.images), learner.images_per_pass)
+        outputs = gather_outputs(passes.outputs)
     labels, samples = gather_rows(batch.labels.to(device)), gather_rows(batch.samples.to(device))
 
     seed_step(learner.seed, batch.step, None)
@@ -91,26 +141,24 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     noise = {} if measured is None else gradient_noise(terms, outputs.embedding, measured)
 
     learner.optimizer.zero_grad(set_to_none=True)
-    loss.backward(inputs=parameters)
+    loss.backward(inputs=[*parameters, *(() if passes is None else passes.leaves.values())])
+    if passes is not None:
+        passes.backward(parameters)
     average_gradients(parameters)
     norm = _clip(parameters, recipe)
-
-    # One copy brings all numbers to the host. It is not the only wait for the device: losses, memories and
-    # poolings that branch on a count wait earlier, and so does average_gradients with several workers.
-    scalars = (*terms.values(), *noise.values(), loss, norm)
-    values = torch.stack([scalar.detach().double() for scalar in scalars]).tolist()
-    numbers = dict(zip([*terms, *noise, "loss", "gradient norm"], values, strict=True))
-    if broken := {name: value for name, value in numbers.items() if not math.isfinite(value)}:
-        raise NotFinite(broken, _not_finite_rows(outputs))
 
     # A plateau is sought among the validations after the backbone began to change.
     first = recipe.optimizer.new_layers_only // recipe.training.validate_every
     rate = factor(recipe.schedule, batch.step, recipe.training.iterations, validations[first:])
+    scalars = {**terms, **noise, "loss": loss, "gradient norm": norm}
+    peak = recipe.optimizer.learning_rate
+    submitted = SubmittedStep(batch.step, peak * rate, list(terms), list(noise), scalars, outputs)
+    if device.type == "cpu":
+        submitted.result()
     set_learning_rate(learner.optimizer, rate)
     learner.optimizer.step()
     method.after_step()
-    weighted, measures = ({name: numbers[name] for name in names} for names in (terms, noise))
-    return Step(values[-2], weighted, values[-1], recipe.optimizer.learning_rate * rate, measures)
+    return submitted
 
 
 def _trained_parameters(method: Method, recipe: Recipe, step: int) -> list[Parameter]:
@@ -156,6 +204,13 @@ def _at_least_float32(outputs: Any) -> Any:
     half = (torch.bfloat16, torch.float16)
     wide = {name: v.float() for name, v in values.items() if isinstance(v, Tensor) and v.dtype in half}
     return dataclasses.replace(outputs, **wide)
+
+
+def _detached(outputs: Any) -> Any:
+    """The outputs without the graph of their gradients."""
+    values = {field.name: getattr(outputs, field.name) for field in dataclasses.fields(outputs)}
+    detached = {name: value.detach() for name, value in values.items() if isinstance(value, Tensor)}
+    return dataclasses.replace(outputs, **detached)
 
 
 def _not_finite_rows(outputs: Any) -> list[int]:

@@ -20,6 +20,8 @@ from pipeline.config.command import origin
 from pipeline.config.stages import SweepSettings
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
+from pipeline.studies.catalogue import with_rows
+from tests.params import write
 
 TEXT = """\
 run: {datasets: [tiny], methods: [mine], seeds: [0]}
@@ -345,3 +347,17 @@ def test_refuses_text_that_yaml_cannot_read(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"params\.yaml.* is not valid YAML: ."):
         Params(path)
+
+
+def test_block_weights_sets_the_checkpoint_of_a_network(tmp_path: Path) -> None:
+    files = {"bn_inception": "/w/bn.pth", "resnet50.tv_in1k": "/w/r50.pth"}
+    content = {"weights": files, "methods": {"gsp": {"backbone": {"checkpoint": "/own.pth"}}}}
+    params = write(tmp_path, content)
+    assert resolve(params, "cub", "ms").backbone.checkpoint == "/w/bn.pth"
+    assert resolve(params, "cub", "multihead").backbone.checkpoint == "/w/r50.pth"
+    assert resolve(params, "cub", "gsp").backbone.checkpoint == "/own.pth"
+    assert resolve(params, "cub", "crt").backbone.checkpoint is None, "another network"
+    assert resolve(params, "parts", "ms").backbone.checkpoint is None, "random weights"
+    assert origin(params, "cub", "ms", "backbone.checkpoint").endswith("params.yaml:1, weights")
+    row = "gsp-table-1-neither"
+    assert resolve(with_rows(params, row), "cub", row).backbone.checkpoint == "/w/bn.pth"

@@ -27,7 +27,7 @@ NOT_HERE = {
         "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one"
     ),
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
-    "dvc exp run -S 'run.datasets=[cub]' -S 'run.methods=[crt]' -S '++methods.crt.networks=shared'": _HOURS,
+    "unseen study crt-table-7 --datasets cub --seeds 0 1 2": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
     "RAY_ADDRESS=head:6379 unseen run": "needs a cluster; tests/cluster/test_connection.py connects to one",
     "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
@@ -227,11 +227,19 @@ def two_workers_trained(project: Project, output: str) -> None:
 
 
 Check = Callable[[Project, str], None]
+
+
+def the_studies_have_states(project: Project, output: str) -> None:
+    lines = [line for line in output.splitlines() if line.startswith("crt-table-8 ")]
+    assert [line.split()[4] for line in lines] == ["complete"]
+
+
 CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
     "unseen doctor": nothing_is_missing,
     "dvc repro": nothing_is_built,
     "unseen run -j 4": no_stage_starts,
+    "unseen study --list": the_studies_have_states,
     "dvc status": all_is_up_to_date,
     "cp -r ~/photos/. data/raw/folder/": the_photos_are_there,
     "dvc exp run -S 'run.datasets=[folder]'": photos_become_a_report,

@@ -57,7 +57,7 @@ def trained(recipe: Recipe) -> Method:
     images = torch.randint(0, 256, (size, 3, side, side), generator=generator).to(torch.uint8)
     labels = torch.arange(size) // recipe.batch.images_per_class
     for step in range(2):
-        done = train_step(learner, TrainBatch(step, images, labels, torch.arange(size)))
+        done = train_step(learner, TrainBatch(step, images, labels, torch.arange(size))).result()
         assert done.loss > 0
         assert done.gradient_norm > 0
     return method

@@ -62,7 +62,7 @@ def test_a_trained_recipe_is_saved_and_gives_equal_embeddings(method: str, tmp_p
     losses = []
     for step in range(steps):
         losses.append(
-            train_step(learner, TrainBatch(step, *batch(recipe.input.size, recipe.batch.size, step)))
+            train_step(learner, TrainBatch(step, *batch(recipe.input.size, recipe.batch.size, step))).result()
         )
     assert all(torch.isfinite(torch.tensor([step.loss, step.gradient_norm])).all() for step in losses)
     if steps:

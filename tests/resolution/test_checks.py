@@ -12,7 +12,7 @@ from pipeline.config.dataset import CollageSource, CubSource, InshopSource, Land
 from pipeline.config.recipe_files import published
 from pipeline.config.strict import Strict
 from pipeline.methods.compatibility import require_compatible
-from pipeline.resolution.checks import require_distinct_cells, require_files
+from pipeline.resolution.checks import require_checkpoint, require_distinct_cells, require_files
 from pipeline.resolution.files import check, plan
 from pipeline.resolution.sizes import size_of
 from pipeline.runtime.errors import UserError
@@ -130,6 +130,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ),
         ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
         ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
+        ("run.methods", 8, r"run\.methods: Input should be a valid (list|array|tuple), got 8"),
+        ("run.ensembles", True, r"run\.ensembles: Input should be a valid (list|array|tuple), got True"),
         ("runs", {}, r"runs is not a setting"),
         ("run.seeds", [2**70], r"params\.yaml:1: run\.seeds: Input should be less than 2147483648"),
         ("export.batch_size", "8", r"export\.batch_size: Input should be a valid integer, got '8'"),
@@ -230,6 +232,17 @@ def test_refuses_two_cells_with_one_stage_name(folder: Path) -> None:
     }
     with pytest.raises(UserError, match="get the same stage name, train@a-b-c"):
         plan(project(folder, changes))
+
+
+def test_refuses_a_checkpoint_that_differs_from_its_published_hash(folder: Path) -> None:
+    path = folder / "resnet50-0676ba61.pth"
+    path.write_bytes(b"cut short")
+    params = project(folder, {"datasets.cub": {"recipe": {"backbone": {"checkpoint": str(path)}}}})
+    with pytest.raises(UserError, match=r"resnet50-0676ba61\.pth is not the published file.* 0676ba61"):
+        require_checkpoint(resolve(params, "cub", "multihead"))
+    own = path.rename(folder / "own.pth")
+    params = project(folder, {"datasets.cub": {"recipe": {"backbone": {"checkpoint": str(own)}}}})
+    require_checkpoint(resolve(params, "cub", "multihead"))
 
 
 def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:

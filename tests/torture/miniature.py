@@ -17,8 +17,9 @@ from tests.torture.operations import ROOT, write_project
 
 # outputs with times of the run, and the state of DVC
 _VOLATILE = ("data/logs", "data/state")
-_TRACKED = ("pipeline", "stages", "unseen", ".dvc/config", "dvc.yaml", ".dvcignore", ".gitignore")
-_TRACKED += ("pyproject.toml", "params.yaml", "data/sweep/README.md")
+# Tracked files that no stage reads: those of other runs, and what is no code.
+_LEFT_OUT = (".ci", ".github", "benchmarks", "data/history", "data/metrics", "deploy", "docs", "dvc.lock")
+_LEFT_OUT += ("requirements", "tests")
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,11 @@ def project() -> Iterator[Project]:
         scratch, path = Path(folder).resolve(), Path(folder).resolve() / "my pröject"
         (scratch / "tmp").mkdir()
         path.mkdir()
-        for name in _TRACKED:
-            source = ROOT / name
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, path / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, path / name)
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+        for name in listed.stdout.decode().split("\0"):
+            if (ROOT / name).is_file() and not name.startswith(_LEFT_OUT):
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, path / name)
         write_project(path)
         copy = Project(path, scratch)
         for command in ("git init --quiet", "git add -A"):

@@ -47,7 +47,7 @@ def write_project(folder: Path) -> None:
     }
     source = {"train_classes": 10, "test_classes": 4, "images_per_class": 4, "size": [40, 44]}
     params["datasets"]["parts"] = {"source": source, "recipe": recipe}
-    (folder / "data/raw/parts").mkdir(parents=True)
+    (folder / "data/raw/parts").mkdir(parents=True, exist_ok=True)
     with (folder / "params.yaml").open("w", encoding="utf-8") as file:
         yaml.dump(params, file)
 

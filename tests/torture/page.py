@@ -74,8 +74,8 @@ _MUTATIONS = """## Damaged files
 
 Case n of a kind is a small valid file with changes drawn by a generator seeded by the kind and n: flipped
 bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are also
-changed as a tree. The limits are those of the broken files. Images are read in turn by decoding, by ingest
-with and without shrinking, and by the catalog.
+changed as a tree. The limits are those of the broken files. Images are read in turn by decoding, search,
+ingest with and without shrinking, and the catalog.
 """
 
 _MEMORY = """## Memory
@@ -85,7 +85,7 @@ _MEMORY = """## Memory
 Each stage runs as a process and finishes under the stated hard limit on its private memory (RLIMIT_DATA):
 drawn images of 40 x 44 pixels, half of them in test classes, 512 dimensions, a small network. "Peak" is the
 largest resident memory, with mapped files. The last column is the result under 600 MiB. `unseen evaluate`
-compares as many vectors as SOP has images with each other.
+compares drawn vectors with each other. The default size is that of SOP; the table has the rows that were run.
 """
 
 
@@ -161,6 +161,10 @@ def _kills(results: dict[str, Result]) -> Iterator[str]:
                 yield f"- kill {number}, {kill['kill']}: {problem}"
 
 
+def _cases(result: Result) -> int:
+    return sum(result.get(key, 0) for key in ("read", "refused", "limited")) + len(_violations(result))
+
+
 _COUNTS = ("read", "refused", "at the limit", "violations", "CPU s", "commit")
 
 
@@ -186,7 +190,9 @@ def _broken_files(results: dict[str, Result]) -> Iterator[str]:
     for name in CORPORA:
         result = results.get(name, {})
         if result.get("files"):
-            rows.append((name, f"{result['files']:,}", *_counts(result)))
+            finished, count = _cases(result) // len(READERS), result["files"]
+            files = f"{count:,}" if finished >= count else f"{finished:,} of {count:,}"
+            rows.append((name, files, *_counts(result)))
         else:
             rows.append((name, "not run", *[""] * len(_COUNTS)))
     yield from table(("corpus", "files", *_COUNTS), rows)
@@ -197,7 +203,7 @@ def _mutations(results: dict[str, Result]) -> Iterator[str]:
     yield _MUTATIONS
     rows = []
     for name, result in results.items():
-        cases = sum(result.get(key, 0) for key in ("read", "refused", "limited")) + len(_violations(result))
+        cases = _cases(result)
         rows.append((name, f"{cases:,}", *_counts(result)))
     yield from table(("kind", "cases", *_COUNTS), rows)
     yield from _problems(results)

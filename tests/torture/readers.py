@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.config import FolderSource, Params
 from pipeline.data.decode import decode
+from pipeline.data.heif import readable
 from pipeline.evaluation.vectors import read_vectors
 from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.files.tree import open_archive
@@ -86,10 +87,11 @@ def _octets(content: bytes) -> np.ndarray:
 
 # entry points of the bytes of an image
 IMAGES: dict[str, Read] = {
-    "decode": lambda content: decode(_octets(content)),  # training, export, find
-    "ingest": lambda content: prepare(content, None, 95),
-    "ingest, shrunk": lambda content: prepare(content, 16, 95),
-    "catalog": lambda content: require_complete(_octets(content)),
+    "decode": lambda content: decode(_octets(content)),  # training, export
+    "find": lambda content: decode(_octets(readable(content))),
+    "ingest": lambda content: prepare(readable(content), None, 95),
+    "ingest, shrunk": lambda content: prepare(readable(content), 16, 95),
+    "catalog": lambda content: require_complete(_octets(readable(content))),
 }
 ARCHIVES: dict[str, Read] = {"published set": read_archive, "folder of a user": read_user_zip}
 CHECKPOINTS: dict[str, Read] = {

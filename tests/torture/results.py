@@ -19,6 +19,7 @@ from pipeline.runtime.files import write_json
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")
 Result = dict[str, Any]
+_CODE = ("pipeline", "stages", "unseen", "params.yaml", ":(glob)tests/torture/*.py")
 
 
 @cache
@@ -33,9 +34,13 @@ def version(packages: tuple[str, ...]) -> str:
 
 @cache
 def commit() -> str:
-    """The current commit, abbreviated."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    """The current commit, abbreviated; with "-dirty" if the code or a campaign differs from it."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.run(
+        [*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True
+    )
+    changed = [*git, "diff", "--quiet", "HEAD", "--", *_CODE]
+    return name.stdout.strip() + ("-dirty" if subprocess.run(changed, check=False).returncode else "")
 
 
 def load(path: Path) -> dict[str, Result]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pillow_heif
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -73,7 +74,8 @@ def images() -> list[bytes]:
         _saved(picture.convert("1"), "TIFF", compression="group4"),
         *(_saved(image, "PPM") for image in (picture, picture.convert("L"), picture.convert("1"), sixteen)),
     ]
-    return jpegs + pngs + others
+    pillow_heif.register_heif_opener(thumbnails=False)
+    return jpegs + pngs + others + [_saved(image, "HEIF", quality=50) for image in (picture, transparent)]
 
 
 def archives() -> list[bytes]:

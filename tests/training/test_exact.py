@@ -128,7 +128,8 @@ def _train(settings: Recipe, rank: int, world: int) -> dict[str, Any]:
     steps = []
     for step in range(STEPS):
         images, labels, samples = _batch(step, settings.input.size)
-        step_result = train_step(learner, TrainBatch(step, images[rows], labels[rows], samples[rows]))
+        slice_ = TrainBatch(step, images[rows], labels[rows], samples[rows])
+        step_result = train_step(learner, slice_).result()
         gradients = {
             name: None if p.grad is None else p.grad.clone() for name, p in method.named_parameters()
         }

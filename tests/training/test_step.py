@@ -82,7 +82,7 @@ def _advance(
     )
     optimizer = build_optimizer(settings.optimizer, method.parameter_groups(), torch.device("cpu"))
     batch = TrainBatch(step, _images(), torch.arange(12) // 4, torch.arange(12))
-    return train_step(Learner(method, optimizer, settings, seed, rank), batch, validations)
+    return train_step(Learner(method, optimizer, settings, seed, rank), batch, validations).result()
 
 
 def test_loss_terms_gradient_norm_and_update() -> None:

@@ -41,7 +41,7 @@ def test_reports_what_the_run_lacks(
     assert [line.split()[1] for line in missing] == ["bn_inception", "cub"]
 
 
-def test_names_the_place_of_weights(caches: Path) -> None:
+def test_names_the_place_of_weights(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, repository = "resnet50.tv_in1k", "models--timm--resnet50.tv_in1k"
     finding = doctor.weights_finding(name, True, None)
     assert (finding.complete, "resnet50.tv_in1k" in finding.state) == (False, True)
@@ -54,6 +54,9 @@ def test_names_the_place_of_weights(caches: Path) -> None:
     assert not doctor.weights_finding("googlenet", True, None).complete
     (caches / "torch/checkpoints").mkdir(parents=True)
     (caches / "torch/checkpoints/googlenet-1378be20.pth").touch()
+    damaged = doctor.weights_finding("googlenet", True, None)
+    assert (damaged.complete, "the published one with 1378be20" in damaged.state) == (False, True)
+    monkeypatch.setattr("pipeline.models.weights.published_weights", dict)
     assert doctor.weights_finding("googlenet", True, None).complete
 
 

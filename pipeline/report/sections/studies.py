@@ -32,6 +32,7 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         "title": study.title,
         "item": f"{papers()[study.paper]} {study.item}" if study.paper else "",
         "is_printed": table.is_printed,
+        "is_heat_map": len(study.axes) == 2 and any(point.printed is not None for point in table.points),
         "reference": listed(sorted({c.printed_for for c in table.columns if c.printed_for}) or [""]),
         "several_seeds": seeds > 1,
         "missing": study.missing,

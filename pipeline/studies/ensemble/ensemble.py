@@ -49,6 +49,7 @@ def ensemble(
         threads=threads,
         loader_threads=machine.loader_threads,
         checkpoint_every=machine.checkpoint_every,
+        images_per_pass=machine.images_per_pass,
         code=code,
     )
     shards = Shards(base.shards)

@@ -65,6 +65,7 @@ def sweep(
         threads=threads,
         loader_threads=machine.loader_threads,
         checkpoint_every=machine.checkpoint_every,
+        images_per_pass=machine.images_per_pass,
         code=inputs.training_code,
     )
     state = base.root / "data/state/sweep" / dataset / method

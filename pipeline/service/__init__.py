@@ -1,0 +1,1 @@
+"""A catalog as a service: a page and an HTTP interface."""

@@ -1,0 +1,282 @@
+"""The service answers photos over HTTP, refuses what is none, and continues."""
+
+import http.client
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import uvicorn
+from PIL import Image
+
+from pipeline.catalog import Catalog, build
+from pipeline.runtime.errors import UserError
+from pipeline.service import app as service
+from pipeline.service.settings import ServiceSettings
+from tests.photos import save_model, save_products
+from unseen.serve import serve
+
+PRODUCTS = 12
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class Server:
+    """The service on a free port of this machine, in a thread."""
+
+    def __init__(self, catalog: Path, **settings: Any) -> None:
+        app = service.create_app(catalog, ServiceSettings(**settings))
+        self.server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="warning"))
+        self.socket = self.server.config.bind_socket()
+        self.port: int = self.socket.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
+
+    def __enter__(self) -> "Server":
+        self.thread.start()
+        while not self.server.started:
+            assert self.thread.is_alive()
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = True
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return Reply(answer.status, dict(answer.getheaders()), content)
+
+    def find(self, photo: bytes, k: int = 5) -> Reply:
+        return self.request("POST", f"/find?k={k}", photo)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_products(tmp_path_factory.mktemp("photos"), PRODUCTS, each=3)
+
+
+@pytest.fixture(scope="module")
+def catalog(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("catalog")
+    build(photos, root / "catalog", save_model(root / "model", 1), labels="folders", processes=1)
+    return root / "catalog"
+
+
+@pytest.fixture(scope="module")
+def server(catalog: Path) -> Iterator[Server]:
+    with Server(catalog, largest_photo=100_000) as started:
+        yield started
+
+
+def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: Path) -> None:
+    path = photos / "product 03/1.png"
+    reply = server.find(path.read_bytes())
+    assert reply.status == 200
+    (answer,) = Catalog(catalog).identify([path], 5)
+    assert reply.json["unknown"] is None
+    assert [product["label"] for product in reply.json["products"]] == [p.label for p in answer.products]
+    for match, expected in zip(reply.json["matches"], answer.matches, strict=True):
+        row = match.pop("row")
+        assert match == {name: pytest.approx(value) if name == "similarity" else value
+                         for name, value in expected._asdict().items()}  # fmt: skip
+        with Image.open(io.BytesIO(server.request("GET", f"/photos/{row}").content)) as small:
+            assert small.format == "JPEG"
+            assert max(small.size) <= service.THUMBNAIL
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b"", 422, "The body is empty"),
+        (b"no picture", 422, "no picture that can be read"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "no picture that can be read"),
+        (b"\xff\xd8\xff" + bytes(200), 422, "no picture that can be read"),
+        (bytes(100_001), 413, "at most 100,000 bytes"),
+    ],
+)
+def test_refuses_what_is_no_photo_and_continues(
+    server: Server, photos: Path, body: bytes, status: int, reason: str
+) -> None:
+    reply = server.find(body)
+    assert reply.status == status
+    assert reason in reply.json["detail"]
+    assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
+
+
+def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("POST", "/find", (bytes(60_000) for _ in range(2)), encode_chunked=True,
+                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["/photos/999", "/photos/-1", "/photos/..%2f..%2fetc%2fpasswd", "/find?k=0", "/docs"]
+)
+def test_refuses_other_paths_and_values(server: Server, path: str) -> None:
+    method = "POST" if path.startswith("/find") else "GET"
+    assert server.request(method, path, b"x" if method == "POST" else None).status in (404, 422)
+
+
+def test_reports_health_metrics_and_its_interface(server: Server) -> None:
+    health = server.request("GET", "/health").json
+    assert (health["status"], health["pictures"]) == ("ok", 3 * PRODUCTS)
+    server.request("GET", "/nowhere/1")
+    text = server.request("GET", "/metrics").content.decode()
+    assert f"unseen_catalog_pictures {3.0 * PRODUCTS}" in text
+    assert 'unseen_requests_total{path="/health",status="200"}' in text
+    assert 'path="other",status="404"' in text
+    assert "nowhere" not in text
+    interface = server.request("GET", "/openapi.json").json
+    assert set(interface["paths"]) == {"/find", "/photos/{row}", "/health", "/metrics"}
+
+
+def test_a_slow_body_and_a_busy_service_are_refused(
+    catalog: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo, entered, leave = (photos / "product 00/0.png").read_bytes(), threading.Event(), threading.Event()
+    find = service._find
+
+    def waiting(*arguments: Any) -> Any:
+        entered.set()
+        assert leave.wait(30)
+        return find(*arguments)
+
+    monkeypatch.setattr(service, "_find", waiting)
+    with Server(catalog, concurrent=1, wait=0.2, upload_seconds=0.3) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
+            slow.sendall(b"POST /find HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx")
+            assert b" 408 " in slow.recv(200).split(b"\r\n")[0]
+        replies: list[Reply] = []
+        first = threading.Thread(target=lambda: replies.append(server.find(photo)))
+        first.start()
+        assert entered.wait(30)
+        assert server.find(photo).status == 503
+        assert server.request("GET", "/health").status == 200
+        leave.set()
+        first.join()
+        assert [reply.status for reply in replies] == [200]
+
+
+def test_an_unknown_photo_is_answered_and_logged(catalog: Path, photos: Path, tmp_path: Path) -> None:
+    log = tmp_path / "unknown.jsonl"
+    stream = io.BytesIO()
+    Image.new("RGB", (40, 40), (255, 0, 255)).save(stream, "PNG")
+    with Server(catalog, at_most_false=0.55, unknown_log=log) as server:
+        drawn = (photos / "product 01/0.png").read_bytes()
+        replies = [server.find(photo).json for photo in (stream.getvalue(), drawn)]
+    assert [reply["unknown"] for reply in replies] == [True, False]
+    assert replies[0]["matches"], "the nearest pictures are shown below the threshold, too"
+    assert replies[0]["matches"][0]["similarity"] < replies[0]["threshold"]
+    (line,) = log.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["nearest"] == replies[0]["matches"][0]
+
+
+def test_requests_need_the_token(catalog: Path) -> None:
+    with Server(catalog, token="secret") as server:
+        assert server.find(b"x").status == 401
+        assert server.request("POST", "/find", b"x", Authorization="Bearer other").status == 401
+        assert server.request("POST", "/find", b"x", Authorization="Bearer secret").status == 422
+        assert server.request("GET", "/photos/0").status == 401
+        assert server.request("GET", "/").status == 200, "the page asks for the token"
+
+
+def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
+    catalog: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(catalog, tmp_path / "catalog")
+    more = shutil.copytree(photos, tmp_path / "photos")
+    with Server(tmp_path / "catalog") as server:
+        first = server.request("GET", "/health").json
+        (more / "product 00/0.png").unlink()
+        build(more, tmp_path / "catalog", processes=1)
+        second = server.request("GET", "/health").json
+        assert second["pictures"] == first["pictures"] - 1
+        assert second["catalog"] != first["catalog"]
+        index = tmp_path / "catalog/index.faiss"
+        index.write_bytes(index.read_bytes()[:-9])
+        os.utime(tmp_path / "catalog/catalog.json")
+        assert server.request("GET", "/health").json == second
+    assert "The earlier catalog answers" in capsys.readouterr().err
+
+
+def test_an_address_of_other_machines_needs_a_token(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSEEN_TOKEN", raising=False)
+    for host in ("0.0.0.0", "shop.example"):
+        with pytest.raises(UserError, match="no token is set"):
+            serve(catalog, host, 0, ServiceSettings())
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_it_is_interrupted(catalog: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "unseen", "serve", str(catalog), "--port"]
+        refused = subprocess.run([*command, port], capture_output=True, text=True, check=False, timeout=60)
+        assert refused.returncode == 1
+        assert "cannot be used" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    process = subprocess.Popen(
+        [*command, "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+    assert process.stderr is not None
+    assert "http://127.0.0.1:" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert "Traceback" not in errors
+
+
+def test_the_page_shows_the_matches_of_a_photo(server: Server, photos: Path) -> None:
+    from tests.report.test_browser import CHROMIUM, FLAGS
+
+    if CHROMIUM is None:
+        pytest.skip("no Chromium or Chrome is installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.goto(f"http://127.0.0.1:{server.port}/")
+        page.set_input_files("input[type=file]", str(photos / "product 05/2.png"))
+        page.locator("ol img").nth(11).wait_for()
+        deadline = time.monotonic() + 30
+        while not page.evaluate("[...document.images].every(image => image.naturalWidth > 0)"):
+            assert time.monotonic() < deadline, "a picture is not shown"
+        assert "product 05" in page.inner_text("#status")
+        assert "product 05/2.png" in page.inner_text("ol li:first-child")
+        text = {"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no picture"}
+        page.set_input_files("input[type=file]", text)
+        page.locator("#answer").wait_for(state="hidden")
+        assert "no picture that can be read" in page.inner_text("#status")
+        assert [line for line in problems if "422" not in line] == []
+        browser.close()

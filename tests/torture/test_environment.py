@@ -1,0 +1,62 @@
+"""Stages run for a user without the rights of root and without a home directory, in a path with a space and a
+letter outside ASCII."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.torture.operations import required, write_project
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that all users can reach, unlike tmp_path."""
+    with TemporaryDirectory(prefix="unseen-environment-") as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def test_stages_run_without_root_and_home(open_folder: Path, tmp_path: Path) -> None:
+    project = open_folder / "my pröject"
+    project.mkdir()
+    write_project(project)
+    for path in (project, *project.rglob("*")):
+        os.chmod(path, 0o777)
+    operations = required(["ingest"])
+    for module in {name for operation in operations for name in operation.modules}:
+        import_module(module)
+    log = tmp_path / "log"
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with log.open("w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                os.chdir(project)
+                if os.getuid() == 0:
+                    os.setgroups([])
+                    os.setgid(NOBODY)
+                    os.setuid(NOBODY)
+                os.environ.pop("HOME", None)
+                for operation in operations:
+                    operation.run()
+            status = 0 if os.getuid() != 0 else 2
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, log.read_text()
+    for operation in operations:
+        for output in operation.outputs:
+            assert any((project / output).rglob("*")), output
