@@ -475,7 +475,6 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...
     unseen ladder photos ladder
     unseen ladder photos ladder --sizes 160,224 --loss arcface --json
     unseen ladder photos ladder --groups groups.csv
-    unseen index photos catalog --model ladder/model                    search with the chosen model
     """,
 )
 @click.argument("photos", type=_PATH)
