@@ -1,4 +1,4 @@
-"""The git commit of a working tree."""
+"""The git commit of the code in a working tree."""
 
 import subprocess
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ _CODE = ("pipeline", "stages", "unseen", "params.yaml")
 
 @dataclass(frozen=True)
 class Revision:
-    """`date`: of the commit, ISO 8601. `is_modified`: whether code or params.yaml differ from the commit."""
+    """The last commit that changed code or params.yaml. A commit of results alone has the same revision.
+
+    `date`: of the commit, ISO 8601. `is_modified`: whether code or params.yaml differ from it.
+    """
 
     commit: str
     date: str
@@ -18,12 +21,11 @@ class Revision:
 
 def revision_of(root: Path) -> Revision | None:
     """The revision of a working tree. None outside of a git repository, without a commit, or without git."""
-    head = _git(root, "log", "-1", "--format=%H %cI")
-    if not head:
+    last = _git(root, "log", "-1", "--format=%H %cI", "--", *_CODE)
+    if not last:
         return None
-    commit, date = head.split()
-    paths = [name for name in _CODE if (root / name).exists()]
-    return Revision(commit, date, bool(paths and _git(root, "status", "--porcelain", "--", *paths)))
+    commit, date = last.split()
+    return Revision(commit, date, bool(_git(root, "status", "--porcelain", "--", *_CODE)))
 
 
 def _git(root: Path, *arguments: str) -> str:

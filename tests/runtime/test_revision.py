@@ -28,6 +28,9 @@ def test_names_commit_date_and_changes_of_the_code(tmp_path: Path, monkeypatch: 
     assert revision_of(tmp_path) == expected
     (tmp_path / "dvc.lock").write_text("changed by a run\n")
     assert revision_of(tmp_path) == expected
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-m", "results")
+    assert revision_of(tmp_path) == expected, "equal code gives an equal report"
     (tmp_path / "pipeline/a.py").write_text("a = 2\n")
     assert revision_of(tmp_path) == Revision(expected.commit, expected.date, True)
 
