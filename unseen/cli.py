@@ -536,12 +536,12 @@ def ladder(
     OUTPUT is a directory: `model` is the chosen model, `features` are the features of the photos, which a
     second call uses again. The network runs once for each size.
     """
-    from unseen.ladder import climb
+    from unseen.ladder import measured_rungs
 
     network = _network(**options)
     sizes = (options["size"],) if options["size"] else sizes
     sys.stdout.write(
-        climb(photos, output, labels, network, sizes, groups, test_share, loss, seed, ship, as_json)
+        measured_rungs(photos, output, labels, network, sizes, groups, test_share, loss, seed, ship, as_json)
     )
 
 

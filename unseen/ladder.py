@@ -13,7 +13,7 @@ from pipeline.runtime.files import write_json
 RESULT = "ladder.json"
 
 
-def climb(
+def measured_rungs(
     photos: Path,
     output: Path,
     labels: str,

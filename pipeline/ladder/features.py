@@ -19,13 +19,13 @@ def features(
     that a killed run continues. `label` begins the progress line. Raises UserError as `Embedder` does.
     """
     embedder = Embedder(model)
-    kept = directory / embedder.fingerprint()[:16]
-    vectors = read_vectors(kept)
+    store = directory / embedder.fingerprint()[:16]
+    vectors = read_vectors(store)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
         embedded = embedder([photos / path_of[digest] for digest in block], label)
-        write_vectors(kept / f"{block[0]}.parquet", block, embedded)
+        write_vectors(store / f"{block[0]}.parquet", block, embedded)
         vectors |= dict(zip(block, embedded, strict=True))
     return np.stack([vectors[digest] for digest in pictures.sha256])

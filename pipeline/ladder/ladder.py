@@ -158,13 +158,13 @@ def _labelled(pictures: Listed, labels: str) -> tuple[Listed, np.ndarray]:
             "No photo has a label.",
             "Put the photos of each class into its folder, or name a CSV with --labels.",
         )
-    kept = Listed(
+    labelled = Listed(
         [pictures.paths[row] for row in rows],
         [pictures.sha256[row] for row in rows],
         [pictures.stamps[row] for row in rows],
         {},
     )
-    return kept, np.array([of_picture[row] for row in rows])
+    return labelled, np.array([of_picture[row] for row in rows])
 
 
 def _measured(

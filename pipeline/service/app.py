@@ -130,17 +130,17 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         except TimeoutError:
             raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
         try:
-            found = await run_in_threadpool(_find, current, photo, k)
+            answer = await run_in_threadpool(_find, current, photo, k)
         except UserError as error:
             raise HTTPException(422, error.what) from None
         finally:
             places.release()
-        metrics.seconds.observe(found.seconds)
-        if found.unknown:
+        metrics.seconds.observe(answer.seconds)
+        if answer.unknown:
             metrics.unknown.inc()
             if settings.unknown_log is not None:
-                await run_in_threadpool(_log_unknown, settings.unknown_log, photo, found)
-        return found
+                await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
+        return answer
 
     @app.get("/photos/{row}", dependencies=[Depends(token)], response_class=Response)
     def picture(row: int) -> Response:
@@ -231,12 +231,12 @@ def _find(current: Current, photo: bytes, k: int) -> Found:
     )
 
 
-def _log_unknown(path: Path, photo: bytes, found: Found) -> None:
+def _log_unknown(path: Path, photo: bytes, answer: Found) -> None:
     """Appends one JSON line: time, sha256 of the photo and its nearest picture."""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "sha256": hashlib.sha256(photo).hexdigest(),
-        "nearest": found.matches[0].model_dump() if found.matches else None,
+        "nearest": answer.matches[0].model_dump() if answer.matches else None,
     }
     try:
         with path.open("a", encoding="utf-8") as file:

@@ -202,8 +202,8 @@ def _shared() -> dict[str, tuple[str, StudyRow]]:
 
 def _training(row: StudyRow) -> str:
     """A digest of all that defines the training of a row."""
-    kept = sorted(field for field in row.kept or () if field in row.recipe and replaced_by_small(field))
-    return digest([row.like, row.recipe, row.protocol, kept])
+    overriding = sorted(field for field in row.kept or () if field in row.recipe and replaced_by_small(field))
+    return digest([row.like, row.recipe, row.protocol, overriding])
 
 
 def _read(document: Document) -> dict[str, Catalogued]:

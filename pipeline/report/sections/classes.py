@@ -14,7 +14,7 @@ from pipeline.report.names import labels_of
 from pipeline.report.report_data import RunResults
 from pipeline.report.words import percent
 
-SHOWN = 12  # classes, and pairs of classes
+COUNT = 12  # classes, and pairs of classes
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     labels = labels_of(names)
     scores = {method.name: scores_of(dataset.runs(method.name)) for method in dataset.methods}
     best = scores[dataset.best.method]
-    hardest = sorted(best, key=lambda label: (best[label][0], label))[:SHOWN]
-    confused = confusions(dataset.runs(dataset.best.method), dataset.shards.labels)[:SHOWN]
+    hardest = sorted(best, key=lambda label: (best[label][0], label))[:COUNT]
+    confused = confusions(dataset.runs(dataset.best.method), dataset.shards.labels)[:COUNT]
     return {
         "best": dataset.best.method,
         "total": len(best),

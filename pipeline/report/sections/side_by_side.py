@@ -10,7 +10,7 @@ from pipeline.report.dataset import DataSet
 from pipeline.report.pictures import thumbnails
 from pipeline.report.sections.gallery import measure_of, viewer
 
-SHOWN = 3  # queries that each of the two methods ranks better
+QUERIES = 3  # queries that each of the two methods ranks better
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 
 
 def choose(first: pa.Table, second: pa.Table) -> tuple[list[int], list[int]]:
-    """Positions in `first` of the SHOWN queries with the largest gain in average precision of `first` over
+    """Positions in `first` of the QUERIES queries with the largest gain in average precision of `first` over
     `second`, and of those with the largest loss; equal ones by row id. Lone queries are excluded."""
     measure = measure_of(first)
     rows = first["row_id"].to_numpy()
@@ -46,7 +46,7 @@ def choose(first: pa.Table, second: pa.Table) -> tuple[list[int], list[int]]:
 
     def largest(values: np.ndarray) -> list[int]:
         positions: Int[np.ndarray, " n"] = np.flatnonzero((first["relevant"].to_numpy() > 0) & (values > 0))
-        return positions[np.lexsort((rows[positions], -values[positions]))][:SHOWN].tolist()
+        return positions[np.lexsort((rows[positions], -values[positions]))][:QUERIES].tolist()
 
     return largest(gain), largest(-gain)
 

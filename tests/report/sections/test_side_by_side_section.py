@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipeline.report.dataset import DataSet
-from pipeline.report.sections.side_by_side import SHOWN, choose
+from pipeline.report.sections.side_by_side import QUERIES, choose
 from tests.report.page_reader import Element
 
 
@@ -21,15 +21,15 @@ def test_the_queries_with_the_largest_differences_are_shown(page: Element, proje
         nearest = pq.read_table(folder / "neighbours.parquet").to_pandas().set_index("row_id")
         neighbours[method] = nearest["neighbours"]
     gain = ranked["good"] - ranked["fair"]
-    shown = [int(query["data-row"]) for query in section.all("div", **{"class": "query"})]
-    assert shown[::2] == shown[1::2], "the same query under both methods"
+    positions = [int(query["data-row"]) for query in section.all("div", **{"class": "query"})]
+    assert positions[::2] == positions[1::2], "the same query under both methods"
     worse = int((gain < 0).sum())
-    assert gain[shown[: 2 * SHOWN : 2]].tolist() == sorted(gain, reverse=True)[:SHOWN]
-    assert gain[shown[2 * SHOWN :: 2]].tolist() == sorted(gain)[: min(worse, SHOWN)]
+    assert gain[positions[: 2 * QUERIES : 2]].tolist() == sorted(gain, reverse=True)[:QUERIES]
+    assert gain[positions[2 * QUERIES :: 2]].tolist() == sorted(gain)[: min(worse, QUERIES)]
     for position, query in enumerate(section.all("div", **{"class": "query"})):
         method = ("good", "fair")[position % 2]
         rows = [int(match["data-row"]) for match in query.all("li") if match["class"] != "missing"]
-        assert rows == list(neighbours[method][shown[position]][: len(rows)])
+        assert rows == list(neighbours[method][positions[position]][: len(rows)])
         assert method in query.first("figcaption").text()
     assert section.first("h4").text() == "good is better"
 
