@@ -13,6 +13,7 @@ from pipeline.index.kinds import KINDS, Hnsw
 from pipeline.models.published_network import timm
 from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen import cli
+from unseen.commands.catalog import INDEX_KINDS
 
 
 def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +47,7 @@ def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_command_lists_every_kind_of_index() -> None:
-    assert set(cli.INDEX_KINDS) == set(KINDS)
+    assert set(INDEX_KINDS) == set(KINDS)
 
 
 def test_find_names_products_reads_lists_and_folders_and_prints_json(
