@@ -8,7 +8,7 @@ import click
 
 from unseen.commands.examples import Examples
 from unseen.commands.network import network_of, network_options
-from unseen.commands.values import PATH, share_of_text
+from unseen.commands.values import PATH, labels_option, share_of_text
 
 INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds, which imports FAISS
 
@@ -39,12 +39,7 @@ INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds
     type=click.Choice(INDEX_KINDS),
     help="Kind of index. Default: that of the existing catalog, otherwise flat.",
 )
-@click.option(
-    "--labels",
-    metavar="SOURCE",
-    help="The product of each picture: `folders` (the name of its folder), a CSV with the columns path and "
-    "label, or `none`. Default: as in the existing catalog, otherwise none.",
-)
+@labels_option(None, ", or `none`. Default: as in the existing catalog, otherwise none.")
 @click.option(
     "--duplicates",
     type=PATH,

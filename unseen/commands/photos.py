@@ -8,7 +8,7 @@ import click
 
 from unseen.commands.examples import Examples
 from unseen.commands.network import network_of, network_options
-from unseen.commands.values import PATH, numbers
+from unseen.commands.values import PATH, labels_option, numbers
 
 
 @click.command(
@@ -18,13 +18,7 @@ from unseen.commands.values import PATH, numbers
     """,
 )
 @click.argument("photos", type=PATH)
-@click.option(
-    "--labels",
-    default="folders",
-    show_default=True,
-    metavar="SOURCE",
-    help="`folders`, or a CSV with the columns path and label.",
-)
+@labels_option()
 @network_options
 def measure(photos: Path, labels: str, **options: Any) -> None:
     """Find the statistics and the padding that weights need.
@@ -50,13 +44,7 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
 )
 @click.argument("photos", type=PATH)
 @click.argument("output", type=PATH)
-@click.option(
-    "--labels",
-    default="folders",
-    show_default=True,
-    metavar="SOURCE",
-    help="`folders` (the name of the folder of a photo), or a CSV with the columns path and label.",
-)
+@labels_option()
 @network_options
 @click.option(
     "--sizes",

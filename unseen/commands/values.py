@@ -1,10 +1,24 @@
 """Values of options: paths, lists of numbers, shares."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 PATH = click.Path(path_type=Path)
+
+
+def labels_option(default: str | None = "folders", more: str = ".") -> Callable[[Any], Any]:
+    """The option --labels of commands that read photos; `more` ends the sentence with further sources."""
+    return click.option(
+        "--labels",
+        default=default,
+        show_default=default is not None,
+        metavar="SOURCE",
+        help="The product of each photo: `folders` (the name of its folder), or a CSV with the columns path and "
+        f"label{more}",
+    )
 
 
 def numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
