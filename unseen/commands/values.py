@@ -16,8 +16,8 @@ def labels_option(default: str | None = "folders", more: str = ".") -> Callable[
         default=default,
         show_default=default is not None,
         metavar="SOURCE",
-        help="The product of each photo: `folders` (the name of its folder), or a CSV with the columns path and "
-        f"label{more}",
+        help="The product of each photo: `folders` (the name of its folder), or a CSV with the columns path "
+        f"and label{more}",
     )
 
 
