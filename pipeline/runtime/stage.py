@@ -14,7 +14,8 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
 from pipeline.runtime.leftovers import remove_leftover_directories
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 PARENT = "UNSEEN_PARENT"

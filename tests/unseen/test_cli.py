@@ -150,4 +150,4 @@ def test_public_names_are_those_of_the_implementation() -> None:
 
 def test_the_version_equals_that_of_the_distribution() -> None:
     assert __version__.count(".") == 2
-    assert "default" in recipe("parts", "ms")
+    assert "default" in recipe(Params(), "parts", "ms")

@@ -1,12 +1,11 @@
 """Commands of the installation: what is present, and completion in a shell."""
 
-import os
 import sys
 
 import click
 
-from pipeline.runtime.stage import ROOT
 from unseen.commands.examples import Examples
+from unseen.commands.project import in_project
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -16,12 +15,11 @@ def doctor() -> None:
     """Print versions, devices, pretrained weights and data sets.
 
     The weights and data sets are those of block `run` in params.yaml. The exit status is 1 if
-    one of them is missing.
+    one of them is missing. An installation without the graph has no params.yaml.
     """
     from unseen.doctor import examine
 
-    os.chdir(ROOT)
-    report, complete = examine()
+    report, complete = examine(in_project())
     sys.stdout.write(report)
     if not complete:
         raise SystemExit(1)

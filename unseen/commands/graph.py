@@ -1,12 +1,11 @@
 """Commands of the graph. They work in the directory of the project."""
 
-import os
 import sys
 
 import click
 
-from pipeline.runtime.stage import ROOT
 from unseen.commands.examples import Examples, Lists
+from unseen.commands.project import enter_project, in_project
 
 
 @click.command(
@@ -32,16 +31,16 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
     It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
     train@parts-ms-0; default: all.
     """
+    enter_project()
     from pipeline.scheduling.run import run as run_graph
 
-    os.chdir(ROOT)
     return run_graph(arguments, jobs)
 
 
 def _studies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     from pipeline.studies.catalogue import studies
 
-    os.chdir(ROOT)
+    in_project()
     return [name for name in studies() if name.startswith(incomplete)]
 
 
@@ -81,9 +80,9 @@ def study(
     Sets run.datasets, run.methods and run.seeds in params.yaml to the rows of STUDY, and runs the graph. Rows
     that are trained already are not trained again.
     """
+    enter_project()
     from unseen import study as studies
 
-    os.chdir(ROOT)
     if listed or name is None:
         sys.stdout.write(studies.listing())
         return 0
@@ -113,7 +112,7 @@ def clean(yes: bool, states: bool) -> None:
     Removes files of DVC's cache that neither the workspace nor a commit nor an experiment uses, and logs of
     parallel runs.
     """
+    enter_project()
     from unseen import clean as cleaning
 
-    os.chdir(ROOT)
     sys.stdout.write("\n".join([*cleaning.clean(yes, states), ""]))

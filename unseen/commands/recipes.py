@@ -1,12 +1,12 @@
 """Commands of the published recipes and data sets. They work in the directory of the project."""
 
-import os
 import sys
 
 import click
 
-from pipeline.runtime.stage import ROOT
+from pipeline.runtime.stage import PACKAGE
 from unseen.commands.examples import Examples
+from unseen.commands.project import enter_project, in_project
 
 
 def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -19,7 +19,7 @@ def _methods(_: click.Context, __: click.Parameter, incomplete: str) -> list[str
 
 def _recipe_names(kind: str, incomplete: str) -> list[str]:
     """The published recipes whose names begin with `incomplete`."""
-    names = sorted(path.stem for path in (ROOT / "pipeline/recipes" / kind).glob("*.yaml"))
+    names = sorted(path.stem for path in (PACKAGE / "recipes" / kind).glob("*.yaml"))
     return [name for name in names if name.startswith(incomplete) and not name.startswith("_")]
 
 
@@ -39,13 +39,20 @@ def _recipe_names(kind: str, incomplete: str) -> list[str]:
     help="Print the differences from the recipe and code of a git revision.",
 )
 def recipe(dataset: str, method: str, revision: str | None) -> None:
-    """Print every value of a recipe and the line that sets it."""
-    from unseen import recipe as recipes
+    """Print every value of a recipe and the line that sets it.
 
-    os.chdir(ROOT)
-    text = (
-        recipes.recipe(dataset, method) if revision is None else recipes.difference(dataset, method, revision)
-    )
+    An installation without the graph has no params.yaml: the recipe is the published one.
+    """
+    if revision is not None:
+        enter_project()
+        from unseen import recipe as recipes
+
+        text = recipes.difference(dataset, method, revision)
+    else:
+        from pipeline.config import Params
+        from unseen import recipe as recipes
+
+        text = recipes.recipe(Params() if in_project() else Params(text=""), dataset, method)
     sys.stdout.write(f"{text}\n")
 
 
@@ -61,10 +68,10 @@ def recipe(dataset: str, method: str, revision: str | None) -> None:
 def data(dataset: str, directory: str | None) -> None:
     """Download the published files of a data set.
 
-    A second call resumes; hashes are verified. DIRECTORY is relative to the project; default:
-    data/raw/DATASET.
+    A second call resumes; hashes are verified. DIRECTORY is relative to the project, or to the current
+    directory in an installation without the graph; default: data/raw/DATASET.
     """
     from pipeline.ingest.files.download import fetch
 
-    os.chdir(ROOT)
+    in_project()
     fetch(dataset, directory or f"data/raw/{dataset}")
