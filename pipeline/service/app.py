@@ -2,14 +2,15 @@
 
 GET  /                 the page: drop a photo, see its matches
 POST /find?k=10        the body is a photo; the answer contains products and matches
-GET  /photos/{row}     a picture of the catalog as a small JPEG
+GET  /photos/{catalog}/{row}   a picture of the answer of this catalog as a small JPEG
 GET  /health           whether the catalog can be searched
 GET  /metrics          counts and durations, for Prometheus
 GET  /openapi.json     the description of this interface
 
-A body that is too large, too slow or no photo is refused, and the service continues. A catalog that is built
-again is loaded at the next request; the earlier one answers until then, and afterwards if the new one cannot
-be loaded.
+A body that is too large, too slow or no photo is refused, and the service continues. Its pixels are counted
+before they are decoded. A row belongs to one catalog, whose fingerprint each answer contains: an address of
+an earlier catalog gives an error, never another picture. A catalog that is built again is loaded at the next
+request; the earlier one answers until then, and afterwards if the new one cannot be loaded.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ from pipeline.catalog.catalog import answer_of
 from pipeline.data.heif import readable
 from pipeline.report.pictures import jpeg
 from pipeline.runtime.errors import UserError
-from pipeline.service.current import Current
+from pipeline.service.current import Current, State
+from pipeline.service.photo_size import size_of
 from pipeline.service.settings import ServiceSettings
 
 _CONTENT_POLICY = (
@@ -124,7 +126,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     @app.post("/find", dependencies=[Depends(token)], openapi_extra=_PHOTO)
     async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found:
         """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF."""
-        photo = await _body(request, settings)
+        photo = await _photo(request, settings)
         try:
             await asyncio.wait_for(places.acquire(), settings.wait)
         except TimeoutError:
@@ -142,17 +144,15 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
                 await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
         return answer
 
-    @app.get("/photos/{row}", dependencies=[Depends(token)], response_class=Response)
-    def picture(row: int) -> Response:
-        """A picture of the catalog as a JPEG with a longer side of 220 pixels."""
-        catalog = current.get().catalog
-        if not 0 <= row < len(catalog):
-            raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
+    @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
+    def picture(catalog: str, row: int) -> Response:
+        """A picture of an answer as a JPEG with a longer side of 220 pixels. `catalog` is the fingerprint in
+        the answer. 410 if another catalog has replaced it."""
+        content = _stored_photo(current.get(), catalog, row)
         try:
-            content = (catalog.photos / catalog.paths[row]).read_bytes()
             small = jpeg(np.frombuffer(readable(content), np.uint8), THUMBNAIL)
-        except (OSError, ValueError):
-            raise HTTPException(404, f"{catalog.paths[row]} is missing or damaged.") from None
+        except ValueError:
+            raise HTTPException(404, "The file is damaged.") from None
         return Response(small, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
 
     @app.get("/health")
@@ -214,6 +214,38 @@ async def _body(request: Request, settings: ServiceSettings) -> bytes:
     if not content:
         raise HTTPException(422, "The body is empty, expected the bytes of a photo.")
     return bytes(content)
+
+
+async def _photo(request: Request, settings: ServiceSettings) -> bytes:
+    """The body of a request, refused if it is no picture or has too many pixels."""
+    content = await _body(request, settings)
+    try:
+        width, height = size_of(content)
+    except ValueError as error:
+        raise HTTPException(
+            422, f"a picture of {len(content):,} bytes is no picture that can be read: {error}."
+        ) from None
+    if width * height > settings.largest_pixels:
+        raise HTTPException(
+            413, f"The photo has {width} x {height} pixels, the limit is {settings.largest_pixels:,} pixels."
+        )
+    return content
+
+
+def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
+    """The file of a row of the catalog with this fingerprint."""
+    catalog = state.catalog
+    if fingerprint != state.fingerprint:
+        raise HTTPException(410, "Another catalog has replaced that of the answer. Search again.")
+    if not 0 <= row < len(catalog):
+        raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
+    try:
+        content = (catalog.photos / catalog.paths[row]).read_bytes()
+    except OSError:
+        raise HTTPException(404, f"{catalog.paths[row]} is missing.") from None
+    if hashlib.sha256(content).hexdigest() != catalog.sha256[row]:
+        raise HTTPException(410, f"{catalog.paths[row]} has changed since the catalog was built.")
+    return content
 
 
 def _find(current: Current, photo: bytes, k: int) -> Found:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pillow_heif
 import pytest
 import uvicorn
 from PIL import Image
@@ -99,10 +100,10 @@ def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: P
     assert reply.json["unknown"] is None
     assert [product["label"] for product in reply.json["products"]] == [p.label for p in answer.products]
     for match, expected in zip(reply.json["matches"], answer.matches, strict=True):
-        row = match.pop("row")
+        address = f"/photos/{reply.json['catalog']}/{match.pop('row')}"
         assert match == {name: pytest.approx(value) if name == "similarity" else value
                          for name, value in expected._asdict().items()}  # fmt: skip
-        with Image.open(io.BytesIO(server.request("GET", f"/photos/{row}").content)) as small:
+        with Image.open(io.BytesIO(server.request("GET", address).content)) as small:
             assert small.format == "JPEG"
             assert max(small.size) <= service.THUMBNAIL
 
@@ -126,6 +127,21 @@ def test_refuses_what_is_no_photo_and_continues(
     assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
 
 
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "HEIF"])
+def test_refuses_too_many_pixels_before_decoding(
+    catalog: Path, photos: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.BytesIO()
+    pillow_heif.register_heif_opener()
+    Image.new("RGB", (120, 90)).save(stream, form)
+    with Server(catalog, largest_pixels=120 * 90 - 1) as server:
+        assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
+        monkeypatch.setattr(service, "_find", None)
+        reply = server.find(stream.getvalue())
+    assert reply.status == 413
+    assert "120 x 90 pixels, the limit is 10,799 pixels" in reply.json["detail"]
+
+
 def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("POST", "/find", (bytes(60_000) for _ in range(2)), encode_chunked=True,
@@ -135,9 +151,14 @@ def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Serv
 
 
 @pytest.mark.parametrize(
-    "path", ["/photos/999", "/photos/-1", "/photos/..%2f..%2fetc%2fpasswd", "/find?k=0", "/docs"]
+    "path",
+    [
+        *("/photos/CATALOG/999", "/photos/CATALOG/-1", "/photos/CATALOG/..%2f..%2fetc%2fpasswd"),
+        *("/photos/0", "/find?k=0", "/docs"),
+    ],
 )
 def test_refuses_other_paths_and_values(server: Server, path: str) -> None:
+    path = path.replace("CATALOG", server.request("GET", "/health").json["catalog"])
     method = "POST" if path.startswith("/find") else "GET"
     assert server.request(method, path, b"x" if method == "POST" else None).status in (404, 422)
 
@@ -152,7 +173,7 @@ def test_reports_health_metrics_and_its_interface(server: Server) -> None:
     assert 'path="other",status="404"' in text
     assert "nowhere" not in text
     interface = server.request("GET", "/openapi.json").json
-    assert set(interface["paths"]) == {"/find", "/photos/{row}", "/health", "/metrics"}
+    assert set(interface["paths"]) == {"/find", "/photos/{catalog}/{row}", "/health", "/metrics"}
 
 
 def test_a_slow_body_and_a_busy_service_are_refused(
@@ -201,7 +222,7 @@ def test_requests_need_the_token(catalog: Path) -> None:
         assert server.find(b"x").status == 401
         assert server.request("POST", "/find", b"x", Authorization="Bearer other").status == 401
         assert server.request("POST", "/find", b"x", Authorization="Bearer secret").status == 422
-        assert server.request("GET", "/photos/0").status == 401
+        assert server.request("GET", "/photos/0/0").status == 401
         assert server.request("GET", "/").status == 200, "the page asks for the token"
 
 
@@ -210,13 +231,23 @@ def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
 ) -> None:
     shutil.copytree(catalog, tmp_path / "catalog")
     more = shutil.copytree(photos, tmp_path / "photos")
+    build(more, tmp_path / "catalog", processes=1)
     with Server(tmp_path / "catalog") as server:
         first = server.request("GET", "/health").json
+        assert server.request("GET", f"/photos/{first['catalog']}/1").status == 200
         (more / "product 00/0.png").unlink()
         build(more, tmp_path / "catalog", processes=1)
         second = server.request("GET", "/health").json
         assert second["pictures"] == first["pictures"] - 1
         assert second["catalog"] != first["catalog"]
+        reply = server.request("GET", f"/photos/{first['catalog']}/1")
+        assert reply.status == 410, "row 1 is another picture now"
+        assert "Search again" in reply.json["detail"]
+        assert server.request("GET", f"/photos/{second['catalog']}/0").status == 200
+        shutil.copy(more / "product 03/0.png", more / "product 00/1.png")
+        reply = server.request("GET", f"/photos/{second['catalog']}/0")
+        assert reply.status == 410
+        assert "product 00/1.png has changed" in reply.json["detail"]
         index = tmp_path / "catalog/index.faiss"
         index.write_bytes(index.read_bytes()[:-9])
         os.utime(tmp_path / "catalog/catalog.json")
