@@ -2,6 +2,7 @@
 
 GET  /                 the page: drop a photo, see its matches
 POST /find?k=10        the body is a photo; the answer contains products and matches
+POST /regions/{catalog}/{row}  the body is the photo: which regions cause its similarity to a match
 GET  /photos/{catalog}/{row}   a picture of the answer of this catalog as a small JPEG
 GET  /health           whether the catalog can be searched
 GET  /metrics          counts and durations, for Prometheus
@@ -22,7 +23,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
@@ -41,6 +42,7 @@ from pipeline.service.current import Current, State
 from pipeline.service.photo_size import size_of
 from pipeline.service.settings import ServiceSettings
 
+T = TypeVar("T")
 _CONTENT_POLICY = (
     "default-src 'none'; img-src 'self' blob: data:; connect-src 'self'; "
     "style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -75,6 +77,27 @@ class Found(BaseModel):
     matches: list[FoundPicture]  # nearest first; also those below the threshold
     catalog: str  # fingerprint of the catalog that answered
     seconds: float  # of embedding and search
+
+
+class RegionMap(BaseModel):
+    """A map over one picture: rows of h x w cells."""
+
+    map: list[list[float]]
+    box: tuple[float, float, float, float]  # left, top, right, bottom of the map as shares of the picture
+
+
+class Cause(BaseModel):
+    """Which regions of a photo and a match cause their similarity (pipeline/catalog/regions.py).
+
+    contribution: the cells of each map sum to the similarity. attention: the share of each cell in the
+    attention of the class token, which does not depend on the other picture. null: the form of the network
+    allows neither.
+    """
+
+    kind: Literal["contribution", "attention"] | None
+    similarity: float
+    photo: RegionMap | None
+    match: RegionMap | None
 
 
 class Health(BaseModel):
@@ -119,6 +142,19 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         response.headers["Content-Security-Policy"] = _CONTENT_POLICY
         return response
 
+    async def in_turn(work: Callable[[], T]) -> T:
+        """The result of `work` in a thread, when a place for a photo is free."""
+        try:
+            await asyncio.wait_for(places.acquire(), settings.wait)
+        except TimeoutError:
+            raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
+        try:
+            return await run_in_threadpool(work)
+        except UserError as error:
+            raise HTTPException(422, error.what) from None
+        finally:
+            places.release()
+
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> str:
         return _PAGE
@@ -127,22 +163,20 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found:
         """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF."""
         photo = await _photo(request, settings)
-        try:
-            await asyncio.wait_for(places.acquire(), settings.wait)
-        except TimeoutError:
-            raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
-        try:
-            answer = await run_in_threadpool(_find, current, photo, k)
-        except UserError as error:
-            raise HTTPException(422, error.what) from None
-        finally:
-            places.release()
+        answer = await in_turn(lambda: _find(current, photo, k))
         metrics.seconds.observe(answer.seconds)
         if answer.unknown:
             metrics.unknown.inc()
             if settings.unknown_log is not None:
                 await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
         return answer
+
+    @app.post("/regions/{catalog}/{row}", dependencies=[Depends(token)], openapi_extra=_PHOTO)
+    async def regions(request: Request, catalog: str, row: int) -> Cause:
+        """Which regions of the photo in the body, and of a picture of its answer, cause their similarity.
+        `catalog` is the fingerprint in the answer. 410 if another catalog has replaced it."""
+        photo = await _photo(request, settings)
+        return await in_turn(lambda: _regions(current.get(), photo, catalog, row))
 
     @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
     def picture(catalog: str, row: int) -> Response:
@@ -261,6 +295,15 @@ def _find(current: Current, photo: bytes, k: int) -> Found:
         catalog=state.fingerprint,
         seconds=time.perf_counter() - start,
     )
+
+
+def _regions(state: State, photo: bytes, fingerprint: str, row: int) -> Cause:
+    explanation = state.explainer.explain(photo, _stored_photo(state, fingerprint, row))
+    of_photo, of_match = (
+        None if regions is None else RegionMap(map=regions.map.tolist(), box=regions.box)
+        for regions in (explanation.first, explanation.second)
+    )
+    return Cause(kind=explanation.kind, similarity=explanation.similarity, photo=of_photo, match=of_match)
 
 
 def _log_unknown(path: Path, photo: bytes, answer: Found) -> None:

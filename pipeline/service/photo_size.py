@@ -22,7 +22,7 @@ def size_of(encoded: bytes) -> tuple[int, int]:
     header = jpeg_header(np.frombuffer(encoded, np.uint8))
     if header is not None:
         return header.width, header.height
-    formats = FORMATS
+    formats: tuple[str, ...] = FORMATS
     if is_heif(encoded):
         import pillow_heif  # loads libheif, which few photos need
 

@@ -108,6 +108,20 @@ def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: P
             assert max(small.size) <= service.THUMBNAIL
 
 
+def test_regions_sum_to_the_similarity_of_the_answer(server: Server, photos: Path) -> None:
+    photo = (photos / "product 03/1.png").read_bytes()
+    answer = server.find(photo).json
+    match = answer["matches"][1]
+    address = f"/regions/{answer['catalog']}/{match['row']}"
+    cause = server.request("POST", address, photo).json
+    assert cause["kind"] == "contribution"
+    assert cause["similarity"] == pytest.approx(match["similarity"], abs=1e-5)
+    for name in ("photo", "match"):
+        assert sum(map(sum, cause[name]["map"])) == pytest.approx(match["similarity"], abs=1e-4)
+    assert server.request("POST", address.replace(answer["catalog"], "0"), photo).status == 410
+    assert server.request("POST", address, b"no picture").status == 422
+
+
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
@@ -173,7 +187,8 @@ def test_reports_health_metrics_and_its_interface(server: Server) -> None:
     assert 'path="other",status="404"' in text
     assert "nowhere" not in text
     interface = server.request("GET", "/openapi.json").json
-    assert set(interface["paths"]) == {"/find", "/photos/{catalog}/{row}", "/health", "/metrics"}
+    of_catalog = {"/photos/{catalog}/{row}", "/regions/{catalog}/{row}"}
+    assert set(interface["paths"]) == {"/find", *of_catalog, "/health", "/metrics"}
 
 
 def test_a_slow_body_and_a_busy_service_are_refused(
@@ -284,7 +299,15 @@ def test_the_command_serves_until_it_is_interrupted(catalog: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_the_page_shows_the_matches_of_a_photo(server: Server, photos: Path) -> None:
+def wait_for(page: Any, condition: str) -> None:
+    """Waits until an expression is true in the page, whose policy forbids the polling of Playwright."""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.05)
+
+
+def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(server: Server, photos: Path) -> None:
     from tests.report.test_browser import CHROMIUM, FLAGS
 
     if CHROMIUM is None:
@@ -300,10 +323,17 @@ def test_the_page_shows_the_matches_of_a_photo(server: Server, photos: Path) -> 
         page.goto(f"http://127.0.0.1:{server.port}/")
         page.set_input_files("input[type=file]", str(photos / "product 05/2.png"))
         page.locator("ol img").nth(11).wait_for()
-        deadline = time.monotonic() + 30
-        while not page.evaluate("[...document.images].every(image => image.naturalWidth > 0)"):
-            assert time.monotonic() < deadline, "a picture is not shown"
+        wait_for(page, "[...document.images].every(image => image.naturalWidth > 0)")
         assert "product 05" in page.inner_text("#status")
+        wait_for(page, "document.getElementById('regions').textContent.startsWith('Red regions add')")
+        drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value)"
+        second = page.locator("ol .map").nth(1)
+        for holder, has_map in (("#photo", True), ("ol li:first-child", True), ("ol li:nth-child(2)", False)):
+            assert page.eval_on_selector(f"{holder} canvas", drawn) == has_map
+        second.click()
+        wait_for(page, f"({drawn})(document.querySelectorAll('ol canvas')[1])")
+        assert second.get_attribute("aria-pressed") == "true"
+        assert not page.eval_on_selector("ol li:first-child canvas", drawn)
         assert "product 05/2.png" in page.inner_text("ol li:first-child")
         text = {"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no picture"}
         page.set_input_files("input[type=file]", text)
