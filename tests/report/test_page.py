@@ -87,6 +87,7 @@ def test_ids_are_unique_and_references_exist(html: str, page: Element, two_seeds
     assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_same_inputs_same_bytes(html: str, inputs: ReportData) -> None:
     assert build(inputs, "A report", queries=20, neighbours=5, thumbnail=40) == html
 
@@ -101,6 +102,7 @@ def test_the_charts_of_every_method_and_term(html: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_stage_writes_one_file(
     make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

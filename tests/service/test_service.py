@@ -91,6 +91,7 @@ def server(catalog: Path) -> Iterator[Server]:
         yield started
 
 
+@pytest.mark.slow
 def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: Path) -> None:
     path = photos / "product 03/1.png"
     reply = server.find(path.read_bytes())
@@ -253,6 +254,7 @@ def test_the_command_serves_until_it_is_interrupted(catalog: Path) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_matches_of_a_photo(server: Server, photos: Path) -> None:
     from tests.report.test_browser import CHROMIUM, FLAGS
 

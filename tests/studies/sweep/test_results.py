@@ -51,6 +51,7 @@ def trials() -> list[Trial]:
     return [complete, stopped, failed]
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_times_of_the_trials(trials: list[Trial], tmp_path: Path) -> None:
     contents = []
     for factor in (1.0, 7.0):
