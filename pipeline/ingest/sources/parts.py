@@ -306,9 +306,11 @@ def _paste(
     origin = np.array([sprite.shape[1] / 2 - 0.5, sprite.shape[0] / 2 - 0.5])
     matrix[:, 2] = position - matrix[:, :2] @ origin
     warped = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR)
-    layer = warped.astype(np.float32)
-    scene *= 1 - layer[..., 3:] / 255
-    scene += layer[..., :3]
+    left, top, columns, rows = cv2.boundingRect(warped[..., 3])
+    box = np.s_[top : top + rows, left : left + columns]
+    layer = warped[box].astype(np.float32)
+    scene[box] *= 1 - layer[..., 3:] / 255
+    scene[box] += layer[..., :3]
 
 
 def _jittered(generator: np.random.Generator, color: str) -> drawing.Color:
