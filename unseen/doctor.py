@@ -24,19 +24,17 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def examine() -> tuple[str, bool]:
-    """The report as text, and whether nothing is missing."""
+def examine(project: bool = True) -> tuple[str, bool]:
+    """The report as text, and whether nothing is missing. `project`: the current directory is a project with
+    params.yaml."""
     sections = {
         "Versions": list(_versions()),
         "Devices": list(_devices()),
     }
-    try:
-        run = plan(Params())
-    except UserError as error:
-        sections["Run of params.yaml"] = [Finding("params.yaml", error.what, False, error.remedy)]
+    if project:
+        sections |= _run()
     else:
-        sections["Pretrained weights of the run"] = list(_weights(run))
-        sections["Data sets of the run"] = list(_data_sets(run))
+        sections["Graph"] = [Finding("params.yaml", "none: this installation is no clone of the repository")]
     lines: list[str] = []
     for heading, findings in sections.items():
         width = max((len(finding.name) for finding in findings), default=0)
@@ -48,6 +46,18 @@ def examine() -> tuple[str, bool]:
                 lines += [f"           {line.strip()}" for line in finding.remedy.splitlines()]
     complete = all(finding.complete for findings in sections.values() for finding in findings)
     return "\n".join(lines) + "\n", complete
+
+
+def _run() -> dict[str, list[Finding]]:
+    """The sections about params.yaml."""
+    try:
+        run = plan(Params())
+    except UserError as error:
+        return {"Run of params.yaml": [Finding("params.yaml", error.what, False, error.remedy)]}
+    return {
+        "Pretrained weights of the run": list(_weights(run)),
+        "Data sets of the run": list(_data_sets(run)),
+    }
 
 
 def _versions() -> Iterator[Finding]:

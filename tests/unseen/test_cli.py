@@ -17,6 +17,7 @@ from pipeline.resolution.code import Code
 from pipeline.resolution.files import modules_of
 from pipeline.runtime.stage import ROOT
 from unseen import __version__, cli
+from unseen.commands.environment import SHELLS
 from unseen.recipe import difference, recipe
 
 
@@ -119,7 +120,7 @@ def test_every_option_of_an_example_exists() -> None:
                 cli.command.commands[name].make_context(name, arguments)
 
 
-@pytest.mark.parametrize("shell", cli.SHELLS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_prints_the_completion_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["completion", shell])
     assert f"_UNSEEN_COMPLETE={shell}_complete" in capsys.readouterr().out
@@ -153,4 +154,4 @@ def test_public_names_are_those_of_the_implementation() -> None:
 @pytest.mark.slow
 def test_the_version_equals_that_of_the_distribution() -> None:
     assert __version__.count(".") == 2
-    assert "default" in recipe("parts", "ms")
+    assert "default" in recipe(Params(), "parts", "ms")

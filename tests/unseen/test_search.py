@@ -13,6 +13,7 @@ from pipeline.index.kinds import KINDS, Hnsw
 from pipeline.models.published_network import timm
 from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen import cli
+from unseen.commands.catalog import INDEX_KINDS
 
 
 @pytest.mark.slow
@@ -47,7 +48,7 @@ def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_command_lists_every_kind_of_index() -> None:
-    assert set(cli.INDEX_KINDS) == set(KINDS)
+    assert set(INDEX_KINDS) == set(KINDS)
 
 
 @pytest.mark.slow
