@@ -29,13 +29,21 @@ from tests.torture.miniature import Project, project
 
 GRACE = 60.0
 STATE = results.RESULTS / "kills.json"
-PACKAGES = ("pipeline", "stages", "unseen")
 RUN = "unseen run -j 2"
 _CELL = "@parts-ms-0"
 SINGLE = ("resolve", "ingest@parts", *(f"{name}{_CELL}" for name in ("train", "export", "evaluate")))
 SINGLE += ("analyze", "report")
+# command -> the modules that it executes
+MODULES = {name: (f"stages.{name.partition('@')[0]}", "pipeline.ingest.sources.parts") for name in SINGLE}
+MODULES[RUN] = ("pipeline.scheduling.run", *(module for modules in MODULES.values() for module in modules))
 TARGETS = ("driver", "stage", "all")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+def drawn(number: int) -> tuple[str, random.Random]:
+    """The command of kill `number`, and the generator of the rest of the kill."""
+    draw = random.Random(number)
+    return draw.choice((*SINGLE, *SINGLE, RUN)), draw
 
 
 def shared_memory() -> set[str]:
@@ -69,8 +77,7 @@ class Campaign:
 
     def kill(self, number: int) -> tuple[str, list[str]]:
         """Kill `number`. Returns its description, and what it broke."""
-        draw = random.Random(number)
-        name = draw.choice((*SINGLE, *SINGLE, RUN))
+        name, draw = drawn(number)
         target, sent = draw.choice(TARGETS), draw.choice(SIGNALS)
         command = f"{RUN} --force" if name == RUN else f"dvc repro --single-item --force {name}"
         shared = shared_memory()
@@ -137,11 +144,12 @@ def _cpu_seconds() -> float:
 def campaign(kills: int, state: Path) -> None:
     """Runs the kills that the results lack."""
     recorded = results.load(state)
-    result = results.current(recorded, "kills", PACKAGES)
-    done = result.setdefault("kills", {})
+    of_command = {name: results.current(recorded, name, modules) for name, modules in MODULES.items()}
     with project() as copy:
         undisturbed = Campaign(copy)
         for number in range(kills):
+            result = of_command[drawn(number)[0]]
+            done = result.setdefault("kills", {})
             if str(number) in done:
                 continue
             start = _cpu_seconds()
