@@ -8,7 +8,8 @@ or SIGINT at a random time. Then the same command runs again. A kill is a violat
     all processes end within GRACE seconds
     the second run succeeds without any repair
     each output has the bytes of an undisturbed run
-    no partial file, lock, temporary file or shared memory is left
+    no partial file, lock, temporary file or shared memory is left, after the next stage has started: DVC may
+    restore the outputs of the killed stage from its run cache, and then the second run starts none
 
 Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
@@ -28,6 +29,7 @@ from tests.torture import results
 from tests.torture.miniature import Project, project
 
 GRACE = 60.0
+YOUNG = 11.0  # seconds after which a file without lock counts as left over
 STATE = results.RESULTS / "kills.json"
 RUN = "unseen run -j 2"
 _CELL = "@parts-ms-0"
@@ -101,6 +103,10 @@ class Campaign:
                 survivor.kill()
         if problem := self.copy.run(command.replace(" --force", "")):
             problems.append(f"the next run fails: {problem}")
+        if set(self.copy.leftovers()) - self.temporary:
+            time.sleep(YOUNG)
+            if problem := self.copy.run(f"dvc repro --single-item --force {SINGLE[0]}"):
+                problems.append(f"the next stage fails: {problem}")
         outputs = self.copy.outputs()
         problems += [
             f"{path} differs"

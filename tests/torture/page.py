@@ -49,7 +49,8 @@ The same miniature project, as a git repository. Each kill runs one stage by
 `dvc repro --single-item --force`, or all stages by `unseen run -j 2 --force`, and ends the driver, the
 process of a stage, or all processes by SIGKILL, SIGTERM or SIGINT at a random time. A kill is a violation
 unless all processes end within a minute, the same command then succeeds without repair, every output has the
-bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left.
+bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left when the next
+stage has started. (DVC may restore the outputs of a killed stage from its run cache; then no stage runs.)
 
 "Too late": kills after the end of the command. Kills of Ray's workers and raylets are tests
 (`tests/cluster`, `tests/graph`), not part of this campaign.
