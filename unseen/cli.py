@@ -694,16 +694,17 @@ def evaluate(
 
 
 @command.command()
-def doctor() -> None:
+@click.option("--verify", is_flag=True, help="Read every output of the graph and compare it with dvc.lock.")
+def doctor(verify: bool) -> None:
     """Print versions, devices, pretrained weights and data sets.
 
     The weights and data sets are those of block `run` in params.yaml. The exit status is 1 if
-    one of them is missing.
+    one of them is missing, or if --verify finds an output that differs.
     """
     from unseen.doctor import examine
 
     os.chdir(ROOT)
-    report, complete = examine()
+    report, complete = examine(verify)
     sys.stdout.write(report)
     if not complete:
         raise SystemExit(1)

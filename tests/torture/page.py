@@ -82,6 +82,39 @@ changed as a tree. The limits are those of the broken files. Images are read in 
 ingest with and without shrinking, and the catalog.
 """
 
+_DIGESTS = """## Flipped bits
+
+What is compared with a digest, and when. Each test flips one bit.
+"""
+
+_DIGEST_ROWS = (
+    (
+        "image in a shard",
+        "at its first read by a process",
+        "4% of the time of decoding a photograph, once",
+        "test_one_flipped_bit_of_an_image_is_found_at_its_first_read",
+    ),
+    (
+        "labels, splits, sources and ground truth of a data set",
+        "at each opening",
+        "a read of `index.parquet`",
+        "test_one_flipped_bit_of_a_label_is_found_at_opening",
+    ),
+    (
+        "embeddings with their labels",
+        "at each opening",
+        "0.1 s for 60,000 rows of 512 dimensions",
+        "test_refuses_one_flipped_bit_in_any_column",
+    ),
+    ("catalog and its model", "at each opening", "a read of its files", "test_one_wrong_bit_is_an_error"),
+    (
+        "every output of the graph, also the weights of models",
+        "by `unseen doctor --verify`",
+        "a read of all files",
+        "test_names_a_flipped_bit_that_changes_neither_size_nor_time",
+    ),
+)
+
 _MEMORY = """## Memory
 
 `python -m tests.torture.memory`
@@ -219,6 +252,14 @@ def _mutations(results: dict[str, Result]) -> Iterator[str]:
     yield from _problems(results)
 
 
+def _digests(results: dict[str, Result]) -> Iterator[str]:
+    yield _DIGESTS
+    rows = [(*row[:-1], f"`{row[-1]}`") for row in _DIGEST_ROWS]
+    yield from table(("data", "compared", "cost", "test"), rows)
+    yield "`dvc status` reads a file again only if its time or size changed."
+    yield ""
+
+
 def _memory(results: dict[str, Result]) -> Iterator[str]:
     yield _MEMORY
     rows = [
@@ -244,6 +285,7 @@ def page(folder: Path = RESULTS) -> str:
         "kills": _kills,
         "broken_files": _broken_files,
         "mutations": _mutations,
+        "digests": _digests,
         "memory": _memory,
         "determinism": determinism.section,
     }
