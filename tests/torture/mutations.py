@@ -33,6 +33,7 @@ from tests.torture.readers import (
     ARCHIVES,
     CHECKPOINTS,
     IMAGES,
+    MODULES,
     Read,
     of_file,
     read_labels,
@@ -53,11 +54,11 @@ _VALUES: tuple[Any, ...] = (
 @dataclass(frozen=True)
 class Kind:
     """A kind of files. `files`: valid ones. `readers`: case n is read by reader n modulo their number.
-    `packages`: the code that reads them."""
+    `modules`: the code that reads them."""
 
     files: Sequence[bytes]
     readers: Sequence[Read]
-    packages: tuple[str, ...]
+    modules: tuple[str, ...]
     mutate: Callable[[Sequence[bytes], random.Random], bytes]
 
 
@@ -160,7 +161,6 @@ def _read_shards(folder: Path) -> None:
 
 def kinds(folder: Path) -> dict[str, Kind]:
     """The kinds of files. `folder`: an empty one for the valid files."""
-    data, ingest = "pipeline/data", "pipeline/ingest"
     seeds.write_shards(folder / "shards")
     shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
     model = save_model(folder / "model", 1)
@@ -175,8 +175,8 @@ def kinds(folder: Path) -> dict[str, Kind]:
         b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
     ]
     return {
-        "images": Kind(seeds.images(), list(IMAGES.values()), (data, ingest), damaged),
-        "archives": Kind(seeds.archives(), list(ARCHIVES.values()), (ingest,), damaged),
+        "images": Kind(seeds.images(), list(IMAGES.values()), MODULES["images"], damaged),
+        "archives": Kind(seeds.archives(), list(ARCHIVES.values()), MODULES["archives"], damaged),
         "CSVs": Kind(
             [*tables, *histories],
             [
@@ -185,42 +185,53 @@ def kinds(folder: Path) -> dict[str, Kind]:
                 of_file("history.csv", read_history),
                 of_file("trials.csv", read_trials),
             ],
-            (ingest, "pipeline/catalog", "pipeline/report"),
+            MODULES["CSVs"],
             damaged,
         ),
         "params overlays": Kind(
             [params],
             [read_params],
-            ("pipeline/config", "pipeline/resolution", "pipeline/studies"),
+            ("pipeline.resolution.files",),
             changed_settings,
         ),
-        "checkpoints .pth": Kind(seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline/models",), damaged),
+        "checkpoints .pth": Kind(
+            seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline.models.checkpoint",), damaged
+        ),
         "checkpoints .safetensors": Kind(
-            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("pipeline/models",), damaged
+            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("pipeline.models.checkpoint",), damaged
         ),
         "checkpoints of a training": Kind(
-            seeds.training_checkpoints(folder), [read_training_checkpoint], ("pipeline/training",), damaged
+            seeds.training_checkpoints(folder),
+            [read_training_checkpoint],
+            ("pipeline.training.checkpoint",),
+            damaged,
         ),
         "pickled ground truth": Kind(
-            seeds.pickles(), [CHECKPOINTS["pickled ground truth"]], (ingest,), damaged
+            seeds.pickles(),
+            [CHECKPOINTS["pickled ground truth"]],
+            ("pipeline.ingest.files.unpickle",),
+            damaged,
         ),
-        "models": Kind(models.files, [models], ("pipeline/methods", "pipeline/config"), models.mutate),
-        "shards": Kind(shards.files, [shards], (data,), shards.mutate),
+        "models": Kind(models.files, [models], ("pipeline.methods.artifact",), models.mutate),
+        "shards": Kind(shards.files, [shards], ("pipeline.data.shards",), shards.mutate),
         "embeddings": Kind(
-            seeds.embedding_files(folder), [of_file("test.arrow", read_embeddings)], (data,), damaged
+            seeds.embedding_files(folder),
+            [of_file("test.arrow", read_embeddings)],
+            ("pipeline.data.embeddings",),
+            damaged,
         ),
         **{
             f"vectors {suffix}": Kind(
                 seeds.vector_tables(folder, suffix),
                 [of_file(f"vectors{suffix}", read_vectors)],
-                ("pipeline/evaluation",),
+                ("pipeline.evaluation.vectors",),
                 damaged,
             )
             for suffix in (".parquet", ".arrow")
         },
-        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline/evaluation",), damaged),
+        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline.evaluation.vectors",), damaged),
         "catalogs and index files": Kind(
-            catalog.files, [catalog], ("pipeline/catalog", "pipeline/index"), catalog.mutate
+            catalog.files, [catalog], ("pipeline.catalog.catalog",), catalog.mutate
         ),
     }
 
@@ -250,7 +261,7 @@ def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) 
         known = kinds(Path(folder))
         for name in names or known:
             kind = known[name]
-            result = results.current(recorded, name, (*kind.packages, "pipeline/runtime"))
+            result = results.current(recorded, name, kind.modules)
             counts = Counts(**{key: result[key] for key in vars(Counts()) if key in result})
             before = counts.cpu_seconds
             while counts.cases < cases and counts.cpu_seconds - before < cpu_seconds:
