@@ -246,7 +246,7 @@ def make_sweep(directory: Path) -> None:
     command = "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'"
     write_json(
         directory / "best.json",
-        {"trial": 2, "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
+        {"trials": [2], "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
     )
 
 
