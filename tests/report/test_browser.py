@@ -144,7 +144,7 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
 ) -> None:
     path = tmp_path / "index.html"
     path.write_text(
-        build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48), encoding="utf-8"
+        build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48).html, encoding="utf-8"
     )
     for width, columns in ((390, [3, 3, 3]), (1280, [7, 7, 7])):
         page = browser.new_page(viewport={"width": width, "height": 850})

@@ -28,6 +28,7 @@ from pipeline.methods.artifact import load_method
 from pipeline.report.report_data import read_history, read_trials
 from tests.photos import save_model, save_photos
 from tests.torture import results, seeds
+from tests.torture.damage import damaged
 from tests.torture.limited import Counts, check
 from tests.torture.readers import (
     ARCHIVES,
@@ -41,10 +42,10 @@ from tests.torture.readers import (
     read_params,
     read_training_checkpoint,
 )
+from tests.torture.uploads import Service, request, valid_request
 
 CHUNK = 2000  # cases between two records of the progress
 STATE = results.RESULTS / "mutations.json"
-_EXTREME = (b"\0", b"\xff", b"\x7f", b"\x80", b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff")
 _VALUES: tuple[Any, ...] = (
     None, True, "8", "", "a", "a/../b", "é\0", 0, -1, 1, 2**31, 2**70, 1e308, -1e-300, 0.5,
     float("nan"), float("inf"), [], [0], ["8", None], {}, {"name": "x"}, {"grid": [1]},
@@ -60,39 +61,6 @@ class Kind:
     readers: Sequence[Read]
     modules: tuple[str, ...]
     mutate: Callable[[Sequence[bytes], random.Random], bytes]
-
-
-def damaged(files: Sequence[bytes], draw: random.Random) -> bytes:
-    """One of the files with one to six changes."""
-    content = bytearray(draw.choice(files))
-    for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
-        _change(content, files, draw)
-    return bytes(content)
-
-
-def _change(content: bytearray, files: Sequence[bytes], draw: random.Random) -> None:
-    place = draw.randrange(len(content) + 1)
-    size = draw.choice((1, 2, 4, 16, 100))
-    kind = draw.randrange(8)
-    if kind == 0 and place < len(content):
-        content[place] ^= 1 << draw.randrange(8)
-    elif kind == 1 and place < len(content):
-        content[place] = draw.randrange(256)
-    elif kind == 2:
-        value = draw.choice(_EXTREME)
-        content[place : place + len(value)] = value
-    elif kind == 3:
-        del content[place : place + size]
-    elif kind == 4:
-        content[place:place] = content[place : place + size]
-    elif kind == 5:
-        content[place:place] = draw.randbytes(size)
-    elif kind == 6:
-        del content[place:]
-    else:
-        other = draw.choice(files)
-        start = draw.randrange(len(other) + 1)
-        content[place : place + size] = other[start : start + size]
 
 
 def changed_settings(files: Sequence[bytes], draw: random.Random) -> bytes:
@@ -169,13 +137,14 @@ def kinds(folder: Path) -> dict[str, Kind]:
     catalog = Folder(
         folder / "catalog", [name for name, _ in seeds.files_of(folder / "catalog")], _open_catalog
     )
+    photos = seeds.images()
     params = (results.ROOT / "params.yaml").read_bytes()
     tables = seeds.tables()
     histories = [
         b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
     ]
     return {
-        "images": Kind(seeds.images(), list(IMAGES.values()), MODULES["images"], damaged),
+        "images": Kind(photos, list(IMAGES.values()), MODULES["images"], damaged),
         "archives": Kind(seeds.archives(), list(ARCHIVES.values()), MODULES["archives"], damaged),
         "CSVs": Kind(
             [*tables, *histories],
@@ -232,6 +201,12 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline.evaluation.vectors",), damaged),
         "catalogs and index files": Kind(
             catalog.files, [catalog], ("pipeline.catalog.catalog",), catalog.mutate
+        ),
+        "uploads to the service": Kind(
+            [valid_request(photo) for photo in photos],
+            [Service(folder / "catalog")],
+            ("pipeline.service.app",),
+            lambda _, draw: request(photos, draw),
         ),
     }
 

@@ -79,7 +79,10 @@ _MUTATIONS = """## Damaged files
 Case n of a kind is a small valid file with changes drawn by a generator seeded by the kind and n: flipped
 bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are also
 changed as a tree. The limits are those of the broken files. Images are read in turn by decoding, search,
-ingest with and without shrinking, and the catalog.
+ingest with and without shrinking, and the catalog. Uploads are requests to `unseen serve` in this process,
+with a valid or damaged photo: other lengths and truncated bodies, damaged chunks and headers, multipart
+forms, other methods and paths. An answer of 4xx and a closed connection are refusals; 5xx and an exception
+that the server logs are violations.
 """
 
 _DIGESTS = """## Flipped bits

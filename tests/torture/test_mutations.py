@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.torture import mutations
+from tests.torture.damage import damaged
 from tests.torture.limited import Counts
-from tests.torture.mutations import Kind, damaged, kinds, run
+from tests.torture.mutations import Kind, kinds, run
 
 EACH = 40  # cases of a kind
 
