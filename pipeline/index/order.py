@@ -14,7 +14,7 @@ caller that multiplies in float32 compares with this margin, and decides the pai
 """
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from pipeline.runtime.errors import UserError
 
@@ -28,24 +28,27 @@ def gamma(terms: int, roundoff: float) -> float:
 
 
 def pairs(
-    queries: Float32[np.ndarray, "P D"], gallery: Float32[np.ndarray, "P D"]
+    queries: Float[np.ndarray, "P D"], gallery: Float[np.ndarray, "P D"]
 ) -> Float32[np.ndarray, "P"]:
     """s of each row of `queries` with the same row of `gallery`: the definition.
 
-    Each pair is one dot product, so that its value does not depend on the position in the array.
+    Each pair is one dot product, so that its value does not depend on the position in the array. Values in
+    float32, or the same values already converted to float64.
     """
     values = np.empty(len(queries), np.float32)
     step = max(1, CACHED // max(1, queries.shape[1]))
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
-        values[part] = np.vecdot(queries[part].astype(np.float64), gallery[part].astype(np.float64))
+        values[part] = np.vecdot(
+            queries[part].astype(np.float64, copy=False), gallery[part].astype(np.float64, copy=False)
+        )
     return values
 
 
 def pairs_at(
-    queries: Float32[np.ndarray, "Q D"],
+    queries: Float[np.ndarray, "Q D"],
     rows: Int64[np.ndarray, "P"],
-    gallery: Float32[np.ndarray, "N D"],
+    gallery: Float[np.ndarray, "N D"],
     columns: Int64[np.ndarray, "P"],
 ) -> Float32[np.ndarray, "P"]:
     """s of queries[rows] with gallery[columns], a part of the P pairs in memory at a time."""
