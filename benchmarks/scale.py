@@ -145,7 +145,9 @@ def main() -> int:
     growth = {
         name: last[f"{name}_per_image"] / first[f"{name}_per_image"] for name in ("classes", "shuffled")
     }
-    print("  ".join(f"{name} sampling: {value:.1f} times the cost per image" for name, value in growth.items()))
+    print(
+        "  ".join(f"{name} sampling: {value:.1f} times the cost per image" for name, value in growth.items())
+    )
     return 0 if max(growth.values()) <= MOST else 1
 
 

@@ -37,6 +37,7 @@ THRESHOLDS = 1 << 18  # relevant rows of a block, about 80 bytes each
 BLOCK = 1024  # queries of a tile: their products with 1,024 gallery rows stay in the last-level cache
 NARROW = 512  # queries of a tile if they have more than DEEP relevant rows: longer rows are sorted faster
 DEEP = 16
+PART, SHORT_PART = 256, 128  # dimensions of a partial product; the latter for more than DEEP relevant rows
 COLUMN_BITS = 11
 WIDEST = 1 << COLUMN_BITS  # gallery rows of a tile
 WORDS = 1024  # values whose words are added; at most 8 x 255
@@ -44,6 +45,7 @@ CODES = 1 << 31 - COLUMN_BITS
 LARGEST = 1e30  # scale of products whose thresholds are almost equal
 CLOSE = 16  # a tile with more than one close product in CLOSE is computed in float64
 MOST_THREADS = 8  # one tile each
+SAMPLED = 16  # the share of products above the lowest threshold is that of every 16th row
 CHECKED = 64  # relevant rows of a tile whose float32 products are compared with the definition
 
 
@@ -186,7 +188,10 @@ class _Block:
         # An exact product above the next float32 rounds to a value above the threshold, one below the
         # previous float32 to a value below it. Between the two, the pair is computed by definition.
         wide = queries.astype(np.float64)
-        self.offset, self.error = table.centred.offset(wide), table.centred.error(wide)
+        dims = queries.shape[1]
+        self.part = PART if self.levels <= DEEP else SHORT_PART
+        terms = min(self.part, dims) + max(0, -(-dims // self.part) - 1)
+        self.offset, self.error = table.centred.offset(wide), table.centred.error(wide, terms)
         up, down = (np.nextafter(similarity, np.float32(end)).astype(np.float64) for end in (np.inf, -np.inf))
         high = _up(up - self.offset[:, None] + self.error[:, None])
         low = -_up(-(down - self.offset[:, None] - self.error[:, None]))
@@ -209,11 +214,10 @@ class _Block:
             members = self._members(columns)
             if not exact:
                 tile = products[:size].reshape(shape)
-                np.matmul(self.queries, self.table.centred.rows[columns].T, out=tile)
+                self._multiply(tile, columns)
                 self._check(tile, members[:CHECKED], start)
                 tile.reshape(-1)[members] = -np.inf
-                mask = np.greater_equal(tile, self.lowest[:, None], out=above[:size].reshape(shape))
-                exact = not self._count(tile, mask, start)
+                exact = not self._count(tile, above[:size].reshape(shape), start)
             if exact:
                 self._exact(columns, members)
             if self.depth is not None and not self._within(self.depth):
@@ -230,6 +234,15 @@ class _Block:
         last = np.maximum(self.relevant, 1) - 1
         self.lowest = self.low[np.arange(len(last)), last]
         return self.levels > 0
+
+    def _multiply(self, tile: Float32[np.ndarray, "b w"], columns: slice) -> None:
+        """The products of a tile, as sums of partial products: the bound of their error, and with it the
+        number of close products, is proportional to the dimensions of a part."""
+        rows = self.table.centred.rows[columns].T
+        np.matmul(self.queries[:, : self.part], rows[: self.part], out=tile)
+        for first in range(self.part, len(rows), self.part):
+            part = slice(first, first + self.part)
+            tile += self.queries[:, part] @ rows[part]
 
     def _members(self, columns: slice) -> Int64[np.ndarray, "P"]:
         """Flat positions in the tile of the rows of each query's class, including the query."""
@@ -254,17 +267,20 @@ class _Block:
             )
 
     def _count(self, tile: Float32[np.ndarray, "b w"], mask: Bool[np.ndarray, "b w"], start: int) -> bool:
-        """Adds the counts of a tile of float32 products. False if too many of them are close."""
-        share = np.count_nonzero(mask) / tile.size
+        """Adds the counts of a tile of float32 products. False if too many of them are close. `mask`: memory
+        for the products above the lowest threshold."""
+        sample = tile[::SAMPLED]
+        share = np.count_nonzero(sample >= self.lowest[::SAMPLED, None]) / sample.size
         costs = {  # nanoseconds per product, measured
             _few: 0.5 + 5 * share * (self.levels + 4),
             _by_level: 0.5 + 0.5 * self.levels,
             _in_rows: 12.0 + 0.05 * self.levels,
         }
         low, high = self.low[:, : self.levels], self.high[:, : self.levels]
-        counts, rows, columns, levels = min(costs, key=lambda count: costs[count])(
-            tile, mask, low, high, self.relevant, tile.size // CLOSE
-        )
+        count = min(costs, key=lambda way: costs[way])
+        if count is _few:
+            np.greater_equal(tile, self.lowest[:, None], out=mask)
+        counts, rows, columns, levels = count(tile, mask, low, high, self.relevant, tile.size // CLOSE)
         if counts is None:
             return False
         self.counts[:, : self.levels] += counts

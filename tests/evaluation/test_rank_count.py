@@ -91,9 +91,7 @@ def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setattr(rank_count, name, forced)
         assert count(rows, rows) == expected, way
     for name in names:
-        monkeypatch.setattr(
-            rank_count, name, lambda *_, name=name: (None, *(np.empty(0, np.int64),) * 3)
-        )
+        monkeypatch.setattr(rank_count, name, lambda *_, name=name: (None, *(np.empty(0, np.int64),) * 3))
     assert count(rows, rows) == expected
     assert set(used_paths) == set(names)
 
