@@ -137,9 +137,19 @@ def find(
     help="Answer `unknown`, as `unseen find`.",
 )
 @click.option("--concurrent", type=click.IntRange(1), help="Photos embedded at once. [default: 2]")
+@click.option(
+    "--largest-pixels",
+    type=click.IntRange(1),
+    help="Width x height of a photo; larger ones are refused before they are decoded. [default: 64000000]",
+)
 @click.option("--unknown-log", type=PATH, help="Append a JSON line for each unknown photo.")
 def serve(
-    catalog: Path, host: str, port: int, share: float | None, concurrent: int | None, unknown_log: Path | None
+    catalog: Path,
+    host: str,
+    port: int,
+    share: float | None,
+    unknown_log: Path | None,
+    **limits: int | None,
 ) -> None:
     """Serve a catalog: a page to drop photos on, and an HTTP interface.
 
@@ -150,6 +160,5 @@ def serve(
     from unseen.serve import serve as run_service
 
     values = {"at_most_false": share, "unknown_log": unknown_log}
-    if concurrent is not None:
-        values["concurrent"] = concurrent
+    values |= {name: value for name, value in limits.items() if value is not None}
     run_service(catalog, host, port, ServiceSettings.model_validate(values))

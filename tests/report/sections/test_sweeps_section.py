@@ -15,7 +15,8 @@ def test_all_trials_are_listed_and_the_best_is_bold(page: Element) -> None:
         ["2", "0", "0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"],
         ["3", "0", "0.9", "0", "–", "–", "–", "–", "failed"],
     ]
-    assert [b.text() for b in section.all("b")] == ["0", "0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"]
+    bold = [cell.text() for cell in section.all("b")]
+    assert bold == ["0", "0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"]
     assert "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'" in section.text()
 
 
