@@ -19,7 +19,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from pipeline.config.blocks import Count
-from pipeline.config.dataset import IngestSettings, Source
+from pipeline.config.dataset import IngestSettings, PartsSource, Source
 from pipeline.config.methods import Recipe
 from pipeline.config.stages import (
     AnalyzeSettings,
@@ -100,6 +100,9 @@ class AnalyzeInputs(Strict):
 
     run: RunSettings
     analyze: AnalyzeSettings
+    parts: dict[
+        str, PartsSource
+    ] = {}  # the data sets of the run whose generator knows the position of the object
 
 
 class Cost(Strict):
