@@ -33,6 +33,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from pipeline.catalog.catalog import answer_of
 from pipeline.data.heif import readable
@@ -243,6 +244,8 @@ async def _body(request: Request, settings: ServiceSettings) -> bytes:
                 content += piece
                 if len(content) > limit:
                     raise too_large
+    except ClientDisconnect:  # nobody reads the answer; without it the server would log a traceback
+        raise HTTPException(400, "The connection ended before the photo.") from None
     except TimeoutError:
         raise HTTPException(408, f"The photo did not arrive in {settings.upload_seconds:g} s.") from None
     if not content:

@@ -3,6 +3,7 @@
 import http.client
 import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -92,6 +93,7 @@ def server(catalog: Path) -> Iterator[Server]:
         yield started
 
 
+@pytest.mark.slow
 def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: Path) -> None:
     path = photos / "product 03/1.png"
     reply = server.find(path.read_bytes())
@@ -162,6 +164,30 @@ def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Serv
                        headers={"Transfer-Encoding": "chunked"})  # fmt: skip
     assert connection.getresponse().status == 413
     connection.close()
+
+
+def test_a_connection_that_ends_within_the_photo_is_no_error_of_the_service(
+    catalog: Path, photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    head, counted = (
+        b"POST /find HTTP/1.1\r\nHost: x\r\n",
+        'unseen_requests_total{path="/find",status="400"} 2.0',
+    )
+    bodies = (b"Content-Length: 99\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n0\r\n\r\n")
+    logger = logging.getLogger("uvicorn.error")
+    with Server(catalog) as server:
+        logger.addHandler(caplog.handler)
+        for body in bodies:
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(head + body)
+        deadline = time.monotonic() + 30
+        while counted not in server.request("GET", "/metrics").content.decode():
+            assert time.monotonic() < deadline, "the two requests are not counted"
+            time.sleep(0.05)
+        reply = server.find((photos / "product 00/0.png").read_bytes())
+    logger.removeHandler(caplog.handler)
+    assert reply.status == 200
+    assert [record.message for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.parametrize(
@@ -307,6 +333,7 @@ def wait_for(page: Any, condition: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(server: Server, photos: Path) -> None:
     from tests.report.test_browser import CHROMIUM, FLAGS
 

@@ -42,6 +42,7 @@ def test_reports_what_the_run_lacks(
     assert [line.split()[1] for line in missing] == ["bn_inception", "cub"]
 
 
+@pytest.mark.slow
 def test_names_the_place_of_weights(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, repository = "resnet50.tv_in1k", "models--timm--resnet50.tv_in1k"
     finding = doctor.weights_finding(name, True, None)

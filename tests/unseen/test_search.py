@@ -16,6 +16,7 @@ from unseen import cli
 from unseen.commands.catalog import INDEX_KINDS
 
 
+@pytest.mark.slow
 def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, catalog = save_photos(tmp_path / "photos"), tmp_path / "catalog"
     model = save_model(tmp_path / "model", 1)
@@ -50,6 +51,7 @@ def test_the_command_lists_every_kind_of_index() -> None:
     assert set(INDEX_KINDS) == set(KINDS)
 
 
+@pytest.mark.slow
 def test_find_names_products_reads_lists_and_folders_and_prints_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ def test_index_takes_a_network_with_weights_and_arguments(
         assert problem in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_measure_finds_the_statistics_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, weights = save_products(tmp_path / "photos", 4, 3), tmp_path / "w.safetensors"
     save_file(timm.create_model("test_efficientnet", num_classes=0).state_dict(), weights)

@@ -11,15 +11,17 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-def doctor() -> None:
+@click.option("--verify", is_flag=True, help="Read every output of the graph and compare it with dvc.lock.")
+def doctor(verify: bool) -> None:
     """Print versions, devices, pretrained weights and data sets.
 
     The weights and data sets are those of block `run` in params.yaml. The exit status is 1 if
-    one of them is missing. An installation without the graph has no params.yaml.
+    one of them is missing, or if --verify finds an output that differs. An installation without
+    the graph has no params.yaml.
     """
     from unseen.doctor import examine
 
-    report, complete = examine(in_project())
+    report, complete = examine(in_project(), verify)
     sys.stdout.write(report)
     if not complete:
         raise SystemExit(1)
