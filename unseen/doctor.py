@@ -26,20 +26,20 @@ class Finding(NamedTuple):
     problem: str = "MISSING"  # the mark of a finding that is not complete
 
 
-def examine(verify: bool = False) -> tuple[str, bool]:
-    """The report as text, and whether nothing is missing. `verify` also compares every output of the graph
-    with dvc.lock."""
+def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
+    """The report as text, and whether nothing is missing.
+
+    project: the current directory is a project with params.yaml.
+    verify: also compares every output of the graph with dvc.lock.
+    """
     sections = {
         "Versions": list(_versions()),
         "Devices": list(_devices()),
     }
-    try:
-        run = plan(Params())
-    except UserError as error:
-        sections["Run of params.yaml"] = [Finding("params.yaml", error.what, False, error.remedy)]
+    if project:
+        sections |= _run()
     else:
-        sections["Pretrained weights of the run"] = list(_weights(run))
-        sections["Data sets of the run"] = list(_data_sets(run))
+        sections["Graph"] = [Finding("params.yaml", "none: this installation is no clone of the repository")]
     if verify:
         sections["Outputs of dvc.lock"] = list(_outputs())
     lines: list[str] = []
@@ -53,6 +53,18 @@ def examine(verify: bool = False) -> tuple[str, bool]:
                 lines += [f"           {line.strip()}" for line in finding.remedy.splitlines()]
     complete = all(finding.complete for findings in sections.values() for finding in findings)
     return "\n".join(lines) + "\n", complete
+
+
+def _run() -> dict[str, list[Finding]]:
+    """The sections about params.yaml."""
+    try:
+        run = plan(Params())
+    except UserError as error:
+        return {"Run of params.yaml": [Finding("params.yaml", error.what, False, error.remedy)]}
+    return {
+        "Pretrained weights of the run": list(_weights(run)),
+        "Data sets of the run": list(_data_sets(run)),
+    }
 
 
 def _versions() -> Iterator[Finding]:

@@ -195,6 +195,7 @@ def test_refuses_another_schema_version(tmp_path: Path, metadata: dict[str, str]
         read(path)
 
 
+@pytest.mark.slow
 def test_each_byte_of_the_schema_may_be_wrong(tmp_path: Path) -> None:
     write(tmp_path / "whole.arrow", np.arange(4), np.arange(4), unit(4, 4))
     whole = (tmp_path / "whole.arrow").read_bytes()

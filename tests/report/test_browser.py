@@ -138,6 +138,7 @@ def test_colours_follow_the_scheme_and_have_contrast(browser: Any, file: Path) -
     assert grounds[0] != grounds[1]
 
 
+@pytest.mark.slow
 def test_a_phone_shows_two_metrics_and_unfolds_the_others(
     browser: Any, two_seeds_inputs: ReportData, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         page.close()
 
 
+@pytest.mark.slow
 def test_a_click_enlarges_a_picture(browser: Any, file: Path) -> None:
     page = browser.new_page(viewport={"width": 900, "height": 700})
     page.goto(file.as_uri())

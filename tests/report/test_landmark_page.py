@@ -59,6 +59,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_landmark_benchmarks_use_their_own_ground_truth(landmarks: Path) -> None:
     inputs = read_report_data(landmarks, ("birds",), ("good", "poor"), (0,))
     page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24).html)

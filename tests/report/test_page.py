@@ -88,6 +88,7 @@ def test_ids_are_unique_and_references_exist(html: str, page: Element, two_seeds
     assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_same_inputs_same_bytes(html: str, inputs: ReportData) -> None:
     assert build(inputs, "A report", queries=20, neighbours=5, thumbnail=40).html == html
 
@@ -102,7 +103,8 @@ def test_the_charts_of_every_method_and_term(html: str) -> None:
     }  # fmt: skip
 
 
-def test_the_stage_writes_one_file(
+@pytest.mark.slow
+def test_the_stage_writes_the_page_and_the_heat_maps(
     make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stages.report import run
@@ -122,7 +124,8 @@ def test_the_stage_writes_one_file(
     write_json(root / path_of("report"), content_of(settings, {}))
     monkeypatch.chdir(root)
     run()
-    assert sorted(path.name for path in (root / "data/report").iterdir()) == ["index.html", "verdict.json"]
+    files = sorted(path.relative_to(root / "data/report").as_posix() for path in root.rglob("report/**/*.*"))
+    assert files == ["index.html", "positions/birds/good.csv", "positions/birds/good.svg", "verdict.json"]
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
     assert len(page.all("div", **{"class": "query"})) == 4

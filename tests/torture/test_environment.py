@@ -25,6 +25,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.slow
 def test_stages_run_without_root_and_home(open_folder: Path, tmp_path: Path) -> None:
     project = open_folder / "my pröject"
     project.mkdir()

@@ -18,6 +18,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
     return kinds(tmp_path_factory.mktemp("seeds"))
 
 
+@pytest.mark.slow
 def test_damaged_files_of_every_kind_are_read_or_refused(known: dict[str, Kind]) -> None:
     for name, kind in known.items():
         counts = Counts()
@@ -27,6 +28,7 @@ def test_damaged_files_of_every_kind_are_read_or_refused(known: dict[str, Kind])
         assert counts.refused > 0, name
 
 
+@pytest.mark.slow
 def test_valid_files_are_read(known: dict[str, Kind]) -> None:
     for name, kind in known.items():
         counts = Counts()
@@ -41,6 +43,7 @@ def test_a_case_depends_on_its_number_only(known: dict[str, Kind], tmp_path: Pat
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_the_campaign_continues_with_the_next_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[tuple[int, int]] = []
 

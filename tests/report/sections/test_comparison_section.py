@@ -51,6 +51,7 @@ def test_a_result_names_the_better_method_and_the_seeds(seeds: Average | None, r
     assert [cell["result"] for row in rows for cell in row["cells"]] == ["not significant"]
 
 
+@pytest.mark.slow
 def test_a_significant_difference(make_project: Callable[..., Path]) -> None:
     root = make_project(noise={"good": 0.25, "poor": 4.0})
     page = read_page(

@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.provenance import content, origin_of
@@ -44,6 +46,7 @@ def test_the_page_contains_no_folder_of_the_machine(birds: DataSet, html: str, p
         assert "anna" not in texts
 
 
+@pytest.mark.slow
 def test_seeds_are_named_if_there_are_several(two_seeds_page: Element) -> None:
     rows = two_seeds_page.first("section", id="set-1-provenance").all("tr")[1:]
     assert {row.first("th").text() for row in rows} >= {"good, seed 0", "fair, seed 1"}

@@ -101,6 +101,7 @@ def one_method(make_project: Callable[..., Path]) -> Path:
     return make_project(noise={"good": 0.25})
 
 
+@pytest.mark.slow
 def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
     path = one_method / "evaluation/birds/good/0/metrics.json"
     class_mean = {
