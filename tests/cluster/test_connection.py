@@ -184,6 +184,26 @@ def test_refuses_a_temporary_directory_too_long_for_sockets(
         pass
 
 
+def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray raises a plain Exception about half a minute after the death of the raylet."""
+    import ray
+
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(UserError, match=r"Ray did not start on this machine: The current node timed out"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+    (logs,) = short_directory.iterdir()
+    assert f"Ray's logs: {logs}" in capsys.readouterr().err
+
+
 @pytest.mark.ray
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("end", ["by itself", signal.SIGTERM, signal.SIGKILL])
