@@ -75,7 +75,8 @@ class SweepInputs(Strict):
     swept field."""
 
     space: dict[str, Axis]
-    seed: int
+    seed: int  # of the draws
+    seeds: tuple[int, ...]  # of the trainings of each trial
     iterations: int
     scheduler: Literal["asha", "none"]
     grace: int

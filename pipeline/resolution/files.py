@@ -270,6 +270,7 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
     return SweepInputs(
         space=sweep.space,
         seed=sweep.seed,
+        seeds=sweep.seeds or (sweep.seed,),
         iterations=sweep.iterations or run.recipes[dataset, method].training.iterations,
         scheduler=sweep.scheduler,
         grace=sweep.grace,

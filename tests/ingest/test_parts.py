@@ -72,6 +72,7 @@ class TestClasses:
 
 
 class TestFiles:
+    @pytest.mark.slow
     def test_writes_names_counts_and_facts(self, shards: Shards) -> None:
         assert shards.sources[0] == "train/c000/0000.jpg"
         assert shards.sources[-1] == "test/c007/0007.jpg"
@@ -89,6 +90,7 @@ class TestFiles:
         assert len(np.unique(shards.sizes, axis=0)) > 40
         assert (shards.sizes[:, 0] != shards.sizes[:, 1]).mean() > 0.9
 
+    @pytest.mark.slow
     def test_some_files_are_grey_and_some_are_rotated(self, shards: Shards) -> None:
         assert shards.manifest["ingest"]["formats"] == {"JPEG L": 1, "JPEG RGB": 63}
         assert shards.manifest["ingest"]["upright"] == 1

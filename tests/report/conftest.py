@@ -289,7 +289,7 @@ def make_sweep(directory: Path) -> None:
     command = "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'"
     write_json(
         directory / "best.json",
-        {"trial": 2, "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
+        {"trials": [2], "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
     )
 
 
@@ -325,7 +325,7 @@ def birds(inputs: ReportData) -> DataSet:
 
 @pytest.fixture(scope="session")
 def html(inputs: ReportData) -> str:
-    return build(inputs, "A report", queries=20, neighbours=5, thumbnail=40)
+    return build(inputs, "A report", queries=20, neighbours=5, thumbnail=40).html
 
 
 @pytest.fixture(scope="session")
@@ -350,7 +350,7 @@ def two_seeds_inputs(two_seeds_project: Path) -> ReportData:
 
 @pytest.fixture(scope="session")
 def two_seeds_page(two_seeds_inputs: ReportData) -> Element:
-    return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+    return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24).html)
 
 
 # A data set of the papers: a baseline, a published method and a variant of it.
@@ -377,7 +377,7 @@ def papers_inputs(papers_project: Path) -> ReportData:
 
 @pytest.fixture(scope="session")
 def papers_page(papers_inputs: ReportData) -> Element:
-    return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+    return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24).html)
 
 
 # A study: table 8 of CRT on its data set and on another one, two seeds.

@@ -63,6 +63,7 @@ def test_changed_code_changes_the_digest(old: str, new: str) -> None:
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
 def test_versions_of_python_give_equal_digests(python: str) -> None:
     """Computes the digest with each installed version; missing versions are skipped by name."""
@@ -132,6 +133,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS]
 )
@@ -158,6 +160,7 @@ def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_recipe_names_existing_modules() -> None:
     code = Code(ROOT)
     for method in published("methods"):

@@ -234,12 +234,14 @@ def _compose(
     )
     turn = generator.uniform(-TURN, TURN)
     mirrored = generator.random() < 0.5
-    visible = _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored)
+    covered = _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored)
+    visible = covered / np.float32(255)
     if generator.random() < OCCLUDED:
         angle = generator.uniform(0, 2 * np.pi)
         position = center + 0.55 * length * np.array([np.cos(angle), 0.7 * np.sin(angle)])
         size = generator.uniform(*DISTRACTOR_SIZE) * shorter
-        visible *= 1 - _paste_distractor(scene, generator, source.seed, position, size)
+        covered = _paste_distractor(scene, generator, source.seed, position, size)
+        visible *= 1 - covered / np.float32(255)
     return scene, visible
 
 
@@ -302,7 +304,7 @@ def _paste_distractor(
     seed: int,
     position: np.ndarray,
     size: float,
-) -> Float[np.ndarray, "H W"]:
+) -> UInt8[np.ndarray, "H W"]:
     """Blends a random distractor into the scene, as `_paste` does."""
     sprite = distractor(seed, int(generator.integers(DISTRACTOR_POOL)))
     turn = generator.uniform(0, 2 * np.pi)
@@ -316,8 +318,8 @@ def _paste(
     unit: float,
     turn: float,
     mirrored: bool,
-) -> Float[np.ndarray, "H W"]:
-    """Blends a sprite into the scene, in place, and returns the share of each pixel that it covers. The
+) -> UInt8[np.ndarray, "H W"]:
+    """Blends a sprite into the scene, in place, and returns the part of each pixel that it covers, of 255. The
     origin of the sprite is at `position`; one of its units is `unit` pixels long."""
     factor = unit / drawing.UNIT
     if factor < 0.5:  # bilinear interpolation would skip pixels
@@ -329,10 +331,12 @@ def _paste(
     origin = np.array([sprite.shape[1] / 2 - 0.5, sprite.shape[0] / 2 - 0.5])
     matrix[:, 2] = position - matrix[:, :2] @ origin
     warped = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR)
-    layer = warped.astype(np.float32)
-    scene *= 1 - layer[..., 3:] / 255
-    scene += layer[..., :3]
-    return layer[..., 3] / 255
+    left, top, columns, rows = cv2.boundingRect(warped[..., 3])
+    box = np.s_[top : top + rows, left : left + columns]
+    layer = warped[box].astype(np.float32)
+    scene[box] *= 1 - layer[..., 3:] / 255
+    scene[box] += layer[..., :3]
+    return warped[..., 3]
 
 
 def _jittered(generator: np.random.Generator, color: str) -> drawing.Color:
