@@ -17,7 +17,7 @@ WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 def of(weights: object, name: str = "map", **fields: object) -> PositionMap:
     values: dict[str, object] = {"row_id": 0, "label": 0, "source": "a", "region": WHOLE, **fields}
-    return PositionMap(name=name, weights=np.array(weights, np.float32), **values)  # type: ignore[arg-type]
+    return PositionMap(name=name, weights=np.array(weights, np.float32), **values)
 
 
 def test_coverage_is_the_mean_of_the_mask_in_each_cell() -> None:

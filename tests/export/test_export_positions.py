@@ -120,7 +120,7 @@ def project(tmp_path: Path, name: str) -> tuple[Path, Path, Path]:
     settings = recipe(name)
     method = initial_method(settings, 3, TRAIN, 0)
     if name == "gsp":
-        method.head.pooling.gsp.initialized.fill_(True)  # type: ignore[union-attr,operator]
+        method.head.pooling.gsp.initialized.fill_(True)
     model.mkdir()
     save_recipe(model / "recipe.json", settings, "tiny", 0, 3, TRAIN)
     save_weights(model / "weights.safetensors", method)
@@ -152,8 +152,8 @@ def test_the_sample_has_the_maps_of_its_images(tmp_path: Path, monkeypatch: pyte
     assert [each.name for each in whole] == ["transported mass", "contribution"] * len(set(rows))
     for each in whole[:4]:
         method, images = inputs_of(shards, model, each.row_id)
-        (mass,) = transport.position_weights(method, images)  # type: ignore[arg-type]
-        own = contributions(method, images)  # type: ignore[arg-type]
+        (mass,) = transport.position_weights(method, images)
+        own = contributions(method, images)
         assert own is not None
         expected = mass if each.name == "transported mass" else own
         np.testing.assert_allclose(each.weights.ravel(), expected.weights[0].detach(), atol=1e-5)
@@ -172,7 +172,7 @@ def test_queries_and_matches_have_contributions_to_their_similarity(tmp_path: Pa
             for row, reference in ((query.row_id, match.row_id), (match.row_id, query.row_id)):
                 method, images = inputs_of(shards, model, row)
                 vector = torch.from_numpy(test.embedding[test.row_id.tolist().index(reference)][None].copy())
-                expected = contributions(method, images, vector)  # type: ignore[arg-type]
+                expected = contributions(method, images, vector)
                 assert expected is not None
                 weights = of_pair[row, reference].weights
                 np.testing.assert_allclose(weights.ravel(), expected.weights[0].detach(), atol=1e-5)

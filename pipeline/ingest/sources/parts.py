@@ -234,14 +234,12 @@ def _compose(
     )
     turn = generator.uniform(-TURN, TURN)
     mirrored = generator.random() < 0.5
-    covered = _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored)
-    visible = covered / np.float32(255)
+    visible = _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored)
     if generator.random() < OCCLUDED:
         angle = generator.uniform(0, 2 * np.pi)
         position = center + 0.55 * length * np.array([np.cos(angle), 0.7 * np.sin(angle)])
         size = generator.uniform(*DISTRACTOR_SIZE) * shorter
-        covered = _paste_distractor(scene, generator, source.seed, position, size)
-        visible *= 1 - covered / np.float32(255)
+        visible *= 1 - _paste_distractor(scene, generator, source.seed, position, size)
     return scene, visible
 
 
@@ -304,7 +302,7 @@ def _paste_distractor(
     seed: int,
     position: np.ndarray,
     size: float,
-) -> UInt8[np.ndarray, "H W"]:
+) -> Float[np.ndarray, "H W"]:
     """Blends a random distractor into the scene, as `_paste` does."""
     sprite = distractor(seed, int(generator.integers(DISTRACTOR_POOL)))
     turn = generator.uniform(0, 2 * np.pi)
@@ -318,8 +316,8 @@ def _paste(
     unit: float,
     turn: float,
     mirrored: bool,
-) -> UInt8[np.ndarray, "H W"]:
-    """Blends a sprite into the scene, in place, and returns the part of each pixel that it covers, of 255. The
+) -> Float[np.ndarray, "H W"]:
+    """Blends a sprite into the scene, in place, and returns the share of each pixel that it covers. The
     origin of the sprite is at `position`; one of its units is `unit` pixels long."""
     factor = unit / drawing.UNIT
     if factor < 0.5:  # bilinear interpolation would skip pixels
@@ -336,7 +334,7 @@ def _paste(
     layer = warped[box].astype(np.float32)
     scene[box] *= 1 - layer[..., 3:] / 255
     scene[box] += layer[..., :3]
-    return warped[..., 3]
+    return warped[..., 3] / np.float32(255)
 
 
 def _jittered(generator: np.random.Generator, color: str) -> drawing.Color:
