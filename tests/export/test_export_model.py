@@ -18,6 +18,7 @@ from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.export import model as module
 from pipeline.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
@@ -110,6 +111,14 @@ def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     )
     assert np.abs(selected - last).max() > 0.01
     assert np.abs(selected - untrained).max() > 0.01
+
+
+def test_the_stage_writes_the_positions_of_test_images(project: Path) -> None:
+    run("tiny", "baseline", 0)
+    positions = read_positions(project / "data/positions/tiny/baseline/0.arrow")
+    rows = read(directory(project) / "test.arrow").row_id.tolist()
+    assert {each.row_id for each in positions.maps} <= set(rows)
+    assert len({each.row_id for each in positions.maps if each.reference is None}) == TEST
 
 
 @pytest.mark.slow
