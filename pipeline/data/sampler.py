@@ -18,7 +18,6 @@ from pipeline.config.blocks import Batch
 from pipeline.data.trades import trade
 from pipeline.runtime.errors import UserError
 
-
 # Steps x classes of an epoch up to which its batches are drawn one after the other, at 13 ns each.
 SYSTEMATIC = 1 << 27
 
@@ -51,7 +50,7 @@ class ShuffledSampler:
     def __init__(self, labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
         self.batch, self.seed, self.images, self.excluded_classes = batch, seed, len(labels), 0
         self.steps_per_epoch = len(labels) // batch.size
-        self._order: tuple[int, Int64[np.ndarray, "N"]] | None = None  # epoch, images
+        self._order: tuple[int, Int64[np.ndarray, N]] | None = None  # epoch, images
         if self.steps_per_epoch == 0:
             raise UserError(
                 f"A batch has {batch.size} images, but there are only {len(labels)} train images.",
@@ -84,8 +83,8 @@ class PKSampler:
 
     the largest number of batches of P distinct classes that these chunks can fill. Chunks beyond these P T,
     and the n_c mod K images after the last full chunk, are omitted at random; they differ between epochs, so
-    that all images are used over time. The P T chunks are divided among the batches by `_choose`, for large sets
-    (T C > SYSTEMATIC) by trades.py.
+    that all images are used over time. The P T chunks are divided among the
+    batches by `_choose`, those of large sets (T C > SYSTEMATIC) by trades.py.
 
     The chunk of a class with fewer than K images contains all of them and random repetitions. A class with
     one image has no positive pair and is excluded, unless K = 1 (proxy losses); `excluded_classes` is the

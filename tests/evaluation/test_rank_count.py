@@ -73,7 +73,8 @@ def test_equals_the_definition(name: str, classes: int) -> None:
 
 @pytest.mark.parametrize("name", galleries())
 def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, gives the definition."""
+    """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, equals the
+    definition."""
     rows = table(galleries()[name], 9)
     expected = ranks_by_definition(rows, rows)
     monkeypatch.setattr(rank_count, "BLOCK", 8)
