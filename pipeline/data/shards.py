@@ -252,18 +252,18 @@ class _Opened(NamedTuple):
 class Shards:
     """The rows of a data set. `row` is the row id, 0 ... N-1.
 
-    Raises UserError if the files differ from the manifest. `verify` compares the sha256 of every file that
-    changed since its last verification (verified.py); otherwise existence, size and Arrow's end marker are
-    checked. Each process maps a file at its first read. Reads are
+    Raises UserError if the files differ from the manifest. `verify` compares every sha256, with `remember`
+    only of the files that changed since the last such call (verified.py); otherwise existence, size and
+    Arrow's end marker are checked. Each process maps a file at its first read. Reads are
     thread-safe.
     """
 
-    def __init__(self, directory: Path, verify: bool = False) -> None:
+    def __init__(self, directory: Path, verify: bool = False, remember: bool = False) -> None:
         self.directory = Path(directory)
         self._remedy = f"Build it again: dvc repro -f ingest@{self.directory.name}"
         self.manifest = self._read_manifest()
         self._files = sorted(self.manifest["shards"])
-        self._check(verify)
+        self._check(verify, remember)
         index = self._read_index(_READ_AT_ONCE)
         self.class_names: list[str] = self.manifest["class_names"]
         self.labels: Int[np.ndarray, " N"] = index["label"].to_numpy()
@@ -460,7 +460,7 @@ class Shards:
             reason = str(error).splitlines()[0]
             raise UserError(f"{path} is damaged: {reason}.", self._remedy) from None
 
-    def _check(self, verify: bool) -> None:
+    def _check(self, verify: bool, remember: bool) -> None:
         hashes = {
             **self.manifest["shards"],
             **self.manifest.get("extras", {}),
@@ -481,7 +481,7 @@ class Shards:
                     file.seek(-len(_MAGIC), 2)
                     if file.read() != _MAGIC:
                         raise UserError(f"{path} lacks the end marker of an Arrow file.", self._remedy)
-        difference = first_difference(self.directory, hashes) if verify else None
+        difference = first_difference(self.directory, hashes, remember) if verify else None
         if difference is not None:
             path, digest = difference
             raise UserError(

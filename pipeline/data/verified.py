@@ -24,13 +24,13 @@ def record_of(directory: Path) -> Path:
     return directory.parent / f".{directory.name}.verified.json"
 
 
-def first_difference(directory: Path, hashes: Mapping[str, str]) -> tuple[Path, str] | None:
+def first_difference(directory: Path, hashes: Mapping[str, str], remember: bool) -> tuple[Path, str] | None:
     """The first file whose sha256 differs from that in `hashes`, and its sha256; None if all are equal.
 
-    Files that are unchanged since an earlier call are not read.
+    With `remember`, files that are unchanged since an earlier call are not read, and this one is recorded.
     """
     record = record_of(directory)
-    known = _read(record)
+    known = _read(record) if remember else {}
     stamps: dict[str, Stamp] = {}
     for name, expected in hashes.items():
         path = directory / name
@@ -39,7 +39,7 @@ def first_difference(directory: Path, hashes: Mapping[str, str]) -> tuple[Path, 
             return path, digest
         if time.time() - path.stat().st_mtime > SETTLED:
             stamps[name] = stamp
-    if stamps != known:
+    if remember and stamps != known:
         write_json(record, stamps)
     return None
 

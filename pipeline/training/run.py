@@ -81,7 +81,7 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     Raises UserError for damaged shards, too few classes or images, and a recipe that makes no method.
     """
     recipe = with_effective_precision(job.resolved(), worker.device)
-    shards = Shards(job.shards, verify=worker.rank == 0)
+    shards = Shards(job.shards, verify=worker.rank == 0, remember=job.state is not None)
     if recipe.training.protocol == "refit":
         require_trainable_validation(shards)
     is_published = recipe.training.protocol == "published"
