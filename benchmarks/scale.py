@@ -30,6 +30,7 @@ from pipeline.config.blocks import Batch
 from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import SCHEMA_VERSION, Shards
+from pipeline.runtime.digest import sha256_of
 
 PER_CLASS, PER_SHARD = 10, 10_000
 BATCH = {"classes": 32, "images_per_class": 4}
@@ -77,7 +78,7 @@ def write(directory: Path, rows: int) -> None:
         "shards": dict.fromkeys(shards, ""),
         "shard_bytes": dict.fromkeys(shards, 6),
         "shard_rows": {name: min(PER_SHARD, rows - n * PER_SHARD) for n, name in enumerate(shards)},
-        "index": "",
+        "index": sha256_of(directory / "index.parquet"),
     }
     (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 

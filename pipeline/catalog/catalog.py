@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from pipeline.catalog.embedder import Embedder, Picture
 from pipeline.catalog.unknown import Rivals, Threshold, calibrate
@@ -117,9 +117,9 @@ class Catalog:
             self._embedder = embedder
         return self._embedder
 
-    def vectors(self) -> Float32[np.ndarray, "N D"]:
-        """The unit vector of every picture, in the order of `paths`."""
-        return vectors_at(self.index, self.index.ids)
+    def vectors(self, rows: Int64[np.ndarray, "P"] | None = None) -> Float32[np.ndarray, "P D"]:
+        """The unit vectors of pictures by their position in `paths`; None: of all."""
+        return vectors_at(self.index, self.index.ids if rows is None else rows)
 
     def find(self, pictures: Sequence[Picture], k: int = 10) -> list[list[Match]]:
         """The k nearest pictures of each of `pictures`, nearest first; fewer if the index has fewer.

@@ -83,8 +83,8 @@ class PKSampler:
 
     the largest number of batches of P distinct classes that these chunks can fill. Chunks beyond these P T,
     and the n_c mod K images after the last full chunk, are omitted at random; they differ between epochs, so
-    that all images are used over time. The P T chunks are divided among the
-    batches by `_choose`, those of large sets (T C > SYSTEMATIC) by trades.py.
+    that all images are used over time. The P T chunks are divided among the batches by `_choose`, for large
+    sets (T C > SYSTEMATIC) by trades.py.
 
     The chunk of a class with fewer than K images contains all of them and random repetitions. A class with
     one image has no positive pair and is excluded, unless K = 1 (proxy losses); `excluded_classes` is the

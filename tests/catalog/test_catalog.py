@@ -101,6 +101,7 @@ def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp
     assert Catalog(tmp_path / "moved").find([photos / "shelf 0/schön 0.jpg"], 3) == expected
 
 
+@pytest.mark.slow
 def test_only_new_pictures_are_embedded(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
@@ -124,6 +125,7 @@ def test_only_new_pictures_are_embedded(
     assert not np.allclose(other_model.vectors(), updated.vectors())
 
 
+@pytest.mark.slow
 def test_a_killed_build_resumes_to_the_same_bytes(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Pat
         catalog.find([photos / catalog.paths[0]], 0)
 
 
+@pytest.mark.slow
 def test_an_existing_catalog_needs_no_model(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +247,7 @@ def test_an_existing_catalog_needs_no_model(
         build(photos, catalog, processes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=kind_of)
 def test_a_catalog_has_the_index_of_its_build(
     model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]
@@ -299,6 +303,7 @@ def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, pa
         Catalog(tmp_path / "catalog")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "other"])
 def test_rebuilds_a_damaged_catalog(
@@ -357,6 +362,7 @@ def test_builds_a_catalog_of_another_schema_version_again(
     assert sum(embedded) == COUNT
 
 
+@pytest.mark.slow
 def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -405,6 +411,7 @@ def test_refuses_labels_before_embedding(
     assert embedded == []
 
 
+@pytest.mark.slow
 def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_path: Path) -> None:
     photos = save_products(tmp_path / "photos")
     catalog = build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
@@ -432,6 +439,7 @@ def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_pa
     assert unknown.unknown is (catalog.find([picture(99)], 1)[0][0].similarity < threshold.similarity)
 
 
+@pytest.mark.slow
 def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog"
     with pytest.raises(UserError, match=r"11 of 11 pictures .* have no label(.|\n)*--labels folders"):
@@ -446,6 +454,7 @@ def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp
         build(photos, catalog, labels=str(tmp_path / "labels.csv"), processes=1).threshold(0.1)
 
 
+@pytest.mark.slow
 def test_files_of_equal_size_and_time_are_not_read(
     model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ with report_errors(), module.connection(1):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", [None, "1.5"])
 def test_an_address_of_http2_that_is_no_gcs_is_an_error(wait: str | None) -> None:
     """Such as the server of Ray's client. ray.init returns after minutes."""

@@ -94,6 +94,7 @@ def test_classes_appear_in_proportion_to_their_chunks() -> None:
     np.testing.assert_allclose(counts[5:], 2.0, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("arranged")
 def test_pairs_of_classes_share_a_batch_equally_often() -> None:
     labels = np.repeat(np.arange(12), 8)

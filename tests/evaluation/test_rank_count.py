@@ -73,7 +73,7 @@ def test_equals_the_definition(name: str, classes: int) -> None:
 
 @pytest.mark.parametrize("name", galleries())
 def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, equals the
+    """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, gives the
     definition."""
     rows = table(galleries()[name], 9)
     expected = ranks_by_definition(rows, rows)
@@ -173,6 +173,7 @@ def test_near_ties_are_decided_in_float64(seed: int) -> None:
     assert misranked > len(expected) / 2
 
 
+@pytest.mark.slow
 def test_ranks_do_not_depend_on_blocks_and_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     embeddings = np.concatenate(
         [gaussian(90, 8), unit(np.sign(np.random.default_rng(1).standard_normal((60, 8))))]
@@ -234,6 +235,7 @@ def test_two_sides() -> None:
     assert count(queries, gallery) == ranks_by_definition(queries, gallery)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "mebibytes"), [(2000, 48), (2, 96)])
 def test_memory_is_limited_to_a_tile(classes: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All 8,000 x 8,000 products take 244 MiB; two classes have 32 million ranks, 244 MiB more."""

@@ -86,6 +86,7 @@ def directory(project: Path) -> Path:
     return project / "data/embeddings/tiny/baseline/0"
 
 
+@pytest.mark.slow
 def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     run("tiny", "baseline", 0)
     assert sorted(path.name for path in directory(project).iterdir()) == sorted(
@@ -111,6 +112,7 @@ def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     assert np.abs(selected - untrained).max() > 0.01
 
 
+@pytest.mark.slow
 def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     model = project / "data/models/tiny/baseline/0"
     shutil.copyfile(model / "last.safetensors", model / "best_on_test.safetensors")
@@ -120,6 +122,7 @@ def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     assert best.row_id.tolist() == last.row_id.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["selected", "published"])
 def test_embeddings_name_the_protocol_of_the_training(project: Path, protocol: str) -> None:
     settings = recipe().model_dump(mode="json")
@@ -140,6 +143,7 @@ def test_the_stage_embeds_at_the_scales_of_its_settings(
     assert calls == [ExportSettings(workers=1, batch_size=3, scales=(1.0, 0.5))]
 
 
+@pytest.mark.slow
 def test_attributes_of_test_images_equal_those_of_the_method(project: Path) -> None:
     model = project / "data/models/tiny/gsp/0"
     save_model(model, recipe("gsp"))
@@ -161,6 +165,7 @@ def test_attributes_of_test_images_equal_those_of_the_method(project: Path) -> N
         np.testing.assert_allclose(rows.attributes, expected.attributes.numpy(), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_second_export_writes_equal_bytes(project: Path) -> None:
     contents = []
     for _ in range(2):
@@ -169,6 +174,7 @@ def test_a_second_export_writes_equal_bytes(project: Path) -> None:
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("equal", "embedded"),
     [
@@ -284,6 +290,7 @@ def test_several_workers_write_the_same_bytes(project: Path) -> None:
     assert not Path("out-3").exists()
 
 
+@pytest.mark.slow
 def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 

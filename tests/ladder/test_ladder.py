@@ -31,6 +31,7 @@ def network(tmp_path: Path) -> Network:
     return Network("test_resnet.r160_in1k", tmp_path / "w.safetensors")
 
 
+@pytest.mark.slow
 def test_evaluates_rungs_on_classes_that_chose_nothing(
     photos: Path, network: Network, tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_evaluates_rungs_on_classes_that_chose_nothing(
     assert best.validation == pytest.approx(np.average(held_out, weights=sizes), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("ship", [False, True])
 def test_writes_the_rung_that_held_out_classes_choose(
@@ -93,6 +95,7 @@ def test_writes_the_rung_that_held_out_classes_choose(
         assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_features_are_computed_once(
     photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +114,7 @@ def test_features_are_computed_once(
     assert second.rungs[0].test == first.rungs[0].test
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     photos: Path, network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

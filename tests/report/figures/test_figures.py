@@ -70,6 +70,7 @@ def test_same_figure_same_bytes_and_the_colours_of_the_page(draw: Callable[..., 
     assert all(identifier.startswith("here-") for identifier in re.findall(r' id="([^"]+)"', svg))
 
 
+@pytest.mark.slow
 def test_a_chart_escapes_formulas_and_markup_of_names() -> None:
     def draw() -> str:
         with panel(plain("a $x^2$ <b>")) as (figure, axes):

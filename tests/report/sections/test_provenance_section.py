@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.provenance import content, origin_of
@@ -32,6 +34,7 @@ def test_recipes_and_protocol_are_printed(page: Element) -> None:
     assert "training.patiencenull" in section
 
 
+@pytest.mark.slow
 def test_seeds_are_named_if_there_are_several(two_seeds_page: Element) -> None:
     rows = two_seeds_page.first("section", id="set-1-provenance").all("tr")[1:]
     assert {row.first("th").text() for row in rows} >= {"good, seed 0", "fair, seed 1"}
