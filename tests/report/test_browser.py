@@ -114,7 +114,9 @@ def test_it_renders_without_errors_requests_or_overflow(
     assert missing > 0
     pairs = page.locator(".side-by-side .query").count()  # the second of each two repeats no query
     assert pairs > 2
-    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing
+    maps = page.locator("details.positions li").count()
+    assert maps > 10
+    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing + maps + 2  # their queries
     assert min(images) > 0
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"

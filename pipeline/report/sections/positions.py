@@ -14,6 +14,8 @@ from pipeline.report.names import labels_of
 from pipeline.report.pictures import thumbnails
 from pipeline.report.words import percent, span
 
+DETAILS = 4  # maps of single prototypes and points on the page; the files have all
+
 
 @dataclass(frozen=True)
 class HeatMap:
@@ -58,7 +60,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
                     "row": row,
                     "image": small(row),
                     "class_name": names[label],
-                    "source": dataset.shards.sources[row],
+                    "source": dataset.shards.source(row),
                 },
                 "label": labels[label],
                 "looks": [_looks(dataset, method, content_, row) for method, content_ in positions.items()],
@@ -77,14 +79,21 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 
 def _looks(dataset: DataSet, method: MethodStyle, positions: Positions, row: int) -> Looks:
     query = next(query for query in positions.queries if query.row_id == row)
-    maps = [_heat_map(dataset, each, caption, right) for each, caption, right in chosen(positions, query)]
+    maps = [
+        _heat_map(dataset, each, caption, right) for each, caption, right in chosen(positions, query, DETAILS)
+    ]
     return Looks(method, tuple(maps))
 
 
-def chosen(positions: Positions, query: QueryMatches) -> list[tuple[PositionMap, str, bool | None]]:
-    """The maps that the report shows for a query, with their captions and whether their image is a right
-    match: the query compared with its right match, both matches compared with the query, and the maps of the
-    query that belong to its method."""
+def chosen(
+    positions: Positions, query: QueryMatches, details: int | None = None
+) -> list[tuple[PositionMap, str, bool | None]]:
+    """The maps of a query and its matches, with their captions and whether their image is a right match: the
+    query compared with its right match, both matches compared with the query, and the maps of the query that
+    belong to its method.
+
+    details: the number of maps of single prototypes and points; None: all.
+    """
     of_row: dict[int, list[PositionMap]] = {}
     for each in positions.maps:
         of_row.setdefault(each.row_id, []).append(each)
@@ -101,8 +110,10 @@ def chosen(positions: Positions, query: QueryMatches) -> list[tuple[PositionMap,
             name = f"{compared[0].name}, {caption}" if is_right is None else caption
             result.append((compared[0], name, is_right))
     compared_names = {each.name for each, _, _ in result}
-    for each in of_row[query.row_id]:
-        if each.reference is None and each.name not in compared_names:
+    own = [each for each in of_row[query.row_id] if each.reference is None]
+    single = [each for each in own if each.detail][:details]
+    for each in [each for each in own if not each.detail] + single:
+        if each.name not in compared_names:
             result.append((replace(each, prototype=None), each.name, None))
             if each.prototype is not None:
                 result.append((each, "dominant prototypes", None))
