@@ -122,6 +122,17 @@ def test_names_an_address_without_cluster(
         pass
 
 
+def test_dead_nodes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.delenv("UNSEEN_RAY_WAIT", raising=False)
+    nodes = [{"Alive": alive, "Resources": {"CPU": 4.0}} for alive in (True, False, False)]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=0)
+    with pytest.raises(UserError, match=r"2 x \(4 CPU\) are required, .* has 4 CPU and 0 GPU on 1 node"):
+        cluster.claim(2, 4, "no")
+
+
 def test_assigns_gpus_or_refuses_too_few() -> None:
     assert HERE.claim(2, 4, "auto") == {"CPU": 1.0}
     assert HERE.claim(2, 4, "no") == {"CPU": 1.0}
