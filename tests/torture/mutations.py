@@ -191,7 +191,10 @@ def kinds(folder: Path) -> dict[str, Kind]:
             damaged,
         ),
         "positions": Kind(
-            seeds.positions_files(folder), [of_file("0.arrow", read_positions)], (data,), damaged
+            seeds.positions_files(folder),
+            [of_file("0.arrow", read_positions)],
+            ("pipeline.data.positions",),
+            damaged,
         ),
         **{
             f"vectors {suffix}": Kind(
