@@ -14,6 +14,7 @@ from pipeline.report.names import labels_of
 from pipeline.report.pictures import thumbnails
 from pipeline.report.words import percent, span
 
+CONTRIBUTION = "contribution"  # the map of every method (pipeline/methods/positions/contribution.py)
 DETAILS = 4  # maps of single prototypes and points on the page; the files have all
 
 
@@ -133,22 +134,22 @@ def _heat_map(dataset: DataSet, each: PositionMap, caption: str, right: bool | N
 
 
 def _shares(dataset: DataSet) -> list[dict[str, Any]]:
-    """The share of each kind of map of each method: the mean over seeds, with the interval of a single
-    seed."""
+    """The shares of each method: of its contributions, and of each kind of its own weights, by name."""
     rows = dataset.report_data.object_shares_of(dataset.name)
     result = []
     for method in dataset.methods:
-        of_method = [row for row in rows if row["method"] == method.name]
-        for name in dict.fromkeys(row["map"] for row in of_method):
-            of_map = [row for row in of_method if row["map"] == name]
-            single = of_map[0] if len(of_map) == 1 else None
-            result.append(
-                {
-                    "method": method,
-                    "map": name,
-                    "share": percent(statistics.fmean(row["share"] for row in of_map)),
-                    "interval": span(single["low"], single["high"]) if single else "",
-                    "images": of_map[0]["images"],
-                }
-            )
+        of_map: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            if row["method"] == method.name:
+                of_map.setdefault(row["map"], []).append(row)
+        shares = {name: _share(of_seeds) for name, of_seeds in of_map.items()}
+        if shares:
+            contribution = shares.pop(CONTRIBUTION, "–")
+            result.append({"method": method, "contribution": contribution, "own": shares})
     return result
+
+
+def _share(rows: list[dict[str, Any]]) -> str:
+    """The mean over seeds in percent, with the interval of a single seed."""
+    text = percent(statistics.fmean(row["share"] for row in rows))
+    return f"{text} ({span(rows[0]['low'], rows[0]['high'])})" if len(rows) == 1 else text
