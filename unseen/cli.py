@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
-others (`index`, `measure`, `ladder`, `find`, `serve`, `evaluate`, `export-model`, `doctor`) need no graph;
-their paths are relative to the current directory.
+others (`index`, `measure`, `ladder`, `find`, `serve`, `evaluate`, `export-model`, `doctor`) need no
+graph; their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
 """
@@ -475,6 +475,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...
     unseen ladder photos ladder
     unseen ladder photos ladder --sizes 160,224 --loss arcface --json
     unseen ladder photos ladder --groups groups.csv
+    unseen ladder photos ladder --head proxy_anchor
     """,
 )
 @click.argument("photos", type=_PATH)
@@ -514,8 +515,16 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...
     show_default=True,
     help="Of the linear layer.",
 )
+@click.option(
+    "--head",
+    default="gsp",
+    show_default=True,
+    metavar="METHOD",
+    help="Pooling, projection and loss of the rung `head`: a method of the recipes, such as gsp, ms, crt, "
+    "proxy_anchor; none omits the rung.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
-@click.option("--ship", is_flag=True, help="Train the written linear layer on all labelled classes.")
+@click.option("--ship", is_flag=True, help="Train the written layer or head on all labelled classes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def ladder(
     photos: Path,
@@ -525,23 +534,27 @@ def ladder(
     groups: Path | None,
     test_share: float,
     loss: str,
+    head: str,
     seed: int,
     ship: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure what pays on labelled photos: image size, and a linear layer on frozen features.
+    """Measure what pays on labelled photos: image size, and a linear layer or a head on a frozen network.
 
     Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
-    OUTPUT is a directory: `model` is the chosen model, `features` are the features of the photos, which a
-    second call uses again. The network runs once for each size.
+    OUTPUT is a directory: `model` is the chosen model, `features` are the features and maps of the photos,
+    which a second call uses again. The network runs once for each size, and once for the maps.
     """
     from unseen.ladder import measured_rungs
 
     network = _network(**options)
     sizes = (options["size"],) if options["size"] else sizes
+    method = None if head == "none" else head
     sys.stdout.write(
-        measured_rungs(photos, output, labels, network, sizes, groups, test_share, loss, seed, ship, as_json)
+        measured_rungs(
+            photos, output, labels, network, sizes, groups, test_share, loss, method, seed, ship, as_json
+        )
     )
 
 
