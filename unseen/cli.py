@@ -1,7 +1,7 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
-others (`index`, `measure`, `ladder`, `find`, `serve`, `evaluate`, `export-model`, `doctor`) need no
+others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `export-model`, `doctor`) need no
 graph; their paths are relative to the current directory.
 
 Modules are imported by the subcommand that needs them: `unseen --help` imports neither torch nor FAISS.
@@ -556,6 +556,75 @@ def ladder(
             photos, output, labels, network, sizes, groups, test_share, loss, method, seed, ship, as_json
         )
     )
+
+
+def _files_by_name(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    """NAME=FILE values."""
+    pairs = [value.partition("=") for value in values]
+    for (name, separator, path), value in zip(pairs, values, strict=True):
+        if not (name and separator and path):
+            raise click.BadParameter(f"{value!r} is no NETWORK=FILE, such as vit-tiny=vit.safetensors.")
+    return {name: Path(path) for name, _, path in pairs}
+
+
+@command.command(
+    cls=_Examples,
+    examples="""
+    unseen claims --list                                           every claim, with the committed verdict
+    unseen claims --photos grocery --weights vit-tiny=vit.safetensors
+    unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[CLAIM]...")
+@click.option("--list", "listed", is_flag=True, help="List the claims.")
+@click.option("--photos", type=_PATH, help="Photos in one folder per class.")
+@click.option("--output", type=_PATH, default=Path("claims"), show_default=True, help="A directory.")
+@click.option(
+    "--weights",
+    multiple=True,
+    metavar="NETWORK=FILE",
+    callback=_files_by_name,
+    help="Weights of mobilenetv2, vit-tiny or lite0. Those of lite0 are in the extra `lite0`.",
+)
+@click.option("--download", is_flag=True, help="Download the weights of the other networks.")
+@click.option(
+    "--groups",
+    type=_PATH,
+    help="A CSV with the columns label and group, for a second split in which no group is divided.",
+)
+@click.option("--seeds", type=click.IntRange(2), default=5, show_default=True, help="Trainings of each arm.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(2),
+    default=40,
+    show_default=True,
+    help="Photos of a class that are used.",
+)
+def claims(
+    names: tuple[str, ...],
+    listed: bool,
+    photos: Path | None,
+    output: Path,
+    weights: dict[str, Path],
+    download: bool,
+    groups: Path | None,
+    seeds: int,
+    at_most: int,
+) -> None:
+    """Test claims of the papers on photos: paired comparisons of heads on a frozen network.
+
+    CLAIM is a name of --list; without one, all claims are computed. OUTPUT keeps the maps of the networks and
+    a record of each training, with which a second call continues. docs/claims.md states the rule of the
+    verdict.
+    """
+    from unseen.claims import computed, listing
+
+    if listed:
+        sys.stdout.write(listing())
+        return
+    if photos is None:
+        raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
+    sys.stdout.write(computed(names, photos, output, weights, groups, seeds, at_most, download))
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
