@@ -1,20 +1,28 @@
-"""Model -> embeddings of test and train images."""
+"""Model -> embeddings of test and train images, and the positions that determine those of test images."""
 
 from pathlib import Path
 
 from pipeline.cluster.export import run_export
 from pipeline.config import ExportSettings, Params, settings
 from pipeline.config.inputs import ExportInputs, read_inputs
+from pipeline.export.positions import export_positions
 from pipeline.runtime.stage import main
 
 
 def run(dataset: str, method: str, seed: int) -> None:
-    """Embeds the images of a data set with the selected, the last and the untrained weights of a model."""
+    """Embeds the images of a data set with the selected, the last and the untrained weights of a model,
+    and writes the positions that determine the embeddings of test images."""
     inputs = read_inputs(ExportInputs, "export", dataset, method).settings
     workers = settings(Params(), "export", ExportSettings).workers
     export = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
     name = Path(dataset, method, str(seed))
-    run_export(Path("data/shards", dataset), Path("data/models", name), Path("data/embeddings", name), export)
+    shards, model, embeddings = (
+        Path("data/shards", dataset),
+        Path("data/models", name),
+        Path("data/embeddings", name),
+    )
+    run_export(shards, model, embeddings, export)
+    export_positions(shards, model, embeddings / "test.arrow", Path("data/positions", f"{name}.arrow"))
 
 
 if __name__ == "__main__":

@@ -4,16 +4,17 @@ from pathlib import Path
 
 from pipeline.config.inputs import ReportInputs, read_inputs
 from pipeline.report.page import build
+from pipeline.report.position_files import write_positions
 from pipeline.report.report_data import read_report_data
 from pipeline.report.study_files import write_studies
-from pipeline.runtime.files import atomic_directory, remove_partial_files
+from pipeline.runtime.files import atomic_directory, remove_partial_files, write_json
 from pipeline.runtime.revision import revision_of
 from pipeline.runtime.stage import main
 
 
 def run() -> None:
-    """Builds data/report/index.html from all data sets, methods and seeds of the run, and the files of its
-    studies."""
+    """Builds data/report/index.html from all data sets, methods and seeds of the run, the verdict of each
+    data set as text (verdict.json), and the files of its studies and heat maps."""
     inputs = read_inputs(ReportInputs, "report").settings
     axes, settings = inputs.run, inputs.report
     for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
@@ -32,8 +33,10 @@ def run() -> None:
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:
-        (directory / "index.html").write_text(page, encoding="utf-8")
+        (directory / "index.html").write_text(page.html, encoding="utf-8")
+        write_json(directory / "verdict.json", page.verdicts)
         write_studies(data, directory / "studies")
+        write_positions(data, directory / "positions")
 
 
 if __name__ == "__main__":

@@ -20,13 +20,15 @@ def picture(seed: int, form: str = "JPEG") -> bytes:
     return stream.getvalue()
 
 
-def save_model(directory: Path, seed: int) -> Path:
+def save_model(directory: Path, seed: int, **changes: object) -> Path:
+    """`changes` replace blocks of the recipe."""
     settings = parse_recipe(
         {
             "method": "baseline",
             "dim": 8,
             "backbone": {"name": "test_resnet", "pretrained": False, "batch_norm": "batch"},
             "input": {"size": SIDE, "resize": 36},
+            **changes,
         }
     )
     directory.mkdir(parents=True)

@@ -13,6 +13,7 @@ from pipeline.resolution.files import Plan, plan
 from pipeline.runtime.errors import UserError
 
 _OPTIONAL_GROUPS = ("cpu", "gpu", "lite0")  # extras whose packages are listed if they are installed
+_LISTED = 5  # differing files of an output
 
 
 class Finding(NamedTuple):
@@ -22,32 +23,48 @@ class Finding(NamedTuple):
     state: str
     complete: bool = True
     remedy: str = ""
+    problem: str = "MISSING"  # the mark of a finding that is not complete
 
 
-def examine() -> tuple[str, bool]:
-    """The report as text, and whether nothing is missing."""
+def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
+    """The report as text, and whether nothing is missing.
+
+    project: the current directory is a project with params.yaml.
+    verify: also compares every output of the graph with dvc.lock.
+    """
     sections = {
         "Versions": list(_versions()),
         "Devices": list(_devices()),
     }
-    try:
-        run = plan(Params())
-    except UserError as error:
-        sections["Run of params.yaml"] = [Finding("params.yaml", error.what, False, error.remedy)]
+    if project:
+        sections |= _run()
     else:
-        sections["Pretrained weights of the run"] = list(_weights(run))
-        sections["Data sets of the run"] = list(_data_sets(run))
+        sections["Graph"] = [Finding("params.yaml", "none: this installation is no clone of the repository")]
+    if verify:
+        sections["Outputs of dvc.lock"] = list(_outputs())
     lines: list[str] = []
     for heading, findings in sections.items():
         width = max((len(finding.name) for finding in findings), default=0)
         lines.append(heading)
         for finding in findings:
-            mark = "ok" if finding.complete else "MISSING"
+            mark = "ok" if finding.complete else finding.problem
             lines.append(f"  {mark:<7}  {finding.name:<{width}}  {finding.state}".rstrip())
             if finding.remedy:
                 lines += [f"           {line.strip()}" for line in finding.remedy.splitlines()]
     complete = all(finding.complete for findings in sections.values() for finding in findings)
     return "\n".join(lines) + "\n", complete
+
+
+def _run() -> dict[str, list[Finding]]:
+    """The sections about params.yaml."""
+    try:
+        run = plan(Params())
+    except UserError as error:
+        return {"Run of params.yaml": [Finding("params.yaml", error.what, False, error.remedy)]}
+    return {
+        "Pretrained weights of the run": list(_weights(run)),
+        "Data sets of the run": list(_data_sets(run)),
+    }
 
 
 def _versions() -> Iterator[Finding]:
@@ -115,6 +132,26 @@ def weights_finding(name: str, pretrained: bool, checkpoint: str | None) -> Find
         return Finding(name, problem or str(weights.path), not problem, REMEDY if problem else "")
     remedy = "The first training downloads it. Without a connection, set backbone.checkpoint to a copy."
     return Finding(name, f"not on this machine: {weights.file}", False, remedy)
+
+
+def _outputs() -> Iterator[Finding]:
+    from unseen.clean import mebibytes
+    from unseen.verify import outputs
+
+    for output in outputs(Path.cwd()):
+        state = f"{output.files} files, {mebibytes(output.size)}"
+        if not output.problems:
+            yield Finding(output.path, state)
+            continue
+        differing = "; ".join(
+            f"{path} {problem}" for path, problem in list(output.problems.items())[:_LISTED]
+        )
+        more = f" and {len(output.problems) - _LISTED} more" if len(output.problems) > _LISTED else ""
+        remedy = (
+            f"Restore it from DVC's cache: rm -r {output.path} && dvc checkout {output.path}\n"
+            f"or compute it again: dvc repro -f -s {output.stage}"
+        )
+        yield Finding(output.path, f"{state}: {differing}{more}", False, remedy, "DIFFERS")
 
 
 def _data_sets(run: Plan) -> Iterator[Finding]:

@@ -13,13 +13,13 @@ from pipeline.runtime.stage import ROOT
 from pipeline.studies.catalogue import with_rows
 
 
-def recipe(dataset: str, method: str) -> str:
+def recipe(params: Params, dataset: str, method: str) -> str:
     """The resolved recipe as lines of field, value and origin. The origin is file and line, or `default` for
     a published default.
 
     Raises UserError as `resolve` does.
     """
-    params = with_rows(Params(), method)
+    params = with_rows(params, method)
     lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     return "\n".join(

@@ -5,7 +5,7 @@ methods that pool by prototypes.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,10 +185,11 @@ def _transfer(
         }
 
 
-def numbers(runs: Iterable[Run]) -> dict[str, Any]:
+def numbers(runs: Iterable[Run], shares: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """{dataset: {method: {seed: {measure: number}}}} of the selected networks, for `dvc metrics`.
 
-    The measures are HEADLINE; undefined ones are omitted. table.csv has all measures.
+    The measures are HEADLINE; undefined ones are omitted. table.csv has all measures. shares: the rows of
+    positions.py; the first of a run, the map of its method, adds `weight_on_object` and `object_area`.
     """
     tree: dict[str, Any] = {}
     for run in runs:
@@ -200,6 +201,10 @@ def numbers(runs: Iterable[Run]) -> dict[str, Any]:
                 .setdefault(str(row["seed"]), {})
             )
             leaf.update({name: row[name] for name in HEADLINE if row[name] is not None})
+    for share in shares:
+        leaf = tree[share["dataset"]][share["method"]][str(share["seed"])]
+        leaf.setdefault("weight_on_object", share["share"])
+        leaf.setdefault("object_area", share["area"])
     return tree
 
 

@@ -5,7 +5,7 @@ Decoding is that of stage `export`; cropping and normalisation are those of the 
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,11 @@ class Embedder:
         return self._method.dim
 
     @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        return self._device
+
+    @property
     def method(self) -> Method:
         """The module that embeds normalised images, in eval mode."""
         return self._method
@@ -74,6 +79,11 @@ class Embedder:
         for path in self.files():
             digest.update(path.read_bytes())
         return digest.hexdigest()
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The parameters and buffers themselves."""
+        yield from self._method.parameters()
+        yield from self._method.buffers()
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name."""

@@ -1,11 +1,13 @@
-"""A model as ONNX, with its preprocessing and a model card, for programs without this project.
+"""A model for programs without this project, with its preprocessing and a model card.
 
 model.onnx            input `pixels`: uint8 (B, 3, S, S), RGB; output `embedding`: float32 (B, D), unit length
+model.pt2             the same for PyTorch alone: torch.export.load("model.pt2").module()(pixels)
 preprocessing.json    how a picture becomes `pixels`
-README.md             model card: origin, licence, training, limits
+README.md             model card (model_card.py)
 """
 
-import json
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,13 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from pipeline.catalog.embedder import Embedder
+from pipeline.catalog.model_card import Accuracy, card
 from pipeline.data.embeddings import UNIT
-from pipeline.methods import pretrained
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json
 
-ONNX, PREPROCESSING, CARD = "model.onnx", "preprocessing.json", "README.md"
-TOLERANCE = 1e-4  # largest difference of a component between ONNX Runtime and PyTorch
+ONNX, TORCH, PREPROCESSING, CARD = "model.onnx", "model.pt2", "preprocessing.json", "README.md"
+TOLERANCE = 1e-4  # largest difference of a component from PyTorch
 
 
 class _Pixels(nn.Module):
@@ -42,12 +44,12 @@ class _Pixels(nn.Module):
         return self.method.describe(images).embedding
 
 
-def export_model(model: Path, output: Path) -> float:
-    """Writes the three files for the model of a directory, and returns the largest difference of a component
-    between ONNX Runtime and PyTorch on drawn pictures.
+def export_model(model: Path, output: Path, accuracy: Accuracy | None = None) -> dict[str, float]:
+    """Writes the files for the model of a directory. Returns, by file, the largest difference of a component
+    from PyTorch on drawn pictures.
 
-    Raises UserError if the extra `onnx` is not installed, the model has no ONNX form, or the difference
-    exceeds `TOLERANCE`; then nothing is written.
+    Raises UserError if the extra `onnx` is not installed, the model cannot be traced or has no ONNX form, or
+    a difference exceeds `TOLERANCE`; then nothing is written.
     """
     try:
         import onnxruntime
@@ -57,43 +59,62 @@ def export_model(model: Path, output: Path) -> float:
             f"The export needs a package that is not installed: {error.name}.", "pip install 'unseen[onnx]'"
         ) from error
     embedder = Embedder(model)
-    size = embedder.input.size
-    random = np.random.default_rng(0)
-    pixels = random.integers(0, 256, (3, 3, 4, 4), np.uint8).repeat(size // 4 + 1, 2).repeat(size // 4 + 1, 3)
-    example = torch.from_numpy(np.ascontiguousarray(pixels[:, :, :size, :size]))
+    example = _drawn(embedder.input.size)
     module = _Pixels(embedder).cpu().eval()
     with torch.inference_mode():
         expected = module(example).numpy()
     with atomic_directory(output) as directory:
-        try:
+        batch = ({0: torch.export.Dim("batch")},)
+        with _errors(model, "cannot be traced"):
+            program = torch.export.export(module, (example,), dynamic_shapes=batch)
+            torch.export.save(program, directory / TORCH)
+        with _errors(model, "has no ONNX form"):
             torch.onnx.export(
-                module,
-                (example,),
+                program,
+                (),
                 directory / ONNX,
                 input_names=["pixels"],
                 output_names=["embedding"],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
                 external_data=False,
                 dynamo=True,
                 verbose=False,
             )
-        except Exception as error:  # torch.onnx has no common class of errors
-            message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(
-                f"{model} has no ONNX form: {message}",
-                "Use the model from Python: `from unseen import Embedder`.",
-            ) from error
+        with torch.inference_mode():
+            traced = torch.export.load(directory / TORCH).module()(example).numpy()
         session = onnxruntime.InferenceSession(directory / ONNX, providers=["CPUExecutionProvider"])
         (result,) = session.run(["embedding"], {"pixels": example.numpy()})
-        difference = float(np.abs(result - expected).max())
-        if not difference <= TOLERANCE:
-            raise UserError(
-                f"ONNX Runtime and PyTorch differ by {difference:.2g} for {model}, more than {TOLERANCE:g}.",
-                "Use the model from Python: `from unseen import Embedder`.",
-            )
+        differences = {}
+        for file, vectors in ((ONNX, result), (TORCH, traced)):
+            differences[file] = float(np.abs(vectors - expected).max())
+            if not differences[file] <= TOLERANCE:
+                raise UserError(
+                    f"{file} and PyTorch differ by {differences[file]:.2g} for {model}, more than "
+                    f"{TOLERANCE:g}.",
+                    "Use the model from Python: `from unseen import Embedder`.",
+                )
         write_json(directory / PREPROCESSING, _preprocessing(embedder))
-        (directory / CARD).write_text(_card(embedder, difference), encoding="utf-8")
-    return difference
+        (directory / CARD).write_text(card(embedder, accuracy, differences), encoding="utf-8")
+    return differences
+
+
+def _drawn(size: int) -> UInt8[Tensor, "B 3 S S"]:
+    """Three pictures of coloured squares. More than one: a batch of one would fix the size of the batch."""
+    squares = np.random.default_rng(0).integers(0, 256, (3, 3, 4, 4), np.uint8)
+    side = size // 4 + 1
+    pixels = squares.repeat(side, 2).repeat(side, 3)[:, :, :size, :size]
+    return torch.from_numpy(np.ascontiguousarray(pixels))
+
+
+@contextlib.contextmanager
+def _errors(model: Path, problem: str) -> Iterator[None]:
+    """Turns an error of torch.export or torch.onnx, which have no common class, into a UserError."""
+    try:
+        yield
+    except Exception as error:
+        message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"{model} {problem}: {message}", "Use the model from Python: `from unseen import Embedder`."
+        ) from error
 
 
 def _preprocessing(embedder: Embedder) -> dict[str, Any]:
@@ -113,55 +134,3 @@ def _preprocessing(embedder: Embedder) -> dict[str, Any]:
         "similarity": "the inner product of two embeddings is their cosine",
         "length_tolerance": UNIT,
     }
-
-
-def _card(embedder: Embedder, difference: float) -> str:
-    """The model card in Markdown."""
-    about = json.loads(embedder.files()[1].read_text(encoding="utf-8"))
-    if embedder.files()[1].name == pretrained.ABOUT:
-        facts = {
-            "Network": about["network"],
-            "Weights": about["weights"],
-            "Licence of the weights": about["licence"],
-        }
-        linear = about.get("linear")
-        training = "None: the published embedding."
-        if linear:
-            measured = (
-                ""
-                if linear["measured"]
-                else " Its accuracy was measured on a layer that fewer classes trained."
-            )
-            training = (
-                f"A linear layer on the published embedding: loss {linear['loss']}, {linear['steps']} steps, "
-                f"{linear['photos']:,} photos of {linear['classes']:,} classes.{measured}"
-            )
-    else:
-        recipe = about["recipe"]
-        facts = {
-            "Network": recipe["backbone"]["name"],
-            "Method": recipe["method"],
-            "Data set": about["dataset"],
-            "Seed": about["seed"],
-            "Licence of the weights": "that of the pretrained weights and of the training data",
-        }
-        training = (
-            f"{about['samples']:,} images of {about['classes']:,} classes, protocol "
-            f"{recipe['training']['protocol']}. "
-            "The full recipe is in recipe.json of the model."
-        )
-    lines = ["# Model card", "", *(f"- {name}: {value}" for name, value in facts.items())]
-    lines += [f"- Fingerprint: {embedder.fingerprint()}", "", "## Training", "", training, "", "## Use", ""]
-    lines += [
-        f"`{ONNX}` maps pixels to unit vectors of {embedder.dim} dimensions; `{PREPROCESSING}` describes "
-        "the pixels. "
-        f"ONNX Runtime differed from PyTorch by at most {difference:.1g} in a component.",
-        "",
-        "## Limits",
-        "",
-        "A search always has a nearest picture, also for an unknown object: use a threshold that was "
-        "measured on the "
-        "own photos. The accuracy on photos of another kind is unknown until it is measured there.",
-        "",
-    ]
-    return "\n".join(lines)

@@ -18,14 +18,15 @@ class Document:
     """The content of a YAML file. A key is dotted (`methods.gsp.dim`); a digit is a position in a list
     (`changes.0.for`).
 
-    Raises UserError for a file that is missing, not UTF-8 or not YAML.
+    `text` is the content if it is given; otherwise the file is read. Raises UserError for a file that is
+    missing, not UTF-8 or not YAML.
     """
 
-    def __init__(self, path: Path, label: str | None = None) -> None:
+    def __init__(self, path: Path, label: str | None = None, text: str | None = None) -> None:
         self.path = Path(path)
         self.label = label or str(path)  # how messages name the file
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = self.path.read_text(encoding="utf-8") if text is None else text
         except FileNotFoundError:
             raise UserError(f"{self.label} is missing.", "Run from the root of the project.") from None
         except UnicodeDecodeError as error:
@@ -97,10 +98,10 @@ class Document:
 
 class Params(Document):
     """params.yaml. `rows`: the methods of the run that are rows of studies, by name
-    (pipeline/studies/catalogue.py)."""
+    (pipeline/studies/catalogue.py). With `text=""` it sets nothing: the recipes are those published."""
 
-    def __init__(self, path: Path = Path("params.yaml")) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path = Path("params.yaml"), text: str | None = None) -> None:
+        super().__init__(path, text=text)
         self.rows: Mapping[str, StudyRow] = {}
 
 

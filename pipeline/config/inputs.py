@@ -19,7 +19,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from pipeline.config.blocks import Count
-from pipeline.config.dataset import IngestSettings, Source
+from pipeline.config.dataset import IngestSettings, PartsSource, Source
 from pipeline.config.methods import Recipe
 from pipeline.config.stages import (
     AnalyzeSettings,
@@ -75,7 +75,8 @@ class SweepInputs(Strict):
     swept field."""
 
     space: dict[str, Axis]
-    seed: int
+    seed: int  # of the draws
+    seeds: tuple[int, ...]  # of the trainings of each trial
     iterations: int
     scheduler: Literal["asha", "none"]
     grace: int
@@ -99,6 +100,9 @@ class AnalyzeInputs(Strict):
 
     run: RunSettings
     analyze: AnalyzeSettings
+    parts: dict[
+        str, PartsSource
+    ] = {}  # the data sets of the run whose generator knows the position of the object
 
 
 class Cost(Strict):

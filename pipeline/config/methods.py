@@ -123,6 +123,7 @@ class CrtRecipe(_Recipe):
     in training."""
 
     module: ClassVar[str] = "pipeline.methods.crt:Crt"
+    positions: ClassVar[str] = "pipeline.methods.positions.crt:position_weights"
     method: Literal["crt"] = "crt"
     backbone: Backbone = Backbone(name="mit_b2")
     embedding: CrtBranch = CrtBranch(prototypes=49, dim=128, loss_weight=1.0)  # sec. 3.3
@@ -155,6 +156,7 @@ class MultiheadRecipe(_Recipe):
     loss."""
 
     module: ClassVar[str] = "pipeline.methods.multihead:Multihead"
+    positions: ClassVar[str] = "pipeline.methods.positions.multihead:position_weights"
     method: Literal["multihead"] = "multihead"
     backbone: Backbone = Backbone(stages=(-2, -1))  # local, global
     # single: one head over both maps, by a focus layer (sec. 4.5)

@@ -2,6 +2,7 @@
 source.
 
 `module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py).
+`positions` is the function that computes its weights of positions (pipeline/methods/positions).
 A pooling with `projects` contains the transform to the embedding. The first paragraph of a docstring is the
 description in docs/library.md. docs/extending.md adds a pooling.
 """
@@ -47,6 +48,7 @@ class GemPooling(Strict):
 class ClsPooling(Strict):
     """The class token of a vision transformer (IRT)."""
 
+    positions: ClassVar[str] = "pipeline.methods.positions.class_token:position_weights"
     name: Literal["cls"] = "cls"
 
 
@@ -61,6 +63,7 @@ class RmacPooling(Strict):
 class _Transport(Strict):
     """Generalized sum pooling (GSP sec. 4; released configs)."""
 
+    positions: ClassVar[str] = "pipeline.methods.positions.transport:position_weights"
     prototypes: Count = 64  # M; 64 for CUB and Cars, 128 for SOP and In-Shop
     transport_ratio: Annotated[float, Field(gt=0, le=1)] = 0.3  # mu; 1 is average pooling
     epsilon: Positive = 5.0  # 5 with pair losses, 0.5 with proxy losses; larger is sharper

@@ -19,6 +19,7 @@ from pipeline.config.stages import (
     EvaluateBlock,
     EvaluateSettings,
     Ranks,
+    RunSettings,
     SweepSettings,
 )
 from pipeline.config.strict import Strict
@@ -81,7 +82,7 @@ def ensemble_settings(params: Params, block: EnsembleBlock, dataset: str) -> Ens
 
 def sweep_settings(params: Params, method: str) -> SweepSettings:
     """The sweep of a method: the published one, overridden by the blocks `sweep.<m>` of its lineage, its
-    block last.
+    block last, and by `run.budget`.
 
     A key of a block replaces the whole value of that key. Raises UserError if no layer defines a search
     space.
@@ -96,6 +97,9 @@ def sweep_settings(params: Params, method: str) -> SweepSettings:
             f"{params.label}: sweep.{method} is missing, and {method} has no published search space.",
             f"Add sweep.{method} with a `space`; docs/recipes.md describes it.",
         )
+    if params.names("run") and (budget := settings(params, "run", RunSettings).budget) is not None:
+        merged |= budget.model_dump()
+        blocks.append((params, "run.budget"))
     return _validated(params, blocks or [(params, f"sweep.{method}")], merged, SweepSettings)
 
 

@@ -1,5 +1,6 @@
 """The blocks of params.yaml that belong to one stage each."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,6 +12,17 @@ from pipeline.config.strict import Strict
 Ranks = tuple[Count, ...]  # the K of Recall@K
 
 
+class Budget(Strict):
+    """`run.budget`: the same search for every method of `run.sweeps`. It overrides these fields of every
+    sweep."""
+
+    total: Count  # trials of each method
+    iterations: Count | None = None  # of the longest trial; None: the iterations of the recipe
+    scheduler: Literal["asha", "none"] = "none"
+    grace: Count = 1  # validations before a trial may be stopped
+    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1)  # trainings of a trial; None: one
+
+
 class RunSettings(Strict):
     """Block `run`: the axes of the run. DVC expands them to one stage per combination."""
 
@@ -19,6 +31,7 @@ class RunSettings(Strict):
     seeds: tuple[Seed, ...] = Field(min_length=1)
     sweeps: tuple[Name, ...] = ()  # methods to sweep, on the data sets that their sweep lists
     ensembles: tuple[Name, ...] = ()  # methods to evaluate also by the MLRC protocol, on every data set
+    budget: Budget | None = None  # of every sweep of the run; None: each sweep has its own
 
 
 class TrainSettings(Strict):
@@ -191,6 +204,8 @@ class SweepSettings(Strict):
     datasets: tuple[Name, ...] | None = None  # data sets to search on; None: every data set of the run
     space: dict[str, Axis] = Field(min_length=1)  # dotted recipe field -> its values
     trials: Count = 8  # draws from the axes that are no grid, for each point of the grid
+    total: Count | None = None  # number of all trials; None: every point of the grid
+    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1)  # trainings of a trial; None: `seed`
     iterations: Count | None = None  # of the longest trial; None: the iterations of the recipe
     concurrent: Count = 1
     scheduler: Literal["asha", "none"] = "asha"
@@ -201,6 +216,24 @@ class SweepSettings(Strict):
         fields = [name for field, axis in self.space.items() for name in (field, *axis.tied)]
         if repeated := sorted({name for name in fields if fields.count(name) > 1}):
             raise ValueError(f"{', '.join(repeated)}: a field belongs to one axis of the space")
+        return self
+
+    @model_validator(mode="after")
+    def _comparable(self) -> "SweepSettings":
+        seeds = self.seeds or ()
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"seeds: {list(seeds)} contains a seed twice")
+        if len(seeds) > 1 and self.scheduler == "asha":
+            raise ValueError(
+                "scheduler: asha stops single trainings early, so the seeds of a trial would have different "
+                "lengths; several seeds need scheduler none"
+            )
+        points = math.prod(len(axis.grid) for axis in self.space.values() if axis.grid is not None)
+        if self.total is not None and self.total > points and all(axis.grid for axis in self.space.values()):
+            raise ValueError(
+                f"total: {self.total} trials, but the grids of the space have {points} combinations; "
+                "lower it or add values"
+            )
         return self
 
 

@@ -5,10 +5,12 @@ embedding fixed-size list of float32, is_query and is_gallery bool (the sides of
 unless its data set restricts them). Methods that pool by prototypes add attributes, a fixed-size list of
 float32: the share of each prototype in the image. Descriptors of several scales of each image name them in
 the metadata `scales` of the schema, a JSON list. The metadata `training_protocol` names the protocol of the
-training if it is not `selected`. The metadata `schema_version` is that of the file. `read` maps the
-file into memory without a copy. Equal rows give equal bytes.
+training if it is not `selected`. The metadata `schema_version` is that of the file, and `sha256` that of its
+values. `read` maps the file into memory without a copy, and compares the sha256 (0.1 s for 60,000 rows of 512
+dimensions). Equal rows give equal bytes.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +22,7 @@ from jaxtyping import Bool, Float32, Int64
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
 
-SCHEMA_VERSION = 1  # of the file
+SCHEMA_VERSION = 2  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
 SELECTED = "selected"  # the default protocol of a training (pipeline/config/blocks.py)
 _TRAIN_AGAIN = "See the training history, lower the learning rate and train again."
@@ -53,16 +55,21 @@ def write(
     """Writes the rows. A side that is None contains every row. Raises UserError as `check` does."""
     check(str(path), row_ids, embeddings, attributes)
     all_rows = np.ones(len(row_ids), bool)
+    is_query = all_rows if is_query is None else is_query
+    is_gallery = all_rows if is_gallery is None else is_gallery
     columns = [
         pa.array(row_ids),
         pa.array(labels),
         _lists(embeddings),
-        pa.array(all_rows if is_query is None else is_query),
-        pa.array(all_rows if is_gallery is None else is_gallery),
+        pa.array(is_query),
+        pa.array(is_gallery),
     ]
     if attributes is not None:
         columns.append(_lists(attributes))
-    metadata = {"schema_version": str(SCHEMA_VERSION)}
+    rows = Embeddings(
+        row_ids, labels, embeddings, is_query, is_gallery, attributes, scales, training_protocol
+    )
+    metadata = {"schema_version": str(SCHEMA_VERSION), "sha256": _sha256(rows)}
     if scales != (1.0,):
         metadata["scales"] = json.dumps(scales)
     if training_protocol != SELECTED:
@@ -79,8 +86,8 @@ def write(
 def read(path: Path) -> Embeddings:
     """The rows of a file, mapped into memory.
 
-    Raises UserError if the file is missing, truncated, of another format or schema version, or contains
-    values that `write` refuses.
+    Raises UserError if the file is missing, truncated, of another format or schema version, or if its values
+    have another sha256 than those that `write` accepted.
     """
     path = Path(path)
     remedy = "Run `dvc repro` to export it again."
@@ -122,8 +129,25 @@ def read(path: Path) -> Embeddings:
     if not scales:
         raise UserError(f"{path} has scales {text}, expected a list of numbers.", remedy)
     protocol = (schema.metadata or {}).get(b"training_protocol", SELECTED.encode()).decode(errors="replace")
-    check(str(path), row_id, embedding, attributes)
-    return Embeddings(row_id, label, embedding, is_query, is_gallery, attributes, scales, protocol)
+    rows = Embeddings(row_id, label, embedding, is_query, is_gallery, attributes, scales, protocol)
+    written = (schema.metadata or {}).get(b"sha256", b"none").decode(errors="replace")
+    if (digest := _sha256(rows)) != written:
+        raise UserError(
+            f"{path} is damaged: its values have sha256 {digest}, it was written with {written}.",
+            "Delete it, then run `dvc repro`, which restores it or exports it again.",
+        )
+    return rows
+
+
+def _sha256(rows: Embeddings) -> str:
+    """The sha256 of all values: scales and protocol as JSON, then the arrays in the order of the columns, as
+    little-endian int64 and float32 values and one byte for each truth value."""
+    digest = hashlib.sha256(json.dumps([list(map(float, rows.scales)), rows.training_protocol]).encode())
+    kinds = ("<i8", "<i8", "<f4", "?", "?", "<f4")
+    for kind, values in zip(kinds, rows[: len(kinds)], strict=True):
+        if values is not None:
+            digest.update(np.ascontiguousarray(values, kind).data)
+    return digest.hexdigest()
 
 
 def _list_size(schema: pa.Schema, name: str) -> int:

@@ -1,5 +1,7 @@
 """The images of a batch, as a pure function of (seed, step). Usually P x K: P classes of K images each.
 
+A plan is made once per epoch, so that a step costs O(B log N) for any number of images and classes.
+
 The scheme is that of the multi-similarity code, as in CBML and later work: in each epoch the images of a
 class are shuffled and divided into chunks of K, and a batch consists of one chunk of each of P classes.
 Deviations: the number of batches of an epoch is fixed (T below), while the original ends at the first batch
@@ -13,7 +15,11 @@ import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
 from pipeline.config.blocks import Batch
+from pipeline.data.trades import trade
 from pipeline.runtime.errors import UserError
+
+# Steps x classes of an epoch up to which its batches are drawn one after the other, at 13 ns each.
+SYSTEMATIC = 1 << 27
 
 
 class Draw(NamedTuple):
@@ -44,6 +50,7 @@ class ShuffledSampler:
     def __init__(self, labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
         self.batch, self.seed, self.images, self.excluded_classes = batch, seed, len(labels), 0
         self.steps_per_epoch = len(labels) // batch.size
+        self._order: tuple[int, Int64[np.ndarray, N]] | None = None  # epoch, images
         if self.steps_per_epoch == 0:
             raise UserError(
                 f"A batch has {batch.size} images, but there are only {len(labels)} train images.",
@@ -51,13 +58,18 @@ class ShuffledSampler:
             )
 
     def draw(self, step: int) -> Draw:
-        """The global batch of `step` = 0, 1, 2, ..., in O(N)."""
+        """The global batch of `step` = 0, 1, 2, ...
+
+        It takes O(N) for the first step of an epoch and O(B) for the others.
+        """
         if step < 0:
             raise ValueError(f"step must not be negative, got {step}")
         epoch, within = divmod(step, self.steps_per_epoch)
-        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-        order = generator.permutation(self.images)
-        positions = order[within * self.batch.size : (within + 1) * self.batch.size].astype(np.int64)
+        if self._order is None or self._order[0] != epoch:
+            generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
+            self._order = (epoch, generator.permutation(self.images))
+        batch = slice(within * self.batch.size, (within + 1) * self.batch.size)
+        positions = self._order[1][batch].astype(np.int64)
         return Draw(positions, augmentation_keys(self.seed, epoch, positions, np.zeros_like(positions)))
 
 
@@ -71,7 +83,8 @@ class PKSampler:
 
     the largest number of batches of P distinct classes that these chunks can fill. Chunks beyond these P T,
     and the n_c mod K images after the last full chunk, are omitted at random; they differ between epochs, so
-    that all images are used over time.
+    that all images are used over time. The P T chunks are divided among the batches by `_choose`, for large
+    sets (T C > SYSTEMATIC) by trades.py.
 
     The chunk of a class with fewer than K images contains all of them and random repetitions. A class with
     one image has no positive pair and is excluded, unless K = 1 (proxy losses); `excluded_classes` is the
@@ -102,7 +115,7 @@ class PKSampler:
     def draw(self, step: int) -> Draw:
         """The global batch of `step` = 0, 1, 2, ...
 
-        It takes O(N) for the first step of an epoch and O(B) for the others.
+        It takes O(N log N) for the first step of an epoch and O(B) for the others.
         """
         if step < 0:
             raise ValueError(f"step must not be negative, got {step}")
@@ -123,17 +136,13 @@ class PKSampler:
 
         available = np.minimum(self._chunks, steps)
         remaining = generator.multivariate_hypergeometric(available, classes * steps, method="marginals")
-        used = np.zeros_like(remaining)
-        positions = np.empty((steps, classes, images_per_class), np.int64)
-        for step in range(steps):
-            chosen = _choose(generator, remaining, classes, steps - step)
-            first = start[chosen] + used[chosen] * images_per_class
-            positions[step] = shuffled[first[:, None] + np.arange(images_per_class)]
-            remaining[chosen] -= 1
-            used[chosen] += 1
-        flat = positions.reshape(-1)
+        arrange = _one_by_one if steps * len(remaining) <= SYSTEMATIC else trade
+        chosen = arrange(generator, remaining, classes, steps).reshape(-1)
+        # The chunks of a class are used in the order of the steps.
+        first = start[chosen] + _occurrences(chosen) * images_per_class
+        flat = shuffled[first[:, None] + np.arange(images_per_class)].reshape(-1)
         keys = augmentation_keys(self.seed, number, flat, _occurrences(flat))
-        return _Epoch(number, positions.reshape(steps, -1), keys.reshape(steps, -1))
+        return _Epoch(number, flat.reshape(steps, -1), keys.reshape(steps, -1))
 
     def _shuffled(
         self, generator: np.random.Generator
@@ -168,6 +177,18 @@ def _most_batches(chunks: Int64[np.ndarray, "C"], classes: int) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _one_by_one(
+    generator: np.random.Generator, remaining: Int64[np.ndarray, "C"], classes: int, steps: int
+) -> Int64[np.ndarray, "T P"]:
+    """The classes of T batches, drawn one after the other, in O(T C)."""
+    remaining = remaining.copy()
+    chosen = np.empty((steps, classes), np.int64)
+    for step in range(steps):
+        chosen[step] = _choose(generator, remaining, classes, steps - step)
+        remaining[chosen[step]] -= 1
+    return chosen
 
 
 def _choose(

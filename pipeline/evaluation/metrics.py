@@ -127,6 +127,7 @@ def per_query(
     relevant = _relevant(queries, gallery)
     recall, first = np.full((total, len(recall_at)), np.nan), np.zeros(total, np.int64)
     r_precision, ap_at_r, ap = (np.full(total, np.nan) for _ in range(3))
+    depth = np.maximum(relevant, recall_at[-1])  # the last rank that a metric needs without full_ranking
     if engine == "counting":
         blocks = rank_blocks(
             queries.embedding,
@@ -135,6 +136,7 @@ def per_query(
             gallery.embedding,
             gallery.row_id,
             gallery.label,
+            None if full_ranking else depth,
         )
     else:
         blocks = _searched(queries, gallery, relevant, recall_at, search)
@@ -144,7 +146,7 @@ def per_query(
     with progress_line as progress:
         for rows, ranks in blocks:
             if not full_ranking:  # both engines give the ranks up to max(K, R)
-                ranks[ranks > np.maximum(relevant[rows], recall_at[-1])[:, None]] = 0
+                ranks[ranks > depth[rows][:, None]] = 0
             scores = score(ranks, relevant[rows], recall_at)
             recall[rows], r_precision[rows], ap_at_r[rows], ap[rows], first[rows] = scores
             if progress is not None:

@@ -34,10 +34,19 @@ from pipeline.runtime.errors import UserError
 
 CELLS = 1 << 20  # products of a tile: 4 MiB, about 40 MiB if sorted
 THRESHOLDS = 1 << 18  # relevant rows of a block, about 80 bytes each
-BLOCK = 256  # queries of a tile: their products with 4,096 gallery rows stay in the last-level cache
+BLOCK = 1024  # queries of a tile: their products with 1,024 gallery rows stay in the last-level cache
+NARROW = 512  # queries of a tile if they have more than DEEP relevant rows: longer rows are sorted faster
+DEEP = 16
+PART, SHORT_PART = 256, 128  # dimensions of a partial product; the latter for more than DEEP relevant rows
+COLUMN_BITS = 11
+WIDEST = 1 << COLUMN_BITS  # gallery rows of a tile
+WORDS = 1024  # values whose words are added; at most 8 x 255
+CODES = 1 << 31 - COLUMN_BITS
+LARGEST = 1e30  # scale of products whose thresholds are almost equal
 CLOSE = 16  # a tile with more than one close product in CLOSE is computed in float64
 MOST_THREADS = 8  # one tile each
-CHECKED = 256  # relevant rows of a tile whose float32 products are compared with the definition
+SAMPLED = 16  # the share of products above the lowest threshold is that of every 16th row
+CHECKED = 64  # relevant rows of a tile whose float32 products are compared with the definition
 
 
 class Ranks(NamedTuple):
@@ -65,8 +74,12 @@ def rank_blocks(
     gallery: Float32[np.ndarray, "N D"],
     gallery_ids: Int64[np.ndarray, "N"],
     gallery_labels: Int64[np.ndarray, "N"],
+    depth: Int64[np.ndarray, "Q"] | None = None,
 ) -> Iterator[Ranks]:
     """Blocks of queries by ascending R, without the queries with R = 0.
+
+    `depth`: the last rank of each query that matters; later ones are larger than it, but not exact. Without
+    it all ranks are exact.
 
     Memory in addition to the arguments: two copies of the gallery and one tile per thread. The number of
     threads is that of FAISS (OMP_NUM_THREADS, which Ray sets for its workers), at most 8; the ranks do not
@@ -84,7 +97,8 @@ def rank_blocks(
     turn = np.lexsort((table.first, relevant))
 
     def ranks(chosen: np.ndarray) -> Ranks:
-        return Ranks(chosen, _Block(queries[chosen], relevant[chosen], chosen, table).ranks())
+        last = None if depth is None else depth[chosen]
+        return Ranks(chosen, _Block(queries[chosen], relevant[chosen], chosen, table, last).ranks())
 
     blocks = _blocks(turn[relevant[turn] > 0], relevant)
     threads = min(faiss.omp_get_max_threads(), MOST_THREADS)
@@ -131,10 +145,10 @@ def _sorted(
 def _blocks(
     turn: Int64[np.ndarray, "q"], relevant: Int64[np.ndarray, "Q"]
 ) -> Iterator[Int64[np.ndarray, "b"]]:
-    """Runs of `turn` of at most BLOCK queries and THRESHOLDS relevant rows."""
+    """Runs of `turn` of at most BLOCK or NARROW queries and THRESHOLDS relevant rows."""
     start = 0
     while start < len(turn):
-        ahead = turn[start : start + BLOCK]
+        ahead = turn[start : start + (BLOCK if relevant[turn[start]] <= DEEP else NARROW)]
         rows = np.arange(1, len(ahead) + 1) * relevant[ahead]  # ascends, because `relevant` does
         fits = np.count_nonzero(rows <= THRESHOLDS)
         yield ahead[: max(1, fits)]
@@ -150,8 +164,9 @@ class _Block:
         relevant: Int64[np.ndarray, "b"],
         chosen: Int64[np.ndarray, "b"],
         table: Sorted,
+        depth: Int64[np.ndarray, "b"] | None = None,
     ) -> None:
-        self.queries, self.relevant, self.table = queries, relevant, table
+        self.queries, self.relevant, self.table, self.depth = queries, relevant, table, depth
         self.first, self.last = table.first[chosen], table.last[chosen]
         self.levels = int(relevant.max())  # R
         level = np.arange(self.levels)
@@ -173,7 +188,10 @@ class _Block:
         # An exact product above the next float32 rounds to a value above the threshold, one below the
         # previous float32 to a value below it. Between the two, the pair is computed by definition.
         wide = queries.astype(np.float64)
-        self.offset, self.error = table.centred.offset(wide), table.centred.error(wide)
+        dims = queries.shape[1]
+        self.part = PART if self.levels <= DEEP else SHORT_PART
+        terms = min(self.part, dims) + max(0, -(-dims // self.part) - 1)
+        self.offset, self.error = table.centred.offset(wide), table.centred.error(wide, terms)
         up, down = (np.nextafter(similarity, np.float32(end)).astype(np.float64) for end in (np.inf, -np.inf))
         high = _up(up - self.offset[:, None] + self.error[:, None])
         low = -_up(-(down - self.offset[:, None] - self.error[:, None]))
@@ -181,10 +199,11 @@ class _Block:
         self.low = np.where(self.valid, low, np.float32(np.inf))
         self.lowest = self.low[np.arange(len(queries)), relevant - 1]
         self.counts = np.zeros(self.valid.shape, np.int64)
+        self.wide: Float64[np.ndarray, "b D"] | None = None  # the queries, for tiles with many close products
 
     def ranks(self) -> Int64[np.ndarray, "b R"]:
         """Counts over the whole gallery, tile by tile."""
-        total, width = len(self.table.rows), max(1, CELLS // len(self.queries))
+        total, width = len(self.table.rows), min(WIDEST, max(1, CELLS // len(self.queries)))
         products = np.empty(len(self.queries) * min(width, total), np.float32)
         above = np.empty(len(products), bool)
         exact = False  # after one tile with many close products, all following tiles are computed in float64
@@ -195,14 +214,35 @@ class _Block:
             members = self._members(columns)
             if not exact:
                 tile = products[:size].reshape(shape)
-                np.matmul(self.queries, self.table.centred.rows[columns].T, out=tile)
+                self._multiply(tile, columns)
                 self._check(tile, members[:CHECKED], start)
                 tile.reshape(-1)[members] = -np.inf
-                mask = np.greater_equal(tile, self.lowest[:, None], out=above[:size].reshape(shape))
-                exact = not self._count(tile, mask, start)
+                exact = not self._count(tile, above[:size].reshape(shape), start)
             if exact:
                 self._exact(columns, members)
-        return np.where(self.valid, self.counts + np.arange(1, self.levels + 1), 0)
+            if self.depth is not None and not self._within(self.depth):
+                break
+        return np.where(self.valid, self.counts + np.arange(1, self.valid.shape[1] + 1), 0)
+
+    def _within(self, depth: Int64[np.ndarray, "b"]) -> bool:
+        """Drops the thresholds whose rank exceeds the depth. Counts never fall, and descending thresholds
+        have ascending ranks. False if none remains."""
+        beyond = self.counts + np.arange(1, self.valid.shape[1] + 1) > depth[:, None]
+        self.low[beyond] = self.high[beyond] = np.inf
+        self.relevant = (self.valid & ~beyond).sum(axis=1)
+        self.levels = int(self.relevant.max())
+        last = np.maximum(self.relevant, 1) - 1
+        self.lowest = self.low[np.arange(len(last)), last]
+        return self.levels > 0
+
+    def _multiply(self, tile: Float32[np.ndarray, "b w"], columns: slice) -> None:
+        """The products of a tile, as sums of partial products: the bound of their error, and with it the
+        number of close products, is proportional to the dimensions of a part."""
+        rows = self.table.centred.rows[columns].T
+        np.matmul(self.queries[:, : self.part], rows[: self.part], out=tile)
+        for first in range(self.part, len(rows), self.part):
+            part = slice(first, first + self.part)
+            tile += self.queries[:, part] @ rows[part]
 
     def _members(self, columns: slice) -> Int64[np.ndarray, "P"]:
         """Flat positions in the tile of the rows of each query's class, including the query."""
@@ -227,21 +267,43 @@ class _Block:
             )
 
     def _count(self, tile: Float32[np.ndarray, "b w"], mask: Bool[np.ndarray, "b w"], start: int) -> bool:
-        """Adds the counts of a tile of float32 products. False if too many of them are close."""
-        count = _few if np.count_nonzero(mask) * (self.levels + 4) < 2 * tile.size else _in_rows
-        counts, rows, columns, levels = count(
-            tile, mask, self.low, self.high, self.relevant, tile.size // CLOSE
-        )
+        """Adds the counts of a tile of float32 products. False if too many of them are close. `mask`: memory
+        for the products above the lowest threshold."""
+        sample = tile[::SAMPLED]
+        share = np.count_nonzero(sample >= self.lowest[::SAMPLED, None]) / sample.size
+        costs = {  # nanoseconds per product, measured
+            _few: 0.5 + 5 * share * (self.levels + 4),
+            _by_level: 0.5 + 0.5 * self.levels,
+            _in_rows: 12.0 + 0.05 * self.levels,
+        }
+        low, high = self.low[:, : self.levels], self.high[:, : self.levels]
+        count = min(costs, key=lambda way: costs[way])
+        if count is _few:
+            np.greater_equal(tile, self.lowest[:, None], out=mask)
+        counts, rows, columns, levels = count(tile, mask, low, high, self.relevant, tile.size // CLOSE)
         if counts is None:
             return False
-        self.counts += counts
+        self.counts[:, : self.levels] += counts
         if len(rows):
             columns = columns + start
-            similarity = order.pairs_at(self.queries, rows, self.table.rows, columns)
+            similarity = self._defined(rows, columns)
             keys = order.keys(similarity, self.table.places[columns])
             before = keys > self.keys[rows, levels]
             np.add.at(self.counts, (rows[before], levels[before]), 1)
         return True
+
+    def _defined(
+        self, rows: Int64[np.ndarray, "P"], columns: Int64[np.ndarray, "P"]
+    ) -> Float32[np.ndarray, "P"]:
+        """s of the close products of a tile. If they are many, its rows are converted to float64 once."""
+        first, last = int(columns.min()), int(columns.max()) + 1
+        if len(rows) < last - first:
+            return order.pairs_at(self.queries, rows, self.table.rows, columns)
+        if self.wide is None:
+            self.wide = self.queries.astype(np.float64)
+        return order.pairs_at(
+            self.wide, rows, self.table.rows[first:last].astype(np.float64), columns - first
+        )
 
     def _exact(self, columns: slice, members: Int64[np.ndarray, "P"]) -> None:
         """Adds the counts of a tile computed by definition."""
@@ -268,11 +330,12 @@ def _few(
     """
     levels = low.shape[1]
     place = np.flatnonzero(mask)
-    rows, value = place // tile.shape[1], tile.reshape(-1)[place]
+    rows = np.repeat(np.arange(len(tile)), _row_counts(mask))
+    value = tile.reshape(-1).take(place)
     passed, near = np.zeros((2, len(place)), np.int64)
-    for level in range(levels):
-        passed += value > high[rows, level]
-        near += value >= low[rows, level]
+    for highest, lowest in zip(np.ascontiguousarray(high.T), np.ascontiguousarray(low.T), strict=True):
+        passed += value > highest.take(rows)
+        near += value >= lowest.take(rows)
     close = np.flatnonzero(near > passed)
     width = near[close] - passed[close]
     if width.sum() > most:
@@ -285,26 +348,83 @@ def _few(
     return np.cumsum(counts[:, :levels], axis=1), rows[again], place[again] % tile.shape[1], thresholds
 
 
+def _by_level(
+    tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, relevant: np.ndarray, most: int
+) -> Counted:
+    """Compares all products with one threshold of each row at a time.
+
+    The result is None for more than `most` close products.
+    """
+    counts = np.empty(low.shape, np.int64)
+    close = np.zeros(tile.shape, bool)
+    passed, near = np.empty((2, *tile.shape), bool)
+    for level in range(low.shape[1]):
+        np.greater(tile, high[:, level, None], out=passed)
+        counts[:, level] = _row_counts(passed)
+        np.greater_equal(tile, low[:, level, None], out=near)
+        near ^= passed
+        close |= near
+    place = _places(close)
+    rows, columns = np.divmod(place, tile.shape[1])
+    value = tile.reshape(-1)[place, None]
+    pairs, levels = np.nonzero((value >= low[rows]) & (value <= high[rows]))
+    if len(pairs) > most:
+        return None, NONE, NONE, NONE
+    return counts, rows[pairs], columns[pairs], levels
+
+
+def _row_counts(mask: Bool[np.ndarray, "b w"]) -> Int64[np.ndarray, "b"]:
+    """The number of true values of each row. A word of eight values is added up to 255 times."""
+    if mask.shape[1] % WORDS:
+        return np.array([np.count_nonzero(row) for row in mask])
+    words = mask.view(np.uint64).reshape(len(mask), -1, WORDS // 8)
+    return np.add.reduce(words, axis=2).view(np.uint8).sum(axis=1, dtype=np.int64)
+
+
+def _places(mask: Bool[np.ndarray, "b w"]) -> Int64[np.ndarray, "P"]:
+    """The flat positions of the few true values."""
+    flat = mask.reshape(-1)
+    words = flat[: len(flat) // 8 * 8].view(np.uint64)
+    begins = np.flatnonzero(words) * 8
+    rest = np.arange(len(words) * 8, len(flat))
+    place = np.concatenate([(begins[:, None] + np.arange(8)).reshape(-1), rest])
+    return place[flat[place]]
+
+
 def _in_rows(
     tile: np.ndarray, mask: np.ndarray, low: np.ndarray, high: np.ndarray, relevant: np.ndarray, most: int
 ) -> Counted:
     """Sorts each row of the tile as integers of product and column, and locates the thresholds in it.
 
-    The result is None for more than `most` close products.
+    An integer has 31 bits: CODES steps between the lowest and the highest threshold of the row, and WIDEST
+    columns. Each step of the conversion is monotonic. So a product whose integer is above that of a threshold
+    is above the threshold, and products with equal integers are close. The tile is overwritten. The result is
+    None for more than `most` close products.
     """
-    keys = order.keys(tile, np.arange(tile.shape[1]))
+    valid = np.arange(low.shape[1]) < relevant[:, None]
+    least = low[np.arange(len(low)), np.maximum(relevant, 1) - 1, None]
+    least[relevant == 0] = 0  # such a row has no threshold
+    scale = np.minimum((CODES - 4) / (high[:, :1].astype(np.float64) - least), LARGEST).astype(np.float32)
+
+    def codes(products: np.ndarray) -> np.ndarray:
+        """The upper bits, in place."""
+        products -= least
+        products *= scale
+        products += 1
+        return np.clip(products, 0, CODES - 1, out=products).astype(np.int32) << COLUMN_BITS
+
+    keys = codes(tile)
+    keys |= np.arange(tile.shape[1], dtype=np.int32)
     keys.sort(axis=1)
-    bounds = np.concatenate(
-        [order.keys(low, np.array(order.LAST)), order.keys(high, np.array(0)) + 1], axis=1
-    )
+    bounds = np.concatenate([codes(low.copy()), codes(high.copy()) + WIDEST], axis=1)
     located = np.stack([row.searchsorted(bound) for row, bound in zip(keys, bounds, strict=True)])
     near, passed = located[:, : low.shape[1]], located[:, low.shape[1] :]
-    width = (passed - near).reshape(-1)
+    width = np.where(valid, passed - near, 0).reshape(-1)
     if width.sum() > most:
         return None, NONE, NONE, NONE
     rows, levels = np.divmod(np.repeat(np.arange(width.size), width), low.shape[1])
-    columns = order.LAST - (keys[rows, _ranges(near.reshape(-1), width)] & order.LAST)
-    return tile.shape[1] - passed, rows, columns, levels
+    columns = keys[rows, _ranges(near.reshape(-1), width)] & (WIDEST - 1)
+    return tile.shape[1] - passed, rows, columns.astype(np.int64), levels
 
 
 def _ranges(starts: Int64[np.ndarray, "P"], lengths: Int64[np.ndarray, "P"]) -> Int64[np.ndarray, "T"]:

@@ -14,7 +14,7 @@ caller that multiplies in float32 compares with this margin, and decides the pai
 """
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from pipeline.runtime.errors import UserError
 
@@ -27,25 +27,26 @@ def gamma(terms: int, roundoff: float) -> float:
     return terms * roundoff / (1 - terms * roundoff)
 
 
-def pairs(
-    queries: Float32[np.ndarray, "P D"], gallery: Float32[np.ndarray, "P D"]
-) -> Float32[np.ndarray, "P"]:
+def pairs(queries: Float[np.ndarray, "P D"], gallery: Float[np.ndarray, "P D"]) -> Float32[np.ndarray, "P"]:
     """s of each row of `queries` with the same row of `gallery`: the definition.
 
-    Each pair is one dot product, so that its value does not depend on the position in the array.
+    Each pair is one dot product, so that its value does not depend on the position in the array. Values in
+    float32, or the same values already converted to float64.
     """
     values = np.empty(len(queries), np.float32)
     step = max(1, CACHED // max(1, queries.shape[1]))
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
-        values[part] = np.vecdot(queries[part].astype(np.float64), gallery[part].astype(np.float64))
+        values[part] = np.vecdot(
+            queries[part].astype(np.float64, copy=False), gallery[part].astype(np.float64, copy=False)
+        )
     return values
 
 
 def pairs_at(
-    queries: Float32[np.ndarray, "Q D"],
+    queries: Float[np.ndarray, "Q D"],
     rows: Int64[np.ndarray, "P"],
-    gallery: Float32[np.ndarray, "N D"],
+    gallery: Float[np.ndarray, "N D"],
     columns: Int64[np.ndarray, "P"],
 ) -> Float32[np.ndarray, "P"]:
     """s of queries[rows] with gallery[columns], a part of the P pairs in memory at a time."""
@@ -141,14 +142,19 @@ class Centred:
         """q.c"""
         return queries @ self.centre
 
-    def error(self, queries: Float64[np.ndarray, "Q D"]) -> Float64[np.ndarray, "Q"]:
+    def error(
+        self, queries: Float64[np.ndarray, "Q D"], terms: int | None = None
+    ) -> Float64[np.ndarray, "Q"]:
         """A bound on the error of a float32 product of each query with a centred row.
 
-        It covers D products and sums and the subtraction of the mean, each rounded to float32, and the
-        float64 sums that the product is compared with, whose error matters if all gallery rows are equal.
+        It covers `terms` products and sums (default: D) and the subtraction of the mean, each rounded to
+        float32, and the float64 sums that the product is compared with, whose error matters if all gallery
+        rows are equal. A sum of n partial products of d dimensions each has d + n - 1 terms, because
+        sum_i |q_i| |g_i| <= |q| |g| for its parts.
         """
-        terms = queries.shape[1] + 2
+        double_terms = queries.shape[1] + 2
+        terms = double_terms if terms is None else terms + 2
         single = gamma(terms, 2.0**-24) * self.radius
-        double = 2 * terms * 2.0**-53 * (np.linalg.norm(self.centre) + self.radius)
-        subnormal = terms * 2.0**-148  # products below the normal range of float32
+        double = 2 * double_terms * 2.0**-53 * (np.linalg.norm(self.centre) + self.radius)
+        subnormal = double_terms * 2.0**-148  # products below the normal range of float32
         return (single + double) * np.linalg.norm(queries, axis=1) + subnormal

@@ -7,7 +7,7 @@ To add a section, write a module and a template in pipeline/report/sections/ and
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -27,6 +27,7 @@ from pipeline.report.sections import (
     gradient_noise,
     key_numbers,
     losses,
+    positions,
     provenance,
     published,
     results,
@@ -82,14 +83,22 @@ CARDS = (  # of each data set, in the order of the page
         "Geometry of the embedding",
         (geometry, spectrum, similarity, attributes, gradient_noise),
     ),
+    Card("positions", "Positions", "What a network looks at", (positions,)),
     Card("gallery", "Galleries", "Galleries", (gallery, side_by_side)),
     Card("data", "Data", "Data", (data,)),
     Card("provenance", "Provenance", "Provenance", (provenance,)),
 )
 
 
-def build(report_data: ReportData, title: str, queries: int, neighbours: int, thumbnail: int) -> str:
-    """The page.
+class Page(NamedTuple):
+    """The page, and the verdict of each data set (sections/verdict.py) as plain text."""
+
+    html: str
+    verdicts: dict[str, str]
+
+
+def build(report_data: ReportData, title: str, queries: int, neighbours: int, thumbnail: int) -> Page:
+    """The page and its verdicts.
 
     Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
     pixels wide and high.
@@ -101,7 +110,7 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
         for number, name in enumerate(track(report_data.datasets, "report", "data sets"))
     ]
     axes = ((report_data.methods, "method"), (report_data.datasets, "data set"), (report_data.seeds, "seed"))
-    return environment.get_template("page.html").render(
+    html = environment.get_template("page.html").render(
         title=title,
         axes=" · ".join(words.counted(len(axis), noun) for axis, noun in axes),
         css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
@@ -109,6 +118,7 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
         several_seeds=len(report_data.seeds) > 1,
         versions=" · ".join(f"{name} {version}" for name, version in provenance.versions().items()),
     )
+    return Page(html, {values["name"]: values["verdict"].striptags() for values in sets})
 
 
 def template_environment() -> Environment:

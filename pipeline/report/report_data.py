@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config.inputs import Cost, StudyInputs
+from pipeline.data.positions import Positions
+from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.revision import Revision
@@ -63,6 +65,9 @@ class ReportData:
     revision: Revision | None = None  # of the code
     costs: dict[str, dict[str, Cost]] = field(default_factory=dict)  # data set -> method -> cost
     studies: tuple[StudyInputs, ...] = ()  # that the run covers
+    # data/positions of the first seed, by (d, m)
+    positions: dict[tuple[str, str], Positions] = field(default_factory=dict)
+    object_shares: list[dict[str, Any]] = field(default_factory=list)  # of the stage analyze
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -70,6 +75,10 @@ class ReportData:
 
     def of(self, dataset: str, method: str | None = None) -> list[RunResults]:
         return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
+
+    def object_shares_of(self, dataset: str) -> list[dict[str, Any]]:
+        """The shares of weight on the object; empty for a data set that does not know its object."""
+        return [row for row in self.object_shares if row["dataset"] == dataset]
 
 
 def read_report_data(
@@ -91,6 +100,7 @@ def read_report_data(
     like: the published method of each variant; published methods may be mapped to themselves or omitted.
     Raises UserError naming the first file that is missing or cannot be read.
     """
+    analysis = read_json(root / "analysis" / "analysis.json")
     return ReportData(
         datasets=tuple(datasets),
         methods=tuple(methods),
@@ -99,7 +109,7 @@ def read_report_data(
             _run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds
         ],
         shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
-        analysis=read_json(root / "analysis" / "analysis.json")["runs"],
+        analysis=analysis["runs"],
         sweeps=[_sweep(root, dataset, method) for dataset, method in sweeps],
         ensembles={
             (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json")
@@ -110,6 +120,12 @@ def read_report_data(
         revision=revision,
         costs=dict(costs or {}),
         studies=tuple(studies),
+        positions={
+            (dataset, method): read_positions(root / "positions" / dataset / method / f"{seeds[0]}.arrow")
+            for dataset in datasets
+            for method in methods
+        },
+        object_shares=analysis["object_shares"],
     )
 
 

@@ -11,7 +11,7 @@ its directory is included.
 
 import ast
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -29,16 +29,19 @@ _WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # ignored fie
 
 
 class Code:
-    """The modules of the project under `root`: what each imports, and its digest."""
+    """The modules of the project under `root`: what each imports, and its digest. `packages`: the top-level
+    folders of modules. `excluded`: packages whose modules no closure contains."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(
+        self, root: Path, packages: Sequence[str] = _PACKAGES, excluded: tuple[str, ...] = _EXCLUDED
+    ) -> None:
+        self._root, self._packages, self._excluded = root, packages, excluded
         self._modules: dict[str, _Module] = {}
 
     @cached_property
     def _files(self) -> dict[str, Path]:
         files = {}
-        for package in _PACKAGES:
+        for package in self._packages:
             for path in sorted((self._root / package).rglob("*.py")):
                 parts = path.relative_to(self._root).with_suffix("").parts
                 files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -57,7 +60,7 @@ class Code:
                 raise KeyError(f"no module {module} under {self._root}")
             reached.add(module)
             pending += self._module(module).imports
-        included = sorted(module for module in reached if not module.startswith(_EXCLUDED))
+        included = sorted(module for module in reached if not module.startswith(self._excluded))
         digests = {module: self._module(module).digest for module in included}
         for directory in sorted({self._files[module].parent for module in included}):
             for path in sorted(directory.iterdir()):

@@ -18,6 +18,7 @@ from pipeline.config import (
     ExportSettings,
     IngestSettings,
     Params,
+    PartsSource,
     Recipe,
     ReportSettings,
     RunSettings,
@@ -191,7 +192,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         parts = modules_of(recipe)
         yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
-        yield file(export, "export", dataset, method, modules=parts)
+        yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
         evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
@@ -205,7 +206,8 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         member = digest(code.closure(["pipeline.studies.ensemble.member_training", *parts]))
         ensemble = EnsembleInputs(recipe=recipe, **protocol, member_code=member)
         yield file(ensemble, "ensemble", dataset, method, modules=parts)
-    yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze), "analyze")
+    generated = {name: source for name, (source, _) in run.ingest.items() if isinstance(source, PartsSource)}
+    yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze, parts=generated), "analyze")
     like = {
         method: method if method in run.params.rows else published_method(run.params, method) or method
         for method in run.axes.methods
@@ -268,6 +270,7 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
     return SweepInputs(
         space=sweep.space,
         seed=sweep.seed,
+        seeds=sweep.seeds or (sweep.seed,),
         iterations=sweep.iterations or run.recipes[dataset, method].training.iterations,
         scheduler=sweep.scheduler,
         grace=sweep.grace,
@@ -278,16 +281,21 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
 
 def modules_of(recipe: Recipe) -> list[str]:
     """The modules that a recipe names: its method, loss, pooling, memory and network."""
-    modules = set(_named(recipe))
+    modules = set(_named(recipe, ("module", "attention")))
     if recipe.backbone.name in PROJECT_NETWORKS:
         modules.add(PROJECT_NETWORKS[recipe.backbone.name].module)
     return sorted(modules)
 
 
-def _named(value: Any) -> Iterator[str]:
+def position_modules_of(recipe: Recipe) -> list[str]:
+    """The modules of the weights of positions that a recipe names. Training does not depend on them."""
+    return sorted(set(_named(recipe, ("positions",))))
+
+
+def _named(value: Any, attributes: tuple[str, ...]) -> Iterator[str]:
     if isinstance(value, BaseModel):
-        for name in ("module", "attention"):
-            if isinstance(class_path := getattr(type(value), name, None), str):
-                yield class_path.partition(":")[0]
+        for name in attributes:
+            if isinstance(path := getattr(type(value), name, None), str):
+                yield path.partition(":")[0]
         for name in type(value).model_fields:
-            yield from _named(getattr(value, name))
+            yield from _named(getattr(value, name), attributes)

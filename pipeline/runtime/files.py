@@ -158,7 +158,8 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     is deleted. On any error the new directory is removed, and `path` does not change. After a kill the old
     or the new directory is complete: at `path`, or, between the two renames, at `.NAME.replaced`, from where
     `restore_directory` restores it. The remains of a killed process are removed first, so that only one
-    process at a time may write `path`. If `path` is a link, its target is replaced.
+    process at a time may write `path`. The new directory is locked, so that those of killed processes can be
+    told apart (leftovers.py). If `path` is a link, its target is replaced.
     """
     with unwritable_is_an_error(Path(path)):
         path = Path(path).resolve()
@@ -166,17 +167,18 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         restore_directory(path)
         for entry in path.parent.iterdir():
             if _is_partial(entry.name, path.name) and entry.is_dir():
-                shutil.rmtree(entry)
+                _remove_directory(entry)
         partial = _partial(path)
         partial.mkdir()  # the system applies the umask
         try:
-            yield partial
-            for file in sorted(partial.rglob("*")):
-                _sync(file)
-            _sync(partial)
-            if path.is_dir():
-                path.replace(_replaced(path))
-            partial.replace(path)
+            with held(partial):
+                yield partial
+                for file in sorted(partial.rglob("*")):
+                    _sync(file)
+                _sync(partial)
+                if path.is_dir():
+                    path.replace(_replaced(path))
+                partial.replace(path)
             _sync(path.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -195,10 +197,26 @@ def restore_directory(path: Path) -> None:
         return
     if path.exists():
         partial = _partial(path)  # an incompletely deleted directory must not be restored
-        replaced.replace(partial)
-        shutil.rmtree(partial)
+        with held(replaced):
+            replaced.replace(partial)
+            _remove_directory(partial)
     else:
         replaced.replace(path)
+
+
+def complete_directory(path: Path) -> Path:
+    """Where a reader finds the directory that `atomic_directory` wrote last: at `path`, or between its two
+    renames, also after a kill there, at `.NAME.replaced`."""
+    path = Path(path)
+    replaced = _replaced(path.resolve())
+    return replaced if not path.exists() and replaced.exists() else path
+
+
+def _remove_directory(path: Path) -> None:
+    """Deletes a directory that another process may be deleting, too."""
+    while path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
 
 def write_json(path: Path, value: Any) -> None:

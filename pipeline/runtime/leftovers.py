@@ -1,7 +1,8 @@
 """Temporary directories that a killed process left behind.
 
 A process holds the lock (flock.py) of the file `owner` in each temporary directory while it uses the
-directory, so a directory whose `owner` is not locked is left over. Partial files have locks too (files.py).
+directory, so a directory whose `owner` is not locked is left over. Partial files and directories (files.py)
+and the folders of unpacked archives (`.NAME.*.scratch`) are locked themselves.
 """
 
 import contextlib
@@ -15,6 +16,9 @@ from pipeline.runtime.flock import acquired, held
 
 OWNER = "owner"
 _AGE = 10.0  # seconds; a younger file may be one that its process has not locked yet
+_NOT_OUTPUTS = ("raw", "state")  # folders of data/ without partial directories, maybe with millions of files
+_DEPTH = 4  # an output is at most as many folders below data/FOLDER
+_PATTERNS = (".*.partial", ".*.scratch")
 
 
 def owned(directory: Path) -> contextlib.AbstractContextManager[None]:
@@ -45,9 +49,27 @@ def remove_leftovers(root: Path) -> None:
 
 
 def remove_leftover_directories(root: Path) -> None:
-    """Removes files of Ray's training workers in data/state/ray, and directories of private clusters."""
+    """Removes files of Ray's training workers in data/state/ray, directories of private clusters, and the
+    partial directories and unpacked archives of killed stages beside their outputs.
+
+    A stage that runs again removes its own. But DVC may restore its outputs from the run cache instead.
+    """
     remove_abandoned(root / "data/state/ray", "*")
     remove_abandoned(cluster_files(), "unseen-*")
+    for path in _partial_directories(root / "data"):
+        if is_abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _partial_directories(data: Path) -> list[Path]:
+    """The partial directories and unpacked archives beside the outputs below `data`, in use or not."""
+    folders = [folder for folder in data.glob("*") if folder.is_dir() and folder.name not in _NOT_OUTPUTS]
+    parents = [data, *folders]
+    for _ in range(_DEPTH - 1):
+        folders = [child for folder in folders for child in folder.glob("[!.]*") if child.is_dir()]
+        parents += folders
+    paths = (path for parent in parents for pattern in _PATTERNS for path in parent.glob(pattern))
+    return [path for path in paths if path.is_dir()]
 
 
 def remove_abandoned(parent: Path, pattern: str) -> None:

@@ -1,9 +1,7 @@
 """The start-up of every stage. A stage ends when DVC ends and runs in the root of the project. A UserError
 becomes a message and exit status 1, Ctrl-C exit status 130."""
 
-import argparse
 import contextlib
-import ctypes
 import os
 import shlex
 import signal
@@ -16,7 +14,8 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
 from pipeline.runtime.leftovers import remove_leftover_directories
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 PARENT = "UNSEEN_PARENT"
@@ -31,6 +30,8 @@ def end_with_parent(parent: int | None = None) -> None:
     second copy of it.
     """
     if sys.platform == "linux":
+        import ctypes  # here and in `main`: `unseen --help` needs neither
+
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGTERM, _end)
     if parent is not None and os.getppid() != parent:
@@ -65,6 +66,8 @@ def _end(*_: object) -> None:
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
     (dataset, method, seed)."""
+    import argparse
+
     parent = os.environ.pop(PARENT, "")
     end_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])

@@ -1,7 +1,6 @@
-"""The result of a run in a few lines: the first sentences of the report, the headline numbers, its path."""
+"""The result of a run in a few lines: the verdict of the report, the headline numbers, its path."""
 
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 from pipeline.config.inputs import ReportInputs, read_inputs
@@ -10,6 +9,7 @@ from pipeline.report.summary import Summary, Value, summarize
 from pipeline.report.words import interval, name_of, percent
 
 REPORT = Path("data/report/index.html")
+VERDICTS = Path("data/report/verdict.json")  # plain text by data set
 
 
 def result() -> list[str]:
@@ -19,7 +19,8 @@ def result() -> list[str]:
     means over the seeds; the interval with one seed; and the network before training.
     """
     axes = read_inputs(ReportInputs, "report").settings.run
-    lines = _verdicts(REPORT)
+    verdicts = read_json(VERDICTS)
+    lines = [verdicts[dataset] for dataset in axes.datasets]
     for dataset in axes.datasets:
         files = [
             (method, read_json(Path("data/metrics", dataset, method, f"{seed}.json")))
@@ -47,31 +48,3 @@ def _cell(value: Value | None) -> str:
         return "–"
     bounds = f" ({interval(value)})" if interval(value) else ""
     return f"{percent(value.value)}{bounds}"
-
-
-def _verdicts(page: Path) -> list[str]:
-    """The first paragraph of the report on each data set (sections/verdict.html)."""
-    parser = _Paragraphs("lede")
-    parser.feed(page.read_text(encoding="utf-8"))
-    return [" ".join("".join(parts).split()) for parts in parser.paragraphs]
-
-
-class _Paragraphs(HTMLParser):
-    """Collects the text of the elements `<p class=NAME>`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name, self.paragraphs, self._inside = name, list[list[str]](), False
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "p" and ("class", self.name) in attributes:
-            self._inside = True
-            self.paragraphs.append([])
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "p":
-            self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.paragraphs[-1].append(data)

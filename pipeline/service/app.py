@@ -2,14 +2,16 @@
 
 GET  /                 the page: drop a photo, see its matches
 POST /find?k=10        the body is a photo; the answer contains products and matches
-GET  /photos/{row}     a picture of the catalog as a small JPEG
+POST /regions/{catalog}/{row}  the body is the photo: which regions cause its similarity to a match
+GET  /photos/{catalog}/{row}   a picture of the answer of this catalog as a small JPEG
 GET  /health           whether the catalog can be searched
 GET  /metrics          counts and durations, for Prometheus
 GET  /openapi.json     the description of this interface
 
-A body that is too large, too slow or no photo is refused, and the service continues. A catalog that is built
-again is loaded at the next request; the earlier one answers until then, and afterwards if the new one cannot
-be loaded.
+A body that is too large, too slow or no photo is refused, and the service continues. Its pixels are counted
+before they are decoded. A row belongs to one catalog, whose fingerprint each answer contains: an address of
+an earlier catalog gives an error, never another picture. A catalog that is built again is loaded at the next
+request; the earlier one answers until then, and afterwards if the new one cannot be loaded.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
@@ -31,14 +33,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from pipeline.catalog.catalog import answer_of
 from pipeline.data.heif import readable
 from pipeline.report.pictures import jpeg
 from pipeline.runtime.errors import UserError
-from pipeline.service.current import Current
+from pipeline.service.current import Current, State
+from pipeline.service.photo_size import size_of
 from pipeline.service.settings import ServiceSettings
 
+T = TypeVar("T")
 _CONTENT_POLICY = (
     "default-src 'none'; img-src 'self' blob: data:; connect-src 'self'; "
     "style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -73,6 +78,27 @@ class Found(BaseModel):
     matches: list[FoundPicture]  # nearest first; also those below the threshold
     catalog: str  # fingerprint of the catalog that answered
     seconds: float  # of embedding and search
+
+
+class RegionMap(BaseModel):
+    """A map over one picture: rows of h x w cells."""
+
+    map: list[list[float]]
+    box: tuple[float, float, float, float]  # left, top, right, bottom of the map as shares of the picture
+
+
+class Cause(BaseModel):
+    """Which regions of a photo and a match cause their similarity (pipeline/catalog/regions.py).
+
+    contribution: the cells of each map sum to the similarity. attention: the share of each cell in the
+    attention of the class token, which does not depend on the other picture. null: the form of the network
+    allows neither.
+    """
+
+    kind: Literal["contribution", "attention"] | None
+    similarity: float
+    photo: RegionMap | None
+    match: RegionMap | None
 
 
 class Health(BaseModel):
@@ -117,6 +143,19 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         response.headers["Content-Security-Policy"] = _CONTENT_POLICY
         return response
 
+    async def in_turn(work: Callable[[], T]) -> T:
+        """The result of `work` in a thread, when a place for a photo is free."""
+        try:
+            await asyncio.wait_for(places.acquire(), settings.wait)
+        except TimeoutError:
+            raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
+        try:
+            return await run_in_threadpool(work)
+        except UserError as error:
+            raise HTTPException(422, error.what) from None
+        finally:
+            places.release()
+
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> str:
         return _PAGE
@@ -124,17 +163,8 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     @app.post("/find", dependencies=[Depends(token)], openapi_extra=_PHOTO)
     async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found:
         """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF."""
-        photo = await _body(request, settings)
-        try:
-            await asyncio.wait_for(places.acquire(), settings.wait)
-        except TimeoutError:
-            raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
-        try:
-            answer = await run_in_threadpool(_find, current, photo, k)
-        except UserError as error:
-            raise HTTPException(422, error.what) from None
-        finally:
-            places.release()
+        photo = await _photo(request, settings)
+        answer = await in_turn(lambda: _find(current, photo, k))
         metrics.seconds.observe(answer.seconds)
         if answer.unknown:
             metrics.unknown.inc()
@@ -142,17 +172,22 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
                 await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
         return answer
 
-    @app.get("/photos/{row}", dependencies=[Depends(token)], response_class=Response)
-    def picture(row: int) -> Response:
-        """A picture of the catalog as a JPEG with a longer side of 220 pixels."""
-        catalog = current.get().catalog
-        if not 0 <= row < len(catalog):
-            raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
+    @app.post("/regions/{catalog}/{row}", dependencies=[Depends(token)], openapi_extra=_PHOTO)
+    async def regions(request: Request, catalog: str, row: int) -> Cause:
+        """Which regions of the photo in the body, and of a picture of its answer, cause their similarity.
+        `catalog` is the fingerprint in the answer. 410 if another catalog has replaced it."""
+        photo = await _photo(request, settings)
+        return await in_turn(lambda: _regions(current.get(), photo, catalog, row))
+
+    @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
+    def picture(catalog: str, row: int) -> Response:
+        """A picture of an answer as a JPEG with a longer side of 220 pixels. `catalog` is the fingerprint in
+        the answer. 410 if another catalog has replaced it."""
+        content = _stored_photo(current.get(), catalog, row)
         try:
-            content = (catalog.photos / catalog.paths[row]).read_bytes()
             small = jpeg(np.frombuffer(readable(content), np.uint8), THUMBNAIL)
-        except (OSError, ValueError):
-            raise HTTPException(404, f"{catalog.paths[row]} is missing or damaged.") from None
+        except ValueError:
+            raise HTTPException(404, "The file is damaged.") from None
         return Response(small, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
 
     @app.get("/health")
@@ -209,11 +244,45 @@ async def _body(request: Request, settings: ServiceSettings) -> bytes:
                 content += piece
                 if len(content) > limit:
                     raise too_large
+    except ClientDisconnect:  # nobody reads the answer; without it the server would log a traceback
+        raise HTTPException(400, "The connection ended before the photo.") from None
     except TimeoutError:
         raise HTTPException(408, f"The photo did not arrive in {settings.upload_seconds:g} s.") from None
     if not content:
         raise HTTPException(422, "The body is empty, expected the bytes of a photo.")
     return bytes(content)
+
+
+async def _photo(request: Request, settings: ServiceSettings) -> bytes:
+    """The body of a request, refused if it is no picture or has too many pixels."""
+    content = await _body(request, settings)
+    try:
+        width, height = size_of(content)
+    except ValueError as error:
+        raise HTTPException(
+            422, f"a picture of {len(content):,} bytes is no picture that can be read: {error}."
+        ) from None
+    if width * height > settings.largest_pixels:
+        raise HTTPException(
+            413, f"The photo has {width} x {height} pixels, the limit is {settings.largest_pixels:,} pixels."
+        )
+    return content
+
+
+def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
+    """The file of a row of the catalog with this fingerprint."""
+    catalog = state.catalog
+    if fingerprint != state.fingerprint:
+        raise HTTPException(410, "Another catalog has replaced that of the answer. Search again.")
+    if not 0 <= row < len(catalog):
+        raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
+    try:
+        content = (catalog.photos / catalog.paths[row]).read_bytes()
+    except OSError:
+        raise HTTPException(404, f"{catalog.paths[row]} is missing.") from None
+    if hashlib.sha256(content).hexdigest() != catalog.sha256[row]:
+        raise HTTPException(410, f"{catalog.paths[row]} has changed since the catalog was built.")
+    return content
 
 
 def _find(current: Current, photo: bytes, k: int) -> Found:
@@ -229,6 +298,15 @@ def _find(current: Current, photo: bytes, k: int) -> Found:
         catalog=state.fingerprint,
         seconds=time.perf_counter() - start,
     )
+
+
+def _regions(state: State, photo: bytes, fingerprint: str, row: int) -> Cause:
+    explanation = state.explainer.explain(photo, _stored_photo(state, fingerprint, row))
+    of_photo, of_match = (
+        None if regions is None else RegionMap(map=regions.map.tolist(), box=regions.box)
+        for regions in (explanation.first, explanation.second)
+    )
+    return Cause(kind=explanation.kind, similarity=explanation.similarity, photo=of_photo, match=of_match)
 
 
 def _log_unknown(path: Path, photo: bytes, answer: Found) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.catalog.catalog import ABOUT, Catalog
+from pipeline.catalog.regions import Explainer
 from pipeline.catalog.unknown import Threshold
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
@@ -13,9 +14,11 @@ from pipeline.runtime.errors import UserError
 
 @dataclass(frozen=True)
 class State:
-    """A loaded catalog, its threshold, and the first digits of the sha256 of its catalog.json."""
+    """A loaded catalog, what explains its similarities, its threshold, and the first digits of the sha256 of
+    its catalog.json."""
 
     catalog: Catalog
+    explainer: Explainer
     rows: dict[str, int]  # path of a picture -> its row
     threshold: Threshold | None
     fingerprint: str
@@ -58,7 +61,7 @@ class Current:
 
     def _load(self) -> State:
         catalog = Catalog(self.directory)
-        catalog.embedder  # noqa: B018  loads the model before the first photo
+        explainer = Explainer(catalog.embedder)  # loads the model before the first photo
         threshold = None if self.at_most_false is None else catalog.threshold(self.at_most_false)
         rows = {path: row for row, path in enumerate(catalog.paths)}
-        return State(catalog, rows, threshold, sha256_of(self.directory / ABOUT)[:12])
+        return State(catalog, explainer, rows, threshold, sha256_of(self.directory / ABOUT)[:12])

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pipeline.config.strict import Strict
+from pipeline.data.decode import MAX_PIXELS
 
 
 class ServiceSettings(Strict):
@@ -14,6 +15,7 @@ class ServiceSettings(Strict):
     at_most_false: float | None = None  # share of photos of unknown products that may get a match
     token: Annotated[str, Field(min_length=1)] | None = None  # that requests must present; None: no token
     largest_photo: Annotated[int, Field(gt=0)] = 20 * 2**20  # bytes
+    largest_pixels: Annotated[int, Field(gt=0, le=MAX_PIXELS)] = 64_000_000  # width x height of a photo
     upload_seconds: Annotated[float, Field(gt=0)] = 30.0  # for the body of one request
     concurrent: Annotated[int, Field(gt=0)] = 2  # photos that are embedded at the same time
     waiting: Annotated[int, Field(gt=0)] = 64  # connections that wait besides; more are refused with 503

@@ -78,10 +78,11 @@ class TrainingRun:
 def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     """The run before its first step: opens the data, and builds network and optimizer from the job's seed.
 
-    Raises UserError for damaged shards, too few classes or images, and a recipe that makes no method.
+    Raises UserError for damaged shards, too few classes or images, and a recipe that makes no method. A
+    damaged image is an error at its first read (pipeline/data/shards.py).
     """
     recipe = with_effective_precision(job.resolved(), worker.device)
-    shards = Shards(job.shards, verify=worker.rank == 0)
+    shards = Shards(job.shards)
     if recipe.training.protocol == "refit":
         require_trainable_validation(shards)
     is_published = recipe.training.protocol == "published"

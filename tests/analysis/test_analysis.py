@@ -136,6 +136,7 @@ def test_gap_is_train_minus_test_by_definition() -> None:
     assert len(gap) == 9
 
 
+@pytest.mark.slow
 def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stages.analyze import run
 

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.catalog import Catalog, Embedder, build
+from pipeline.catalog import catalog as module
 from pipeline.catalog.pictures import listed
 from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
 from pipeline.ingest.sources.folder import Directory
@@ -101,6 +104,7 @@ def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp
     assert Catalog(tmp_path / "moved").find([photos / "shelf 0/schön 0.jpg"], 3) == expected
 
 
+@pytest.mark.slow
 def test_only_new_pictures_are_embedded(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
@@ -124,6 +128,7 @@ def test_only_new_pictures_are_embedded(
     assert not np.allclose(other_model.vectors(), updated.vectors())
 
 
+@pytest.mark.slow
 def test_a_killed_build_resumes_to_the_same_bytes(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +181,40 @@ def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
     assert not (tmp_path / ".catalog.replaced").exists()
 
 
+def test_a_reader_finds_the_complete_catalog_of_a_killed_replacement(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    previous = build(photos, tmp_path / "catalog", model, processes=1)
+    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # the state between the two renames
+    catalog = Catalog(tmp_path / "catalog")
+    assert catalog.paths == previous.paths
+    assert catalog.find([photos / catalog.paths[0]], 1)[0][0].path == catalog.paths[0]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_reader_during_a_replacement_gets_one_complete_catalog(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool
+) -> None:
+    earlier = build(photos, tmp_path / "catalog", model, processes=1)
+    fewer = shutil.copytree(photos, tmp_path / "fewer")
+    (fewer / earlier.paths[0]).unlink()
+    build(fewer, tmp_path / "new", model, processes=1)
+    read = module._read
+    reads: list[str] = []
+
+    def exchanging(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+        reads.append(name)
+        if reads.count(module.PICTURES) == 1 and name == module.PICTURES:
+            (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")
+            (tmp_path / "new").rename(tmp_path / "catalog")
+        return read(directory, name, reader)
+
+    monkeypatch.setattr(module, "_read", exchanging)
+    catalog = Catalog(tmp_path / "catalog", verify=verify)
+    assert catalog.photos == fewer
+    assert len(catalog) == len(catalog.index.ids) == COUNT - 1
+
+
 def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -222,6 +261,7 @@ def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Pat
         catalog.find([photos / catalog.paths[0]], 0)
 
 
+@pytest.mark.slow
 def test_an_existing_catalog_needs_no_model(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +284,7 @@ def test_an_existing_catalog_needs_no_model(
         build(photos, catalog, processes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=kind_of)
 def test_a_catalog_has_the_index_of_its_build(
     model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]
@@ -299,6 +340,7 @@ def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, pa
         Catalog(tmp_path / "catalog")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "other"])
 def test_rebuilds_a_damaged_catalog(
@@ -357,6 +399,7 @@ def test_builds_a_catalog_of_another_schema_version_again(
     assert sum(embedded) == COUNT
 
 
+@pytest.mark.slow
 def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -405,6 +448,7 @@ def test_refuses_labels_before_embedding(
     assert embedded == []
 
 
+@pytest.mark.slow
 def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_path: Path) -> None:
     photos = save_products(tmp_path / "photos")
     catalog = build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
@@ -432,6 +476,7 @@ def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_pa
     assert unknown.unknown is (catalog.find([picture(99)], 1)[0][0].similarity < threshold.similarity)
 
 
+@pytest.mark.slow
 def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog"
     with pytest.raises(UserError, match=r"11 of 11 pictures .* have no label(.|\n)*--labels folders"):
@@ -446,6 +491,7 @@ def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp
         build(photos, catalog, labels=str(tmp_path / "labels.csv"), processes=1).threshold(0.1)
 
 
+@pytest.mark.slow
 def test_files_of_equal_size_and_time_are_not_read(
     model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ class Population:
         return unit(centre.repeat(photos, axis=0) + variation * noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("products", "photos", "share"), [(100, 6, 0.05), (40, 20, 0.1), (200, 6, 0.02)])
 def test_the_stated_rate_holds_in_95_percent_of_the_draws_of_products(
     products: int, photos: int, share: float

@@ -58,6 +58,7 @@ def test_every_arm_is_a_valid_recipe_and_used() -> None:
     assert {claim.paper for claim in content.claims.values()} == {"crt", "multihead", "gsp", "irt"}
 
 
+@pytest.mark.slow
 def test_computes_claims_and_continues(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +93,7 @@ def test_computes_claims_and_continues(
     assert again.claims == {"pooling": results.claims["pooling"]}
 
 
+@pytest.mark.slow
 def test_refuses_unknown_names_and_networks_without_weights(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ with report_errors(), module.connection(1):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", [None, "1.5"])
 def test_an_address_of_http2_that_is_no_gcs_is_an_error(wait: str | None) -> None:
     """Such as the server of Ray's client. ray.init returns after minutes."""
@@ -181,6 +182,26 @@ def test_refuses_a_temporary_directory_too_long_for_sockets(
         private_cluster(1, False, 80 * 2**20),
     ):
         pass
+
+
+def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray raises a plain Exception about half a minute after the death of the raylet."""
+    import ray
+
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(UserError, match=r"Ray did not start on this machine: The current node timed out"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+    (logs,) = short_directory.iterdir()
+    assert f"Ray's logs: {logs}" in capsys.readouterr().err
 
 
 @pytest.mark.ray

@@ -86,6 +86,7 @@ def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(
     assert "ray_seconds" not in log_of(by_cluster)
 
 
+@pytest.mark.slow
 def test_one_worker_imports_no_ray() -> None:
     code = "import sys, pipeline.cluster.training, pipeline.training.loop; print('ray' in sys.modules)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -70,6 +70,7 @@ def recipe(params: Params) -> dict[str, Any]:
     return resolve(params, "parts", "variant").model_dump(mode="json")
 
 
+@pytest.mark.slow
 @given(overlays=OVERLAYS)
 @settings(max_examples=40)
 def test_the_last_layer_wins_at_every_leaf(path: Path, overlays: tuple[Values, ...]) -> None:
@@ -80,6 +81,7 @@ def test_the_last_layer_wins_at_every_leaf(path: Path, overlays: tuple[Values, .
     assert recipe(written(path, zip(BLOCKS, overlays, strict=True))) == expected
 
 
+@pytest.mark.slow
 @given(overlays=OVERLAYS, turn=st.permutations(BLOCKS))
 @settings(max_examples=40)
 def test_the_order_of_blocks_in_the_file_has_no_effect(
@@ -90,6 +92,7 @@ def test_the_order_of_blocks_in_the_file_has_no_effect(
     assert recipe(written(path, [(block, by_block[block]) for block in turn])) == expected
 
 
+@pytest.mark.slow
 @given(values=OVERLAY, places=st.data())
 @settings(max_examples=40)
 def test_independent_layers_commute(path: Path, values: Values, places: st.DataObject) -> None:
@@ -102,6 +105,7 @@ def test_independent_layers_commute(path: Path, values: Values, places: st.DataO
     assert {field: at(first, field) for field in values} == values
 
 
+@pytest.mark.slow
 @given(overlays=OVERLAYS, removed=st.sampled_from(range(len(BLOCKS))))
 @settings(max_examples=40)
 def test_a_deleted_overlay_leaves_no_trace(path: Path, overlays: tuple[Values, ...], removed: int) -> None:
@@ -154,6 +158,7 @@ def untouched(tree: Any, key: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @given(
     overlays=OVERLAYS,
     block=st.sampled_from(BLOCKS),

@@ -53,6 +53,7 @@ def test_a_data_set_file_names_existing_sets_and_has_no_empty_block(name: str) -
         assert chain("datasets", name)[-1] == file.source["kind"] == name
 
 
+@pytest.mark.slow
 def test_every_published_value_has_an_effect(params: Params) -> None:
     """A value that equals the layer below in every recipe is redundant."""
     effective: dict[tuple[str, str, str], bool] = {}
@@ -78,6 +79,7 @@ def leaves(block: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in published("methods") if sweep_of(name)])
 def test_a_published_search_makes_valid_trials(params: Params, method: str) -> None:
     search = SweepSettings.parse(sweep_of(method))

@@ -8,6 +8,7 @@ from ruamel.yaml import YAML
 from pipeline.config.names import checked_name
 
 
+@pytest.mark.slow
 @given(st.text(max_size=12))
 def test_an_accepted_name_is_unchanged_in_yaml_files_and_stage_names(name: str) -> None:
     try:

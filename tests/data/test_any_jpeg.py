@@ -90,6 +90,7 @@ def decoded(content: bytes, scratch: Scratch | None = None) -> np.ndarray | None
     return None
 
 
+@pytest.mark.slow
 @given(content=st.binary(max_size=64) | st.binary(max_size=64).map(b"\xff\xd8\xff".__add__) | HEADERS)
 @settings(max_examples=300)
 def test_any_header_is_read_or_refused(content: bytes) -> None:
@@ -101,6 +102,7 @@ def test_any_header_is_read_or_refused(content: bytes) -> None:
         assert 0xC0 <= content[jpeg.frame + 1] <= 0xCF
 
 
+@pytest.mark.slow
 @given(content=damaged() | HEADERS | st.binary(max_size=64))
 @settings(max_examples=300)
 def test_any_bytes_are_decoded_or_refused(content: bytes) -> None:

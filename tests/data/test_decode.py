@@ -281,6 +281,7 @@ def test_a_format_of_every_suffix_is_read(tmp_path: Path, suffix: str) -> None:
     assert decode(octets(path.read_bytes())).shape == (7, 9, 3)
 
 
+@pytest.mark.slow
 def test_every_image_is_opened_with_the_list_of_formats() -> None:
     """`Image.open` without `formats` tries all formats of Pillow."""
     root = Path(__file__).parents[2]

@@ -71,15 +71,44 @@ def test_refuses_a_vector_without_unit_length(tmp_path: Path, value: float, mess
     assert not list(tmp_path.iterdir())
 
 
-def test_refuses_a_file_with_a_vector_without_unit_length(tmp_path: Path) -> None:
+def test_refuses_a_file_with_a_changed_vector(tmp_path: Path) -> None:
     vectors = unit(10, 4)
     write(tmp_path / "test.arrow", np.arange(10), np.zeros(10, np.int64), vectors)
     octets = (tmp_path / "test.arrow").read_bytes()
     (tmp_path / "test.arrow").write_bytes(
         octets.replace(vectors[3].tobytes(), np.full(4, np.nan, np.float32).tobytes())
     )
-    with pytest.raises(UserError, match=r"test.arrow.*row id 3 has norm nan"):
+    with pytest.raises(UserError, match=r"test.arrow is damaged: its values have sha256"):
         read(tmp_path / "test.arrow")
+
+
+@pytest.mark.parametrize("column", ["row_id", "label", "embedding", "is_query", "is_gallery", "attributes"])
+def test_refuses_one_flipped_bit_in_any_column(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "test.arrow"
+    attributes = np.random.default_rng(1).dirichlet(np.ones(4), 30).astype(np.float32)
+    write(path, np.arange(30) * 3, np.arange(30) % 5, unit(30, 6), attributes=attributes)
+    with pa.memory_map(str(path)) as source:
+        start = source.read_buffer(source.size()).address
+        values = pa.ipc.open_file(source).get_batch(0).column(column)
+        values = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
+        place = values.buffers()[1].address - start
+    octets = bytearray(path.read_bytes())
+    octets[place] ^= 1  # the lowest bit of the first value
+    path.write_bytes(octets)
+    with pytest.raises(UserError, match=r"test\.arrow is damaged: its values have sha256"):
+        read(path)
+
+
+@pytest.mark.parametrize("metadata", [{"scales": "[0.5]"}, {"training_protocol": "published"}])
+def test_refuses_changed_metadata(tmp_path: Path, metadata: dict[str, str]) -> None:
+    path = tmp_path / "test.arrow"
+    write(path, np.arange(4), np.zeros(4, np.int64), unit(4, 8))
+    batch = pa.ipc.open_file(path).get_batch(0)
+    batch = batch.replace_schema_metadata(batch.schema.metadata | metadata)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(UserError, match=r"test\.arrow is damaged: its values have sha256"):
+        read(path)
 
 
 @pytest.mark.parametrize("ids", [[0, 2, 1], [0, 1, 1]])
@@ -145,7 +174,7 @@ def test_scales_other_than_one_are_recorded(tmp_path: Path) -> None:
         assert read(path).scales == scales
     batch = pa.ipc.open_file(path).get_batch(0)
     for stored_scales in ("[", "3", "[]", '["half"]'):
-        metadata = {"schema_version": "1", "scales": stored_scales}
+        metadata = {"schema_version": "2", "scales": stored_scales}
         with (
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, batch.schema.with_metadata(metadata)) as writer,
@@ -162,10 +191,11 @@ def test_refuses_another_schema_version(tmp_path: Path, metadata: dict[str, str]
     batch = pa.ipc.open_file(path).get_batch(0).replace_schema_metadata(metadata)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    with pytest.raises(UserError, match=r"test\.arrow has schema version (none|0), expected 1"):
+    with pytest.raises(UserError, match=r"test\.arrow has schema version (none|0), expected 2"):
         read(path)
 
 
+@pytest.mark.slow
 def test_each_byte_of_the_schema_may_be_wrong(tmp_path: Path) -> None:
     write(tmp_path / "whole.arrow", np.arange(4), np.arange(4), unit(4, 4))
     whole = (tmp_path / "whole.arrow").read_bytes()

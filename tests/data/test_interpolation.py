@@ -37,6 +37,7 @@ def psnr(difference: np.ndarray) -> float:
     return 20 * math.log10(255 / max(1e-9, math.sqrt((difference.astype(float) ** 2).mean())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:

@@ -156,6 +156,7 @@ def test_the_error_names_a_corrupt_image(damaged: Shards, threads: int) -> None:
     assert not loader_threads()
 
 
+@pytest.mark.slow
 def test_all_threads_end(shards: Shards) -> None:
     iterator = train_loader(shards, threads=3).iterate(0, 1000)
     next(iterator)

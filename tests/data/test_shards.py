@@ -1,6 +1,7 @@
 """Shards: reading returns the written rows, equal rows give equal bytes, and every kind of damage has its
 message."""
 
+import contextlib
 import hashlib
 import json
 import pickle
@@ -304,6 +305,36 @@ class TestDamage:
             file.write(b" ")
         with pytest.raises(UserError, match=r"index\.parquet has sha256"):
             Shards(shards, verify=True)
+
+    def test_one_flipped_bit_of_an_image_is_found_at_its_first_read(self, shards: Path) -> None:
+        path = shards / "shard-00000.arrow"
+        octets = bytearray(path.read_bytes())
+        octets[octets.index(payload(7)) + 3] ^= 16
+        path.write_bytes(octets)
+        opened = Shards(shards)
+        assert opened.image(6).tobytes() == payload(6)
+        for _ in range(2):
+            with pytest.raises(
+                UserError,
+                match=r"(?s)row 7 in .*ant/0007.jpg, is damaged: it has sha256.*dvc repro -f ingest@animals",
+            ):
+                opened.image(7)
+
+    def test_one_flipped_bit_of_a_label_is_found_at_opening(self, shards: Path) -> None:
+        path = shards / "index.parquet"
+        group = pq.ParquetFile(path).metadata.row_group(0)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        (label,) = [column for column in columns if column.path_in_schema == "label"]
+        original, labels = path.read_bytes(), pq.read_table(path)["label"]
+        for place in range(label.dictionary_page_offset, len(original)):
+            octets = bytearray(original)
+            octets[place] ^= 1
+            path.write_bytes(octets)
+            with contextlib.suppress(OSError, pa.ArrowException):
+                if pq.read_table(path)["label"] != labels:
+                    break
+        with pytest.raises(UserError, match=r"(?s)index\.parquet has sha256.*dvc repro -f ingest@animals"):
+            Shards(shards)
 
 
 @pytest.mark.parametrize(

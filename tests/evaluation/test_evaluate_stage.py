@@ -196,6 +196,7 @@ def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
     assert len(protocol.hash()) == 64
 
 
+@pytest.mark.slow
 def test_evaluation_imports_no_torch(project: Path) -> None:
     """FAISS and torch each bring an OpenMP runtime. Two runtimes in one process may crash or slow each
     other."""

@@ -42,6 +42,7 @@ def test_a_collapsed_network_is_chance_query_against_gallery(engine: Engine) -> 
     assert (better < 1).mean() == 1.0  # the result of the threshold form
 
 
+@pytest.mark.slow
 def test_a_collapsed_network_is_chance_over_all_orders_of_ids(engine: Engine) -> None:
     """Ties are ordered by id. The mean over all orders of the ids is the closed form (class size - 1) / (N -
     1)."""
@@ -54,6 +55,7 @@ def test_a_collapsed_network_is_chance_over_all_orders_of_ids(engine: Engine) ->
     assert np.mean(values) == pytest.approx(float(oracle.chance_recall_at_1(labels.tolist())), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
     """2,000 rows, 100 classes of 20: row 0 is first for every query. MAP of a random order is about 1/100."""
     labels = np.arange(2000) % 100
@@ -70,6 +72,7 @@ def test_a_collapsed_network_has_chance_map(engine: Engine) -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_eight_bit_codes_are_chance(engine: Engine) -> None:
     """2,000 random codes of 8 bits, 100 classes of 20: 0.010. An evaluator that drops the first neighbour as
     "the query" reports 0.1 and more."""
@@ -91,6 +94,7 @@ def test_eight_bit_codes_are_chance(engine: Engine) -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_refuses_rows_that_a_sampler_repeated(engine: Engine) -> None:
     """2,001 classes of one image, padded to a multiple of 4 by copies of the first three. The copies would be
     6 false hits (0.30%). Repeated ids are refused; without the copies no query has a relevant row."""

@@ -200,6 +200,7 @@ def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> No
             read_vectors(tmp_path / name, None if labels is None else tmp_path / labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".arrow", ".parquet", ".npy"])
 def test_each_byte_of_a_file_may_be_wrong(tmp_path: Path, suffix: str) -> None:
     rows = np.eye(4, dtype=np.float32)

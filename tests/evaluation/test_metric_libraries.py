@@ -60,6 +60,7 @@ def test_scikit_learn_average_precision() -> None:
             assert result.ap[query] == pytest.approx(sklearn_score, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_torchmetrics_one_query_at_a_time() -> None:
     """Average precision, R-precision and hit rate of positive scores: torchmetrics treats rows with scores of
     at most 0 as irrelevant."""

@@ -73,12 +73,14 @@ def test_equals_the_definition(name: str, classes: int) -> None:
 
 @pytest.mark.parametrize("name", galleries())
 def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each path (selected, sorted, exact), forced on every tile of about 8 x 12, gives the definition."""
+    """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, gives the
+    definition."""
     rows = table(galleries()[name], 9)
     expected = ranks_by_definition(rows, rows)
     monkeypatch.setattr(rank_count, "BLOCK", 8)
     monkeypatch.setattr(rank_count, "CELLS", 100)
-    ways = {"few": rank_count._few, "sorted": rank_count._in_rows}
+    names = ("_few", "_by_level", "_in_rows")
+    ways = {name: getattr(rank_count, name) for name in names}
     used_paths: list[str] = []
     for way, function in ways.items():
 
@@ -86,13 +88,53 @@ def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -
             used_paths.append(way)
             return function(*arguments[:-1], 10**9)  # for any number of close rows
 
-        monkeypatch.setattr(rank_count, "_few", forced)
-        monkeypatch.setattr(rank_count, "_in_rows", forced)
+        for name in names:
+            monkeypatch.setattr(rank_count, name, forced)
         assert count(rows, rows) == expected, way
-    monkeypatch.setattr(rank_count, "_few", lambda *_: (None, *(np.empty(0, np.int64),) * 3))
-    monkeypatch.setattr(rank_count, "_in_rows", lambda *_: (None, *(np.empty(0, np.int64),) * 3))
+    for name in names:
+        monkeypatch.setattr(rank_count, name, lambda *_, name=name: (None, *(np.empty(0, np.int64),) * 3))
     assert count(rows, rows) == expected
-    assert set(used_paths) == {"few", "sorted"}
+    assert set(used_paths) == set(names)
+
+
+@pytest.mark.parametrize("name", galleries())
+@pytest.mark.parametrize("last", [1, 10, 60])
+def test_ranks_up_to_the_depth_equal_the_definition(
+    name: str, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks up to the depth are exact, later ones exceed it, and thresholds beyond it are dropped."""
+    monkeypatch.setattr(rank_count, "BLOCK", 8)
+    monkeypatch.setattr(rank_count, "CELLS", 100)
+    rows = table(galleries()[name], 9)
+    expected = ranks_by_definition(rows, rows)
+    depth = np.full(len(rows[0]), last)
+    for block in rank_blocks(*rows, *rows, depth):
+        for query, ranks in zip(block.queries.tolist(), block.ranks.tolist(), strict=True):
+            within = [rank for rank in expected[query] if rank <= last]
+            assert [rank for rank in ranks if 0 < rank <= last] == within
+            assert sum(rank > last for rank in ranks) == len(expected[query]) - len(within)
+
+
+def test_no_tile_is_multiplied_after_all_thresholds_are_beyond_the_depth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rank_count, "CELLS", 600)
+    embeddings = unit(np.abs(gaussian(60, 4)))
+    embeddings[::2] *= -1  # the rows of a class are opposite, so that all others rank first
+    rows = (embeddings, np.arange(60), np.arange(60) // 2)
+    tiles = []
+    members = rank_count._Block._members
+    monkeypatch.setattr(
+        rank_count._Block,
+        "_members",
+        lambda self, columns: (tiles.append(columns), members(self, columns))[1],
+    )
+    ranks = [block.ranks.tolist() for block in rank_blocks(*rows, *rows)]
+    whole = len(tiles)
+    tiles.clear()
+    assert all(rank > 1 for each in ranks for (rank,) in each)
+    list(rank_blocks(*rows, *rows, np.ones(60, np.int64)))
+    assert 0 < len(tiles) < whole
 
 
 def test_only_collapsed_tiles_are_exact() -> None:
@@ -131,6 +173,7 @@ def test_near_ties_are_decided_in_float64(seed: int) -> None:
     assert misranked > len(expected) / 2
 
 
+@pytest.mark.slow
 def test_ranks_do_not_depend_on_blocks_and_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     embeddings = np.concatenate(
         [gaussian(90, 8), unit(np.sign(np.random.default_rng(1).standard_normal((60, 8))))]
@@ -192,6 +235,7 @@ def test_two_sides() -> None:
     assert count(queries, gallery) == ranks_by_definition(queries, gallery)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "mebibytes"), [(2000, 48), (2, 96)])
 def test_memory_is_limited_to_a_tile(classes: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All 8,000 x 8,000 products take 244 MiB; two classes have 32 million ranks, 244 MiB more."""

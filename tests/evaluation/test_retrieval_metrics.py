@@ -227,6 +227,7 @@ def test_metrics_do_not_depend_on_the_order_of_rows() -> None:
     assert all(abs(metrics[name] - reordered[name]) < 1e-14 for name in metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["gaussian", "signs", "copies", "one point", "nearly one point", "a huge class"]
 )

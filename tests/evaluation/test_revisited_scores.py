@@ -70,6 +70,7 @@ def test_equals_the_definition() -> None:
         assert flat[f"mp_at_5_{level}"] == pytest.approx(np.nanmean(scores[level].precision[:, 2]))
 
 
+@pytest.mark.slow
 def test_junk_does_not_change_the_ap() -> None:
     generator = np.random.default_rng(2)
     for _ in range(200):

@@ -18,6 +18,7 @@ from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.export import model as module
 from pipeline.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
@@ -86,6 +87,7 @@ def directory(project: Path) -> Path:
     return project / "data/embeddings/tiny/baseline/0"
 
 
+@pytest.mark.slow
 def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     run("tiny", "baseline", 0)
     assert sorted(path.name for path in directory(project).iterdir()) == sorted(
@@ -111,6 +113,15 @@ def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     assert np.abs(selected - untrained).max() > 0.01
 
 
+def test_the_stage_writes_the_positions_of_test_images(project: Path) -> None:
+    run("tiny", "baseline", 0)
+    positions = read_positions(project / "data/positions/tiny/baseline/0.arrow")
+    rows = read(directory(project) / "test.arrow").row_id.tolist()
+    assert {each.row_id for each in positions.maps} <= set(rows)
+    assert len({each.row_id for each in positions.maps if each.reference is None}) == TEST
+
+
+@pytest.mark.slow
 def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     model = project / "data/models/tiny/baseline/0"
     shutil.copyfile(model / "last.safetensors", model / "best_on_test.safetensors")
@@ -120,6 +131,7 @@ def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     assert best.row_id.tolist() == last.row_id.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["selected", "published"])
 def test_embeddings_name_the_protocol_of_the_training(project: Path, protocol: str) -> None:
     settings = recipe().model_dump(mode="json")
@@ -135,11 +147,13 @@ def test_the_stage_embeds_at_the_scales_of_its_settings(
 ) -> None:
     calls: list[ExportSettings] = []
     monkeypatch.setattr(stage, "run_export", lambda *call: calls.append(call[-1]))
+    monkeypatch.setattr(stage, "export_positions", lambda *_: None)
     write_resolved(project, "export", "tiny", "baseline", batch_size=3, scales=[1.0, 0.5])
     run("tiny", "baseline", 0)
     assert calls == [ExportSettings(workers=1, batch_size=3, scales=(1.0, 0.5))]
 
 
+@pytest.mark.slow
 def test_attributes_of_test_images_equal_those_of_the_method(project: Path) -> None:
     model = project / "data/models/tiny/gsp/0"
     save_model(model, recipe("gsp"))
@@ -161,6 +175,7 @@ def test_attributes_of_test_images_equal_those_of_the_method(project: Path) -> N
         np.testing.assert_allclose(rows.attributes, expected.attributes.numpy(), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_second_export_writes_equal_bytes(project: Path) -> None:
     contents = []
     for _ in range(2):
@@ -169,6 +184,7 @@ def test_a_second_export_writes_equal_bytes(project: Path) -> None:
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("equal", "embedded"),
     [
@@ -284,6 +300,7 @@ def test_several_workers_write_the_same_bytes(project: Path) -> None:
     assert not Path("out-3").exists()
 
 
+@pytest.mark.slow
 def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 

@@ -148,6 +148,7 @@ def exported(project: tuple[Path, Path], name: str, **settings: Any) -> dict[str
     return {file: (output / f"{file}.arrow").read_bytes() for file in FILES}
 
 
+@pytest.mark.slow
 def test_every_file_has_the_scales_in_any_order(project: tuple[Path, Path]) -> None:
     unscaled = exported(project, "plain")
     assert exported(project, "one", scales=(1,)) == unscaled
@@ -164,6 +165,7 @@ def test_every_file_has_the_scales_in_any_order(project: tuple[Path, Path]) -> N
         assert 1e-4 < np.abs(rows.embedding - single.embedding).max() < 1
 
 
+@pytest.mark.slow
 def test_a_worker_gives_equal_descriptors_of_several_scales(project: tuple[Path, Path]) -> None:
     exported(project, "one", scales=SCALES)
     rows = read(project[0].parent / "one/test.arrow")

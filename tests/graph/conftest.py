@@ -13,6 +13,8 @@ import psutil
 import pytest
 from ruamel.yaml import YAML
 
+from tests.environment import environment_of
+
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
     "backbone": {
@@ -37,18 +39,7 @@ class Project:
     home: Path
 
     def environment(self) -> dict[str, str]:
-        clean = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("DVC_", "PYTEST_", "GIT_", "MAKE", "MFLAGS"))
-        }
-        paths = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HOME": str(self.home),
-        }
-        paths["PYTHONPATH"] = str(self.path)  # the command `unseen` runs the code of the copy
-        # DVC runs stages in $SHELL. Its default, sh, stays a parent of the stage without `exec`.
-        return clean | paths | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1", "SHELL": "/bin/sh"}
+        return environment_of(self.path, self.home)
 
     def run(self, command: str, timeout: float = 500) -> str:
         """The output of a shell command, which must succeed."""

@@ -23,6 +23,7 @@ def network(tmp_path: Path) -> Network:
     return Network("test_resnet.r160_in1k", tmp_path / "w.safetensors", 64)
 
 
+@pytest.mark.slow
 def test_the_average_of_the_maps_is_the_published_embedding(network: Network, tmp_path: Path) -> None:
     photos = sorted(save_products(tmp_path / "photos", 4, 2).rglob("*.png"))
     frozen = trunk(network, tmp_path / "model")
@@ -33,6 +34,7 @@ def test_the_average_of_the_maps_is_the_published_embedding(network: Network, tm
     assert abs(averages - Embedder(network)(photos)).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_computes_each_photo_once_and_continues(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +61,7 @@ def test_computes_each_photo_once_and_continues(
     assert sum(counts) == len(photos)
 
 
+@pytest.mark.slow
 def test_refuses_values_that_float16_lacks_and_a_network_without_maps(
     network: Network, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def recipe_of(method: str, changes: dict[str, Any]) -> Recipe:
     return head_recipe(method, SMALL | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "changes"), HEADS, ids=lambda value: value if isinstance(value, str) else ""
 )
@@ -92,6 +93,7 @@ def cached_maps(count: int = 24, seed: int = 0) -> tuple[Maps, np.ndarray]:
     ), labels
 
 
+@pytest.mark.slow
 def test_training_separates_classes_and_is_reproducible() -> None:
     maps, labels = cached_maps()
     recipe = recipe_of("ms", RESNET | {"dim": 8, "pooling.name": "average"})
@@ -112,6 +114,7 @@ def test_training_separates_classes_and_is_reproducible() -> None:
     assert np.array_equal(results[0], results[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ms", "gsp"])
 def test_principal_start_keeps_the_cosines_of_the_averages(method: str) -> None:
     maps, labels = cached_maps(40)
@@ -129,6 +132,7 @@ def test_principal_start_keeps_the_cosines_of_the_averages(method: str) -> None:
     assert abs(vectors @ vectors.T - averages @ averages.T).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_refuses_maps_of_another_network_and_a_momentum_encoder() -> None:
     backbone = CachedBackbone(Layout((3,), ((8, 2, 2),), None), (3,))
     with pytest.raises(ValueError, match="32 values, got 31"):

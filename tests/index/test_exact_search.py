@@ -66,6 +66,7 @@ def brute_force(x: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-products, axis=1, kind="stable")[:, :k]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "bits", "k"), [(2000, 8, 1), (2000, 8, 40), (1500, 16, 10), (1500, 128, 25)]
 )
@@ -129,6 +130,7 @@ def test_does_not_depend_on_the_gallery_order() -> None:
         assert np.array_equal(expected[1], reordered[1])
 
 
+@pytest.mark.slow
 def test_does_not_depend_on_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     gallery, ids = signs(700, 10), np.arange(700)
     expected = exact_search(gallery, ids, gallery, ids, 9)
@@ -168,6 +170,7 @@ def test_candidates_agree_with_faiss_up_to_ties() -> None:
     check_ref_knn_with_draws(reference, positions, similarities, neighbours)
 
 
+@pytest.mark.slow
 def test_blocks_are_in_query_order_and_small() -> None:
     gallery, ids = gaussian(9000, 4), np.arange(9000)
     blocks = list(search_blocks(gallery, ids, gallery, ids, 3))

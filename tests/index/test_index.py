@@ -56,6 +56,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
 def test_searching_all_lists_equals_exact_search(setting: Setting) -> None:
     index = build(GALLERY, IDS, setting)
@@ -69,6 +70,7 @@ def test_searching_all_lists_equals_exact_search(setting: Setting) -> None:
     assert measured == (1.0, 1.0, 15, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
 def test_an_index_that_searches_all_lists_gives_the_exact_metrics(setting: Setting) -> None:
     rows = Rows(IDS[:600], np.arange(600) % 80, GALLERY[:600])
@@ -91,6 +93,7 @@ def test_rows_missed_by_an_index_lower_the_metrics() -> None:
     assert approximate["map_at_r"] < exact["map_at_r"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=kind_of)
 def test_recall_is_the_share_of_exact_neighbours(setting: Setting) -> None:
     index = build(GALLERY, IDS, setting)
@@ -107,6 +110,7 @@ def test_recall_is_the_share_of_exact_neighbours(setting: Setting) -> None:
     assert recall(index, GALLERY, IDS, GALLERY, IDS, 10, 400, 3) == sampled
 
 
+@pytest.mark.slow
 def test_recall_grows_with_the_searched_lists() -> None:
     for settings in (
         [Ivf(lists=60, probes=p) for p in (1, 4, 60)],
@@ -169,6 +173,7 @@ def test_blocks_equal_the_search_of_all_queries(monkeypatch: pytest.MonkeyPatch)
     assert np.array_equal(np.where(positions < 0, -1, IDS[positions]), expected[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
 def test_same_gallery_same_bytes(setting: Setting) -> None:
     """For any order of the gallery and any number of threads."""
@@ -187,6 +192,7 @@ def test_same_gallery_same_bytes(setting: Setting) -> None:
 STORED = [setting for setting in (Flat(), *SETTINGS) if stores_vectors(setting)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", STORED, ids=kind_of)
 def test_a_loaded_index_retrieves_the_same_rows(setting: Setting, tmp_path: Path) -> None:
     """Its ids are the positions of the ids in ascending order."""
@@ -200,6 +206,7 @@ def test_a_loaded_index_retrieves_the_same_rows(setting: Setting, tmp_path: Path
     assert np.array_equal(ids[:, 0], IDS[:50]), "without query ids no row is removed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
 def test_vectors_equal_the_gallery(setting: Setting, tmp_path: Path) -> None:
     index = build(GALLERY, IDS, setting)
@@ -211,6 +218,7 @@ def test_vectors_equal_the_gallery(setting: Setting, tmp_path: Path) -> None:
         assert np.array_equal(vectors_at(load(tmp_path / "index", setting), rows), expected)
 
 
+@pytest.mark.slow
 def test_search_parameters_can_be_changed_after_loading(tmp_path: Path) -> None:
     def recall_of(path: Path, setting: Setting) -> float:
         ids = np.arange(3000)
@@ -225,6 +233,7 @@ def test_search_parameters_can_be_changed_after_loading(tmp_path: Path) -> None:
     assert few_refined < many_refined
 
 
+@pytest.mark.slow
 def test_refuses_files_of_another_kind_and_damaged_files(tmp_path: Path) -> None:
     for setting in STORED:
         save(tmp_path / kind_of(setting), build(GALLERY, IDS, setting))
@@ -260,6 +269,7 @@ def test_refuses_impossible_codes() -> None:
         build(GALLERY, IDS, IvfPq(lists=4000, code_bytes=6))
 
 
+@pytest.mark.slow
 def test_codes_rank_by_their_definition() -> None:
     """All lists are searched without refinement. The similarity is that to centre + code, decoded by FAISS
     and summed in float64."""
@@ -274,6 +284,7 @@ def test_codes_rank_by_their_definition() -> None:
         assert ranked.tolist() == index.ids[first[np.argsort(-exact)]][:10].tolist()
 
 
+@pytest.mark.slow
 def test_recall_grows_with_refinement_and_code_length() -> None:
     def found(index: Index) -> float:
         return recall(index, GALLERY, IDS, GALLERY, IDS, 10, 200, 0).at_k
@@ -314,6 +325,7 @@ def test_libraries_that_replace_methods_of_faiss_have_no_effect() -> None:
     assert process.stdout == "same\n", process.stderr
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_codes() -> None:
     index, other_index = (
         faiss.serialize_index(build(GALLERY, IDS, IvfPq(lists=1, code_bytes=6, seed=seed)).engine)
@@ -322,6 +334,7 @@ def test_another_seed_gives_other_codes() -> None:
     assert not np.array_equal(index, other_index)
 
 
+@pytest.mark.slow
 def test_codes_are_small() -> None:
     settings = (IvfPq(lists=30, code_bytes=3, refine=refine) for refine in (20, None))
     size, code_size = (

@@ -14,6 +14,7 @@ from tests.data.test_any_jpeg import MOST_PIXELS, damaged, decoded, header_of, o
 pytestmark = pytest.mark.timeout(60)  # a hang is a failure
 
 
+@pytest.mark.slow
 @given(content=damaged(), resize=st.none() | st.integers(8, 64))
 @settings(max_examples=300)
 def test_ingest_prepares_what_decoding_accepts(content: bytes, resize: int | None) -> None:

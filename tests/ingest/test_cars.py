@@ -44,6 +44,7 @@ def second_layout(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_splits_the_first_layout_by_class_and_ignores_its_test_flag(tmp_path: Path) -> None:
     run(first_layout(tmp_path / "packed"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)

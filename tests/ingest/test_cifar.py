@@ -87,6 +87,7 @@ def test_official_parts_have_the_same_classes(tmp_path: Path, kind: str) -> None
     assert set(trained.rows) == set(shards.rows("train"))
 
 
+@pytest.mark.slow
 def test_archive_and_folder_give_equal_bytes_for_any_number_of_processes(tmp_path: Path) -> None:
     run(cifars.packed(tmp_path / "packed", "cifar10"), tmp_path / "first", "cifar10")
     run(cifars.unpacked(tmp_path / "unpacked", "cifar10"), tmp_path / "second", "cifar10", processes=2)

@@ -51,6 +51,7 @@ def test_background_classes_are_those_of_the_released_code() -> None:
     assert set(collage.SHARED) == set(SHARED.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train_subclasses", [3, 2])
 def test_each_picture_has_one_class_image_and_three_background_images(
     tmp_path: Path, labels_of: Any, train_subclasses: Any
@@ -86,6 +87,7 @@ def test_each_picture_has_one_class_image_and_three_background_images(
         assert background[split] == {label for label in labels if label % 20 in SHARED}
 
 
+@pytest.mark.slow
 def test_distilled_pictures_are_the_class_images(tmp_path: Path) -> None:
     root = cifars.unpacked(tmp_path / "raw", "cifar100")
     run(root, tmp_path / "whole")
@@ -100,6 +102,7 @@ def test_distilled_pictures_are_the_class_images(tmp_path: Path) -> None:
         assert decode(distilled.image(row)).tobytes() == image(file, int(number))
 
 
+@pytest.mark.slow
 def test_pictures_depend_only_on_the_seed(tmp_path: Path) -> None:
     packed = cifars.packed(tmp_path / "packed", "cifar100")
     unpacked = cifars.unpacked(tmp_path / "unpacked", "cifar100")

@@ -25,6 +25,7 @@ def run(path: Path, output: Path, processes: int = 1, **settings: Any) -> dict[s
     return ingest(CubSource(path=str(path)), IngestSettings(**settings), output, "cub", processes)
 
 
+@pytest.mark.slow
 def test_archives_and_folders_give_equal_shards(tmp_path: Path) -> None:
     files = miniatures.cub()
     miniatures.tgz(files, tmp_path / "packed/CUB_200_2011.tgz")

@@ -142,6 +142,7 @@ class TestManifest:
         duplicates: dict[str, object] = manifest["duplicates"]
         return duplicates
 
+    @pytest.mark.slow
     def test_equal_first_rows_alone_are_not_duplicates(self, tmp_path: Path) -> None:
         original = pixels(0, 40, 30)
         other_end, other_pixel = original.copy(), original.copy()

@@ -71,6 +71,7 @@ def test_train_classes_have_the_first_labels(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_bytes_are_equal_for_any_file_order_and_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_damaged_image_stops_the_run_without_output(tmp_path: Path, damage: st
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_skips_and_lists_damaged_images(tmp_path: Path, processes: int) -> None:
     root = folder(tmp_path / "raw", classes=5)

@@ -41,6 +41,7 @@ def changed(folder: Path, old: bytes, new: bytes) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_reads_queries_and_gallery(tmp_path: Path) -> None:
     run(published(tmp_path / "raw"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)

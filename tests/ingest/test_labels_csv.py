@@ -68,6 +68,7 @@ TABLES = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 HEAD = st.sampled_from(["path,label\n", "path,label,split\n", "path,label,split,is_query,is_gallery\r\n"])
 
 
+@pytest.mark.slow
 @given(
     content=st.one_of(
         st.binary(max_size=40), st.tuples(HEAD, TABLES | st.text()).map("".join).map(str.encode)
@@ -90,6 +91,7 @@ def test_a_cell_of_any_size_is_read_or_refused(root: Path, size: int, cell: str)
 LABELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map(str.strip).filter(bool)
 
 
+@pytest.mark.slow
 @given(
     names=st.lists(st.sampled_from(NAMES), unique=True, min_size=1),
     classes=st.lists(LABELS, unique=True, min_size=1, max_size=3),

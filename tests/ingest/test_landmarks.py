@@ -75,6 +75,7 @@ def test_pairs_and_ground_truth_refer_to_the_images_of_the_sets(raw: Path, tmp_p
         assert shards.image(combined["query"]).tobytes() == alone.image(single["query"]).tobytes()
 
 
+@pytest.mark.slow
 def test_bytes_are_equal_for_any_number_of_processes(raw: Path, tmp_path: Path) -> None:
     for processes in (1, 2):
         run(raw, tmp_path / str(processes), processes)

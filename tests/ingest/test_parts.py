@@ -72,6 +72,7 @@ class TestClasses:
 
 
 class TestFiles:
+    @pytest.mark.slow
     def test_writes_names_counts_and_facts(self, shards: Shards) -> None:
         assert shards.sources[0] == "train/c000/0000.jpg"
         assert shards.sources[-1] == "test/c007/0007.jpg"
@@ -89,6 +90,7 @@ class TestFiles:
         assert len(np.unique(shards.sizes, axis=0)) > 40
         assert (shards.sizes[:, 0] != shards.sizes[:, 1]).mean() > 0.9
 
+    @pytest.mark.slow
     def test_some_files_are_grey_and_some_are_rotated(self, shards: Shards) -> None:
         assert shards.manifest["ingest"]["formats"] == {"JPEG L": 1, "JPEG RGB": 63}
         assert shards.manifest["ingest"]["upright"] == 1
@@ -195,3 +197,41 @@ def test_raw_pixels_and_colours_have_a_low_recall() -> None:
         histograms.append(np.sqrt(np.bincount(levels @ [36, 6, 1], minlength=216)))
     assert 0.04 < recall_at_1(np.stack(thumbnails), labels) < 0.15
     assert 0.03 < recall_at_1(np.stack(histograms), labels) < 0.12
+
+
+class TestCreatureMask:
+    @pytest.mark.parametrize("image", range(6))
+    def test_covers_the_pixels_that_depend_on_the_creature(self, image: int) -> None:
+        """Two palettes, with all other random numbers equal, differ where the creature is."""
+        looks = parts.classes(SMALL)
+        mask = parts.creature_mask(SMALL, looks, f"train/c000/{image:04d}.jpg")
+        first, second = (
+            parts._compose(
+                np.random.Generator(np.random.PCG64(np.random.SeedSequence([SMALL.seed, 1, 0, image]))),
+                SMALL,
+                looks[0]._replace(palette=palette),
+            )[0]
+            for palette in ("rust-teal", "moss-cream")
+        )
+        different = np.abs(first - second).max(2) > 1
+        assert mask.shape == first.shape[:2]
+        assert not different[mask == 0].any()
+        assert different[mask > 0.5].mean() > 0.8
+        assert 0.1 < mask.mean() < 0.6
+
+    def test_a_distractor_in_front_hides_the_creature(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looks = parts.classes(SMALL)
+        names = [f"train/c000/{image:04d}.jpg" for image in range(8)]
+        monkeypatch.setattr(parts, "OCCLUDED", 0)
+        whole = [parts.creature_mask(SMALL, looks, name) for name in names]
+        monkeypatch.setattr(parts, "OCCLUDED", 1)
+        visible = [parts.creature_mask(SMALL, looks, name) for name in names]
+        assert all((part <= full).all() for part, full in zip(visible, whole, strict=True))
+        assert sum(part.sum() < 0.97 * full.sum() for part, full in zip(visible, whole, strict=True)) >= 6
+
+    def test_the_mask_has_the_shape_of_the_decoded_image(self) -> None:
+        masks, reader = parts.creature_masks(SMALL), parts.collection(SMALL).read
+        for name in (f"train/c00{label}/{image:04d}.jpg" for label in range(4) for image in range(8)):
+            encoded = np.frombuffer(reader(name), np.uint8)
+            assert masks(name).shape == decode(encoded).shape[:2]
+            assert masks(name) is masks(name)

@@ -26,6 +26,7 @@ def run(path: Path, output: Path, processes: int = 1) -> dict[str, Any]:
     return ingest(SopSource(path=str(path)), IngestSettings(), output, "sop", processes)
 
 
+@pytest.mark.slow
 def test_reads_the_split_from_the_lists_and_counts_exact_copies(tmp_path: Path) -> None:
     miniatures.zipped(miniatures.sop(), tmp_path / "raw/Stanford_Online_Products.zip")
     manifest = run(tmp_path / "raw", tmp_path / "out", processes=2)

@@ -38,6 +38,7 @@ def die(source: str) -> bytes:
     os._exit(9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_are_in_order(processes: int) -> None:
     sources = [str(number) for number in range(40)] + ["missing"]
@@ -48,6 +49,7 @@ def test_results_are_in_order(processes: int) -> None:
     assert results[-1] == Damaged("[Errno 2] No such file or directory: 'missing'")
 
 
+@pytest.mark.slow
 def test_reads_a_bounded_number_of_pictures_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "CHUNK", 2)
     sources = [str(tmp_path / f"{number:03d}") for number in range(100)]
@@ -59,6 +61,7 @@ def test_reads_a_bounded_number_of_pictures_ahead(tmp_path: Path, monkeypatch: p
     assert len(list(tmp_path.iterdir())) < 100
 
 
+@pytest.mark.slow
 def test_reports_a_killed_process() -> None:
     with pytest.raises(UserError, match=r"(?s)was killed.*memory"):
         list(outcomes(["1", "2"], Job(die, PREPARE), 2))

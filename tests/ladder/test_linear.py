@@ -18,6 +18,7 @@ def drawn(seed: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return unit(centres.repeat(EACH, axis=0) + noise), np.arange(classes).repeat(EACH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_raises_the_accuracy_on_other_classes(loss: str) -> None:
     vectors, labels = drawn(0, 40)

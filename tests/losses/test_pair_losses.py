@@ -89,6 +89,7 @@ def assert_same(
     return value.detach()
 
 
+@pytest.mark.slow
 @every_loss
 @pytest.mark.parametrize("elements", [1 << 18, 40])
 def test_value_and_gradient_equal_the_definition(

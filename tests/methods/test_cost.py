@@ -10,6 +10,7 @@ from pipeline.methods.cost import cost_of
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "parameters", "flops"),
     [("snca", 23, 8.3), ("irt_l", 22, 8.4)],  # R50 and DeiT-S in IRT table 1

@@ -101,6 +101,7 @@ def test_the_code_for_gpus_is_equal_and_reads_nothing(name: str, monkeypatch: py
         assert results[1][2] == []
 
 
+@pytest.mark.slow
 @pairs
 def test_gradients_to_references_equal_finite_differences(name: str) -> None:
     loss, (embeddings, labels), (references, reference_labels) = loss_of(name), vectors(6, 2), vectors(11, 3)

@@ -56,6 +56,7 @@ def name_of(part: type[Strict]) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_the_library_is_current() -> None:
     assert PAGES["docs/library.md"] == markdown(), (
         "run `python -m pipeline.methods.document > docs/library.md`"
@@ -174,6 +175,7 @@ def test_the_pages_contain_commands() -> None:
     assert len(tabulated_rows()) > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "overrides"), identified(typed_commands()))
 def test_a_command_gives_a_valid_run(line: str, overrides: list[str], tmp_path: Path) -> None:
     plan(overridden(overrides, tmp_path))
@@ -191,6 +193,7 @@ def test_a_row_changes_the_recipes_of_its_methods(row: str, overrides: list[str]
         )
 
 
+@pytest.mark.slow
 def test_crt_tables_6_to_10_use_the_smaller_network_and_shared_branches_except_in_table_8(
     tmp_path: Path,
 ) -> None:

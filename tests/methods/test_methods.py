@@ -33,6 +33,7 @@ LOSSES = (
     "normalized_softmax",
     "cosface",
     "arcface",
+    "partial_fc",
     "snca",
     "hybrid",
 )
@@ -92,6 +93,7 @@ def built(variant: str, seed: int = 0) -> Any:
     return initial_method(recipe(method, **blocks), CLASSES, SAMPLES, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_embeddings_are_unit_vectors_of_the_given_dimension(variant: str) -> None:
     method = built(variant).eval()
@@ -167,6 +169,7 @@ def test_every_parameter_has_a_finite_gradient(variant: str) -> None:
     assert all(bool(parameter.grad.isfinite().all()) for parameter in learning.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant", [name for name in VARIANTS if name.removeprefix("baseline, ").split(",")[0] not in POOLINGS]
 )

@@ -42,6 +42,7 @@ def test_baseline(loss: dict, memory: dict | None) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prototypes", [1, 5])
 def test_crt(prototypes: int) -> None:
     branch = {"prototypes": prototypes, "dim": 12, "hidden": 6, "loss_weight": 0.1}

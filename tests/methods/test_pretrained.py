@@ -62,6 +62,7 @@ def save_picture(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_vector_of_a_picture_is_the_published_embedding(family: str, tmp_path: Path) -> None:
     name, arguments, size, classes = FAMILIES[family]
@@ -136,6 +137,7 @@ def test_candidates_begin_with_the_published_weights() -> None:
     assert "vit_large_patch16_dinov3.sat493m" in candidates("vit_large_patch16_dinov3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "problem"),
     [
@@ -160,6 +162,7 @@ def test_refuses_networks_that_cannot_be_built(network: Network, problem: str) -
     assert any(part in str(refused.value) for part in problem.split("|"))
 
 
+@pytest.mark.slow
 def test_weights_of_another_network_and_a_damaged_directory_are_errors(tmp_path: Path) -> None:
     path = save_weights(tmp_path / "own.safetensors", "mobilenetv2_050")
     with pytest.raises(UserError, match=r"does not fit resnet18\.a1_in1k: .* missing"):

@@ -97,6 +97,7 @@ def test_every_kept_parameter_has_a_gradient(name: str, stages: tuple[int, ...])
     assert [key for key, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["test_resnet", "test_efficientnet", "test_byobnet", "test_convnext", "test_vit", "googlenet"]
 )

@@ -96,6 +96,7 @@ def call(head: nn.Module) -> Callable[..., object]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared_network", [False, True])
 def test_separate_branches_are_independent_transforms(shared_network: bool) -> None:
     head = CodedResidualBranches(4, (3, 2), (5, 7), (6, 2), shared_network=shared_network).double()

@@ -26,6 +26,7 @@ def test_every_tensor_is_one_of_timm_in_the_same_order() -> None:
     network.load_state_dict(state)
 
 
+@pytest.mark.slow
 def test_the_default_network_embeds_as_timm_with_the_weights_of_the_package(tmp_path: Path) -> None:
     path = require("lite0", lite0.installed())
     network = timm.create_model(lite0.NETWORK, pretrained=False)

@@ -29,6 +29,7 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size", "shapes"),
     [
@@ -55,6 +56,7 @@ def test_maps_of_every_stage(name: str, size: int, shapes: list[tuple[int, int]]
 
 
 # one map of tokens; tests/models/test_token_embedding.py tests it
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PROJECT_NETWORKS.keys() - {"token_embedding"}))
 @pytest.mark.parametrize("stages", [(-1,), (-2, 0), (0,)])
 def test_every_kept_parameter_has_a_gradient(name: str, stages: tuple[int, ...]) -> None:
@@ -64,6 +66,7 @@ def test_every_kept_parameter_has_a_gradient(name: str, stages: tuple[int, ...])
     assert [key for key, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
+@pytest.mark.slow
 def test_bn_inception_equals_its_definition(tmp_path: Path) -> None:
     state = random_weights(published.bn_inception())
     torch.save(state, tmp_path / "weights.pth")
@@ -79,6 +82,7 @@ def test_bn_inception_equals_its_definition(tmp_path: Path) -> None:
         torch.testing.assert_close(map, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_bn_inception_refuses_a_map_that_it_cannot_halve() -> None:
     with (
         torch.device("meta"),
@@ -87,6 +91,7 @@ def test_bn_inception_refuses_a_map_that_it_cannot_halve() -> None:
         Backbone("bn_inception")(torch.zeros(1, 3, 240, 240))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 75])
 def test_mix_transformer_equals_its_definition(tmp_path: Path, size: int) -> None:
     state = random_weights(published.mit_nvidia(DEPTHS["b1"]))
@@ -101,6 +106,7 @@ def test_mix_transformer_equals_its_definition(tmp_path: Path, size: int) -> Non
         torch.testing.assert_close(map, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_loads_weights_saved_from_the_network(tmp_path: Path) -> None:
     for name in PROJECT_NETWORKS:
         source = Backbone(name)
@@ -228,6 +234,7 @@ def test_names_weights_that_cannot_be_downloaded(
         Backbone(name, pretrained=True)
 
 
+@pytest.mark.slow
 def test_loads_weights_that_a_library_downloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     state = {key: value.float() for key, value in random_weights(published.mit_nvidia(DEPTHS["b1"])).items()}
     torch.save(

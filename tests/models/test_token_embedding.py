@@ -69,6 +69,7 @@ def test_refuses_a_picture() -> None:
         Backbone("token_embedding")(torch.full((1, 3, 4, 4), 200 / 255))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gsp", "irt_l"])  # they resize with different filters
 def test_the_recipe_keeps_every_token_between_shard_and_map(tmp_path: Path, method: str) -> None:
     ingest(TokensSource(train_per_class=2, test_per_class=2), IngestSettings(), tmp_path / "out", "tokens", 1)

@@ -23,6 +23,7 @@ def test_the_document_agrees_with_the_table() -> None:
     )
 
 
+@pytest.mark.slow
 def test_each_row_names_weights_that_the_libraries_have() -> None:
     for name, row in published_weights().items():
         files = set(row.files)

@@ -112,6 +112,7 @@ def test_the_files_are_package_data() -> None:
     assert [paper.key for paper in papers()] == list(PAPERS)
 
 
+@pytest.mark.slow
 def test_imports_no_heavy_library() -> None:
     heavy = ("torch", "numpy", "ray", "pyarrow", "faiss", "matplotlib")
     imported = f"print([name for name in {heavy} if name in sys.modules])"

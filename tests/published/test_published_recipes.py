@@ -31,6 +31,7 @@ def _resolved(dataset: str, method: str, settings: tuple[tuple[str, object], ...
     return resolve(PARAMS, dataset, method, dict(settings))
 
 
+@pytest.mark.slow
 def test_settings_resolve_to_the_conditions_of_the_row() -> None:
     assert len(NAMED) > 450
     for row in NAMED:

@@ -5,14 +5,18 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import simplejpeg
 
 from pipeline.analysis.analyze import analyze
+from pipeline.analysis.positions import object_share_table
 from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
+from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
+from pipeline.data.positions import write as write_positions
 from pipeline.data.shards import ShardWriter
 from pipeline.evaluation.evaluate import SELECTED, evaluate
 from pipeline.evaluation.metrics import Rows
@@ -106,6 +110,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
             attributes=None if file == "train" else attributes,
         )
         sides[file] = Rows(rows, label[rows], clustered(label[rows], width, 100 * seed + place))
+    make_positions(root / "positions" / f"{name}.arrow", method, seed)
     protocol = Protocol("test", (1, 2, 4), 200, 0.95, 0)
     both_sides = {file: Sides(rows, rows) for file, rows in sides.items()}
     metrics, results = evaluate(
@@ -184,6 +189,40 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
             )
 
 
+def make_positions(path: Path, method: str, seed: int) -> None:
+    """Maps of 3 x 3 positions of the first image of each of two classes, and of a right and a wrong match."""
+    generator = np.random.default_rng([seed, len(method)])
+    first, second = TRAIN * EACH, (TRAIN + 1) * EACH
+
+    def position_map(row: int, name: str, **fields: Any) -> PositionMap:
+        label, number = divmod(row, EACH)
+        weights = generator.uniform(-0.5, 1, (3, 3)).astype(np.float32)
+        return PositionMap(row, label, f"{label}/{number}.jpg", (0.1, 0.0, 0.9, 1.0), name, weights, **fields)
+
+    maps = []
+    for row in (first, second):
+        if method == ATTRIBUTES:
+            prototype = np.arange(9, dtype=np.int32).reshape(3, 3) % 5
+            maps.append(position_map(row, "transported mass", prototype=prototype))
+        if method == MEASURED:
+            maps.append(position_map(row, "attention, global map"))
+            maps.append(position_map(row, "attention of point 1", detail=True, point=(0.5, 0.2)))
+        maps.append(position_map(row, "contribution"))
+    pairs = ((first, first + 1), (first + 1, first), (second, first), (first, second))
+    maps += [position_map(row, "contribution", reference=reference) for row, reference in pairs]
+    queries = (
+        QueryMatches(first, Match(first + 1, 0.75), Match(second, 0.5)),
+        QueryMatches(second, None, None),
+    )
+    write_positions(path, Positions(tuple(maps), queries))
+
+
+def disc(source: str) -> np.ndarray:
+    """The share of each pixel of an image that its disc covers; of every image the same."""
+    y, x = np.mgrid[:60, :60]
+    return ((x - 30) ** 2 + (y - 30) ** 2 < 20**2).astype(float)
+
+
 @pytest.fixture(scope="session")
 def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """data/ of a run over the given data sets, methods (with the noise of their embeddings) and seeds."""
@@ -202,9 +241,10 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
                     make_run(root, dataset, method, seed, width)
             for method in sweeps:
                 make_sweep(root / "sweep" / dataset / method)
+        cells = [(d, m, s) for d in datasets for m in noise for s in seeds]
         runs = analyze(
             root / "embeddings",
-            [(d, m, s) for d in datasets for m in noise for s in seeds],
+            cells,
             40,
             10_000,
             5,
@@ -213,7 +253,10 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
         )
         write_json(
             root / "analysis" / "analysis.json",
-            {"runs": [{"row": run.row, "curves": run.curves, "files": run.files} for run in runs]},
+            {
+                "runs": [{"row": run.row, "curves": run.curves, "files": run.files} for run in runs],
+                "object_shares": object_share_table(root / "positions", cells, {"birds": disc}),
+            },
         )
         return root
 
@@ -246,7 +289,7 @@ def make_sweep(directory: Path) -> None:
     command = "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'"
     write_json(
         directory / "best.json",
-        {"trial": 2, "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
+        {"trials": [2], "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
     )
 
 
@@ -282,7 +325,7 @@ def birds(inputs: ReportData) -> DataSet:
 
 @pytest.fixture(scope="session")
 def html(inputs: ReportData) -> str:
-    return build(inputs, "A report", queries=20, neighbours=5, thumbnail=40)
+    return build(inputs, "A report", queries=20, neighbours=5, thumbnail=40).html
 
 
 @pytest.fixture(scope="session")
@@ -307,7 +350,7 @@ def two_seeds_inputs(two_seeds_project: Path) -> ReportData:
 
 @pytest.fixture(scope="session")
 def two_seeds_page(two_seeds_inputs: ReportData) -> Element:
-    return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+    return read_page(build(two_seeds_inputs, "A report", queries=4, neighbours=3, thumbnail=24).html)
 
 
 # A data set of the papers: a baseline, a published method and a variant of it.
@@ -334,7 +377,7 @@ def papers_inputs(papers_project: Path) -> ReportData:
 
 @pytest.fixture(scope="session")
 def papers_page(papers_inputs: ReportData) -> Element:
-    return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24))
+    return read_page(build(papers_inputs, "A report", queries=4, neighbours=3, thumbnail=24).html)
 
 
 # A study: table 8 of CRT on its data set and on another one, two seeds.

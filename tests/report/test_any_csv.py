@@ -40,6 +40,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("csv") / "x.csv"
 
 
+@pytest.mark.slow
 @given(content=FILES)
 @settings(max_examples=250)
 def test_any_file_is_read_or_refused(path: Path, content: bytes) -> None:

@@ -114,7 +114,9 @@ def test_it_renders_without_errors_requests_or_overflow(
     assert missing > 0
     pairs = page.locator(".side-by-side .query").count()  # the second of each two repeats no query
     assert pairs > 2
-    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing
+    maps = page.locator("details.positions li").count()
+    assert maps > 10
+    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing + maps + 2  # their queries
     assert min(images) > 0
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
@@ -138,12 +140,13 @@ def test_colours_follow_the_scheme_and_have_contrast(browser: Any, file: Path) -
     assert grounds[0] != grounds[1]
 
 
+@pytest.mark.slow
 def test_a_phone_shows_two_metrics_and_unfolds_the_others(
     browser: Any, two_seeds_inputs: ReportData, tmp_path: Path
 ) -> None:
     path = tmp_path / "index.html"
     path.write_text(
-        build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48), encoding="utf-8"
+        build(replace(two_seeds_inputs, datasets=("birds",)), "A report", 4, 4, 48).html, encoding="utf-8"
     )
     for width, columns in ((390, [3, 3, 3]), (1280, [7, 7, 7])):
         page = browser.new_page(viewport={"width": width, "height": 850})
@@ -161,6 +164,7 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         page.close()
 
 
+@pytest.mark.slow
 def test_a_click_enlarges_a_picture(browser: Any, file: Path) -> None:
     page = browser.new_page(viewport={"width": 900, "height": 700})
     page.goto(file.as_uri())

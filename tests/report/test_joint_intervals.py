@@ -82,6 +82,7 @@ def runs(tmp_path: Path) -> list[RunResults]:
     return results_of_seeds
 
 
+@pytest.mark.slow
 def test_equals_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResults]) -> None:
     intervals = joint_intervals(runs)
     names = {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}

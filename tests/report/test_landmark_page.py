@@ -59,9 +59,10 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_landmark_benchmarks_use_their_own_ground_truth(landmarks: Path) -> None:
     inputs = read_report_data(landmarks, ("birds",), ("good", "poor"), (0,))
-    page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24))
+    page = read_page(build(inputs, "A report", queries=8, neighbours=5, thumbnail=24).html)
     metrics = json.loads((landmarks / "evaluation/birds/good/0/metrics.json").read_text())
     row = page.first("tr", **{"data-method": "good", "data-network": "selected"})
     assert (

@@ -1,5 +1,6 @@
 """The page: all sections, no loaded resources, escaped names, unique ids, equal bytes, one file."""
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -87,8 +88,9 @@ def test_ids_are_unique_and_references_exist(html: str, page: Element, two_seeds
     assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_same_inputs_same_bytes(html: str, inputs: ReportData) -> None:
-    assert build(inputs, "A report", queries=20, neighbours=5, thumbnail=40) == html
+    assert build(inputs, "A report", queries=20, neighbours=5, thumbnail=40).html == html
 
 
 def test_the_charts_of_every_method_and_term(html: str) -> None:
@@ -101,7 +103,8 @@ def test_the_charts_of_every_method_and_term(html: str) -> None:
     }  # fmt: skip
 
 
-def test_the_stage_writes_one_file(
+@pytest.mark.slow
+def test_the_stage_writes_the_page_and_the_heat_maps(
     make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stages.report import run
@@ -121,13 +124,17 @@ def test_the_stage_writes_one_file(
     write_json(root / path_of("report"), content_of(settings, {}))
     monkeypatch.chdir(root)
     run()
-    assert [path.name for path in (root / "data/report").iterdir()] == ["index.html"]
+    files = sorted(path.relative_to(root / "data/report").as_posix() for path in root.rglob("report/**/*.*"))
+    assert files == ["index.html", "positions/birds/good.csv", "positions/birds/good.svg", "verdict.json"]
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
-    assert len(page.all("div", **{"class": "query"})) == 4
+    gallery = page.first("section", id="set-0-gallery")
+    assert len(gallery.all("div", **{"class": "query"})) == 4
     assert "good reaches MAP@R: " in page.first("p", **{"class": "lede"}).text(), (
         "a single method is not compared"
     )
+    verdicts = json.loads((root / "data/report/verdict.json").read_text(encoding="utf-8"))
+    assert verdicts == {"birds": " ".join(page.first("p", **{"class": "lede"}).text().split())}
     assert page.first("table").all("b") == []
     assert [cell.text() for cell in page.first("tr", **{"data-cost": "good"}).all("td")][2:4] == [
         "1.00",

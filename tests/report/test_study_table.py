@@ -88,6 +88,7 @@ def test_an_unreliable_number_has_no_difference() -> None:
     assert Cell(Number(text="45.5"), None).difference is None
 
 
+@pytest.mark.slow
 def test_writes_table_and_figure_in_four_formats(study_inputs: ReportData, tmp_path: Path) -> None:
     table = table_of(study_inputs, "cub")
     write(table, tmp_path / "first")

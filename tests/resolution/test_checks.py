@@ -171,6 +171,7 @@ def test_errors_of_later_stages_stop_the_run(folder: Path, key: str, value: Any,
         check(plan(project(folder, {key: value})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -286,6 +287,7 @@ def test_refuses_an_invalid_recipe_without_its_weights(
         require_compatible(resolve(Params(ROOT / "params.yaml"), dataset, method, changed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["folder", "tokens", "landmarks"])
 def test_every_recipe_builds_a_method(dataset: str) -> None:
     params = Params(ROOT / "params.yaml")

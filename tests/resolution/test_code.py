@@ -11,7 +11,7 @@ import pytest
 from pipeline.config import Params, resolve
 from pipeline.config.recipe_files import published
 from pipeline.resolution.code import Code, digest_of
-from pipeline.resolution.files import modules_of
+from pipeline.resolution.files import modules_of, position_modules_of
 from pipeline.runtime.stage import ROOT
 
 SOURCE = '''
@@ -63,6 +63,7 @@ def test_changed_code_changes_the_digest(old: str, new: str) -> None:
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
 def test_versions_of_python_give_equal_digests(python: str) -> None:
     """Computes the digest with each installed version; missing versions are skipped by name."""
@@ -102,7 +103,8 @@ def digests(root: Path, dataset: str, method: str) -> dict[str, dict[str, str]]:
     code = Code(root)
     parts = modules_of(resolve(PARAMS, dataset, method))
     source = [f"pipeline.ingest.sources.{dataset if dataset != 'cifar10' else 'cifar'}"]
-    named = {"ingest": source, "train": parts, "export": parts}
+    positions = position_modules_of(resolve(PARAMS, dataset, method))
+    named = {"ingest": source, "train": parts, "export": [*parts, *positions]}
     return {stage: code.closure([f"stages.{stage}", *named.get(stage, [])]) for stage in STAGES}
 
 
@@ -119,13 +121,19 @@ EDITS = [
     ("pipeline/runtime/progress.py", "", "ms"),
     ("pipeline/cluster/training.py", "", "ms"),
     ("pipeline/config/stages.py", "", "ms"),
-    ("pipeline/evaluation/statistics/bootstrap.py", "evaluate report", "ms"),
+    ("pipeline/evaluation/statistics/bootstrap.py", "analyze evaluate report", "ms"),
     ("pipeline/ingest/sources/cub.py", "", "ms"),
-    ("pipeline/ingest/sources/parts.py", "ingest", "ms"),
+    ("pipeline/ingest/sources/parts.py", "analyze ingest", "ms"),
     ("pipeline/training/loop.py", "train", "ms"),
+    ("pipeline/methods/positions/contribution.py", "export", "ms"),
+    ("pipeline/methods/positions/crt.py", "", "ms"),
+    ("pipeline/methods/positions/crt.py", "export", "crt"),
+    ("pipeline/methods/positions/transport.py", "export", "gsp"),
+    ("pipeline/data/positions.py", "analyze export report", "ms"),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS]
 )
@@ -152,6 +160,7 @@ def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_recipe_names_existing_modules() -> None:
     code = Code(ROOT)
     for method in published("methods"):

@@ -34,6 +34,7 @@ def changed(folder: Path, changes: dict[str, Any], base: dict[str, Any] | None =
     }
 
 
+@pytest.mark.slow
 def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
     content = resolved(tmp_path, {"run.ensembles": ["ms"], "run.methods": ["ms", "gsp"]})
     assert set(content) == {
@@ -58,6 +59,7 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
     assert train.recipe == resolve(params, "parts", "gsp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -83,7 +85,8 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         # the report contains the number of parameters
         ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json", "report.json"}),
         ({"ingest.quality": 90}, {"ingest/parts.json"}),
-        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json"}),
+        # the analysis replays the positions of the creatures
+        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json", "analyze.json"}),
         (
             {"evaluate.bootstrap": 7},
             {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},
@@ -102,6 +105,7 @@ def test_a_change_changes_the_files_of_dependent_stages(
     assert changed(tmp_path, changes) == expected
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_on_its_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = {"run.datasets": ["cifar100"], "run.methods": ["ms"]}
     content = resolved(tmp_path, changes)
@@ -113,6 +117,7 @@ def test_a_sweep_runs_on_its_data_sets(tmp_path: Path, capsys: pytest.CaptureFix
     assert files["report.json"]["settings"]["sweeps"] == [["cifar100", "gsp"]]
 
 
+@pytest.mark.slow
 def test_a_variant_is_a_separate_method(tmp_path: Path) -> None:
     variant = {
         "methods.gsp-soft": {"like": "gsp", "pooling": {"epsilon": 1.0}},
@@ -131,6 +136,7 @@ def test_a_variant_is_a_separate_method(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_new_loss_in_a_recipe_changes_its_code(tmp_path: Path) -> None:
     original, changed_loss = resolved(tmp_path), resolved(tmp_path, {"methods.ms.loss": {"name": "snca"}})
     codes = [set(content["train/parts/ms.json"]["code"]) for content in (original, changed_loss)]

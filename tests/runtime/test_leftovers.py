@@ -12,13 +12,21 @@ from pathlib import Path
 import pytest
 
 from pipeline.runtime.files import atomic_file, remove_partial_files
-from pipeline.runtime.leftovers import OWNER, is_abandoned, owned, remove_leftovers
+from pipeline.runtime.leftovers import (
+    OWNER,
+    is_abandoned,
+    owned,
+    remove_leftover_directories,
+    remove_leftovers,
+)
+from pipeline.runtime.stage import ROOT
 
 HOLDER = """
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from pipeline.runtime.files import atomic_file
+from pipeline.ingest.files.tarball import scratch_directory
+from pipeline.runtime.files import atomic_directory, atomic_file
 from pipeline.runtime.leftovers import owned
 root, temporary = map(Path, sys.argv[1:])
 with ExitStack() as stack:
@@ -27,6 +35,9 @@ with ExitStack() as stack:
         directory.mkdir(parents=True)
         (directory / "log").touch()
         stack.enter_context(owned(directory))
+    stack.enter_context(scratch_directory(root / "data/shards/parts"))
+    for output in ("data/resolved", "data/shards/parts", "data/models/parts/ms/0"):
+        (stack.enter_context(atomic_directory(root / output)) / "file").touch()
     print("holds", flush=True)
     input()
 """
@@ -34,7 +45,8 @@ with ExitStack() as stack:
 
 @pytest.fixture
 def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds a partial file, a directory of workers and one of a cluster."""
+    """A process that holds a partial file, partial directories, an unpacked archive, a directory of workers
+    and one of a cluster."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "tmp"))
     command = [sys.executable, "-c", HOLDER, str(tmp_path), str(tmp_path / "tmp")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -55,15 +67,25 @@ def test_removes_what_a_killed_process_held(holder: subprocess.Popen[str], tmp_p
     (partial,) = metrics.glob(".0.json.*.partial")
     directories = [tmp_path / "data/state/ray/parts-ms-0-x", tmp_path / "tmp/unseen-x"]
     owners = [directory / OWNER for directory in directories]
-    aged(metrics / "1.json", partial, *owners)
+    outputs = [
+        path
+        for pattern in (".resolved.*.partial", "shards/.parts.*", "models/parts/ms/.0.*.partial")
+        for path in (tmp_path / "data").glob(pattern)
+    ]
+    assert len(outputs) == 4
+    raw = tmp_path / "data/raw/parts/.x.partial"
+    raw.mkdir(parents=True)
+    aged(metrics / "1.json", partial, raw, *owners, *outputs)
     remove_leftovers(tmp_path)
     assert partial.exists(), "the process still holds it"
+    assert all(path.exists() for path in outputs)
     assert all((directory / "log").exists() for directory in directories)
     holder.kill()
     holder.wait()
     remove_leftovers(tmp_path)
     assert list(metrics.iterdir()) == [metrics / "1.json"]
-    assert not any(directory.exists() for directory in directories)
+    assert not any(directory.exists() for directory in [*directories, *outputs])
+    assert raw.exists(), "published files are not searched"
 
 
 def test_a_file_of_the_last_seconds_is_in_use(tmp_path: Path) -> None:
@@ -104,3 +126,24 @@ def test_a_file_system_without_locks_keeps_every_file(
     with owned(tmp_path):
         aged(tmp_path / OWNER)
     assert not is_abandoned(tmp_path / OWNER)
+
+
+def test_dvc_ignores_what_a_killed_stage_leaves() -> None:
+    """data/shards, data/metrics and others are inputs of stage report."""
+    name = f".parts.{'0' * 32}"
+    ignored = [f"data/shards/{name}.partial/index.parquet", "data/shards/.parts.k7y3rafj.scratch/x.tar"]
+    ignored += [f"data/metrics/parts/ms/{name}.partial", "data/ensemble/parts/.ms.replaced/x"]
+    paths = [*ignored, "data/shards/parts/index.parquet"]
+    command = [sys.executable, "-m", "dvc", "check-ignore", *paths]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.stdout.split() == ignored, process.stderr
+
+
+def test_a_stage_removes_the_directories_of_other_killed_stages(tmp_path: Path) -> None:
+    partial = tmp_path / f"data/shards/.parts.{'0' * 32}.partial"
+    partial.mkdir(parents=True)
+    remove_leftover_directories(tmp_path)
+    assert partial.exists(), "its process may not have locked it yet"
+    aged(partial)
+    remove_leftover_directories(tmp_path)
+    assert not partial.exists()

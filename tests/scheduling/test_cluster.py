@@ -107,6 +107,7 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_names_the_reason_of_a_cluster_that_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The lines that a run prints at its end."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,7 @@ from pipeline.runtime.files import write_json
 from pipeline.scheduling.result import result
 
 RUN = {"datasets": ["parts"], "methods": ["ms", "gsp"], "seeds": [0], "sweeps": [], "ensembles": []}
-PAGE = (
-    '<p>other</p><p class="lede"><b>parts</b> has 10\nimages. <b>gsp</b> reaches MAP@R: <span>9.1</span>.</p>'
-)
+VERDICT = "parts has 10 images. gsp reaches MAP@R: 9.1."
 
 
 @pytest.fixture
@@ -32,15 +31,13 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         bounds = {"map_at_r_low": value - 0.01, "map_at_r_high": value + 0.01, "untrained_map_at_r": 0.02}
         metrics = {"recall_at_1": 4 * value, "map_at_r": value, "queries": 10, **bounds}
         write_json(Path("data/metrics/parts", method, "0.json"), metrics)
-    page = tmp_path / "data/report/index.html"
-    page.parent.mkdir()
-    page.write_text(PAGE, encoding="utf-8")
+    write_json(tmp_path / "data/report/verdict.json", {"parts": VERDICT, "of an earlier run": "x"})
     return tmp_path
 
 
 def test_contains_the_verdict_the_headline_numbers_and_the_path(built: Path) -> None:
     assert result() == [
-        "parts has 10 images. gsp reaches MAP@R: 9.1.",
+        VERDICT,
         "",
         "parts  Recall@1  MAP@R             before training",
         "ms     32.4      8.1 (7.1 – 9.1)   2.0",
@@ -51,6 +48,7 @@ def test_contains_the_verdict_the_headline_numbers_and_the_path(built: Path) -> 
 
 
 def test_names_a_missing_file(built: Path) -> None:
-    (built / "data/metrics/parts/ms/0.json").unlink()
-    with pytest.raises(UserError, match=r"data/metrics/parts/ms/0\.json"):
-        result()
+    for name in ("data/metrics/parts/ms/0.json", "data/report/verdict.json"):
+        (built / name).unlink()
+        with pytest.raises(UserError, match=re.escape(name)):
+            result()

@@ -3,6 +3,7 @@
 import http.client
 import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pillow_heif
 import pytest
 import uvicorn
 from PIL import Image
@@ -91,6 +93,7 @@ def server(catalog: Path) -> Iterator[Server]:
         yield started
 
 
+@pytest.mark.slow
 def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: Path) -> None:
     path = photos / "product 03/1.png"
     reply = server.find(path.read_bytes())
@@ -99,12 +102,26 @@ def test_the_answer_equals_that_of_find(server: Server, catalog: Path, photos: P
     assert reply.json["unknown"] is None
     assert [product["label"] for product in reply.json["products"]] == [p.label for p in answer.products]
     for match, expected in zip(reply.json["matches"], answer.matches, strict=True):
-        row = match.pop("row")
+        address = f"/photos/{reply.json['catalog']}/{match.pop('row')}"
         assert match == {name: pytest.approx(value) if name == "similarity" else value
                          for name, value in expected._asdict().items()}  # fmt: skip
-        with Image.open(io.BytesIO(server.request("GET", f"/photos/{row}").content)) as small:
+        with Image.open(io.BytesIO(server.request("GET", address).content)) as small:
             assert small.format == "JPEG"
             assert max(small.size) <= service.THUMBNAIL
+
+
+def test_regions_sum_to_the_similarity_of_the_answer(server: Server, photos: Path) -> None:
+    photo = (photos / "product 03/1.png").read_bytes()
+    answer = server.find(photo).json
+    match = answer["matches"][1]
+    address = f"/regions/{answer['catalog']}/{match['row']}"
+    cause = server.request("POST", address, photo).json
+    assert cause["kind"] == "contribution"
+    assert cause["similarity"] == pytest.approx(match["similarity"], abs=1e-5)
+    for name in ("photo", "match"):
+        assert sum(map(sum, cause[name]["map"])) == pytest.approx(match["similarity"], abs=1e-4)
+    assert server.request("POST", address.replace(answer["catalog"], "0"), photo).status == 410
+    assert server.request("POST", address, b"no picture").status == 422
 
 
 @pytest.mark.parametrize(
@@ -126,6 +143,21 @@ def test_refuses_what_is_no_photo_and_continues(
     assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
 
 
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "HEIF"])
+def test_refuses_too_many_pixels_before_decoding(
+    catalog: Path, photos: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.BytesIO()
+    pillow_heif.register_heif_opener()
+    Image.new("RGB", (120, 90)).save(stream, form)
+    with Server(catalog, largest_pixels=120 * 90 - 1) as server:
+        assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
+        monkeypatch.setattr(service, "_find", None)
+        reply = server.find(stream.getvalue())
+    assert reply.status == 413
+    assert "120 x 90 pixels, the limit is 10,799 pixels" in reply.json["detail"]
+
+
 def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("POST", "/find", (bytes(60_000) for _ in range(2)), encode_chunked=True,
@@ -134,10 +166,39 @@ def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Serv
     connection.close()
 
 
+def test_a_connection_that_ends_within_the_photo_is_no_error_of_the_service(
+    catalog: Path, photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    head, counted = (
+        b"POST /find HTTP/1.1\r\nHost: x\r\n",
+        'unseen_requests_total{path="/find",status="400"} 2.0',
+    )
+    bodies = (b"Content-Length: 99\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n0\r\n\r\n")
+    logger = logging.getLogger("uvicorn.error")
+    with Server(catalog) as server:
+        logger.addHandler(caplog.handler)
+        for body in bodies:
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(head + body)
+        deadline = time.monotonic() + 30
+        while counted not in server.request("GET", "/metrics").content.decode():
+            assert time.monotonic() < deadline, "the two requests are not counted"
+            time.sleep(0.05)
+        reply = server.find((photos / "product 00/0.png").read_bytes())
+    logger.removeHandler(caplog.handler)
+    assert reply.status == 200
+    assert [record.message for record in caplog.records if record.exc_info] == []
+
+
 @pytest.mark.parametrize(
-    "path", ["/photos/999", "/photos/-1", "/photos/..%2f..%2fetc%2fpasswd", "/find?k=0", "/docs"]
+    "path",
+    [
+        *("/photos/CATALOG/999", "/photos/CATALOG/-1", "/photos/CATALOG/..%2f..%2fetc%2fpasswd"),
+        *("/photos/0", "/find?k=0", "/docs"),
+    ],
 )
 def test_refuses_other_paths_and_values(server: Server, path: str) -> None:
+    path = path.replace("CATALOG", server.request("GET", "/health").json["catalog"])
     method = "POST" if path.startswith("/find") else "GET"
     assert server.request(method, path, b"x" if method == "POST" else None).status in (404, 422)
 
@@ -152,7 +213,8 @@ def test_reports_health_metrics_and_its_interface(server: Server) -> None:
     assert 'path="other",status="404"' in text
     assert "nowhere" not in text
     interface = server.request("GET", "/openapi.json").json
-    assert set(interface["paths"]) == {"/find", "/photos/{row}", "/health", "/metrics"}
+    of_catalog = {"/photos/{catalog}/{row}", "/regions/{catalog}/{row}"}
+    assert set(interface["paths"]) == {"/find", *of_catalog, "/health", "/metrics"}
 
 
 def test_a_slow_body_and_a_busy_service_are_refused(
@@ -201,7 +263,7 @@ def test_requests_need_the_token(catalog: Path) -> None:
         assert server.find(b"x").status == 401
         assert server.request("POST", "/find", b"x", Authorization="Bearer other").status == 401
         assert server.request("POST", "/find", b"x", Authorization="Bearer secret").status == 422
-        assert server.request("GET", "/photos/0").status == 401
+        assert server.request("GET", "/photos/0/0").status == 401
         assert server.request("GET", "/").status == 200, "the page asks for the token"
 
 
@@ -210,13 +272,23 @@ def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
 ) -> None:
     shutil.copytree(catalog, tmp_path / "catalog")
     more = shutil.copytree(photos, tmp_path / "photos")
+    build(more, tmp_path / "catalog", processes=1)
     with Server(tmp_path / "catalog") as server:
         first = server.request("GET", "/health").json
+        assert server.request("GET", f"/photos/{first['catalog']}/1").status == 200
         (more / "product 00/0.png").unlink()
         build(more, tmp_path / "catalog", processes=1)
         second = server.request("GET", "/health").json
         assert second["pictures"] == first["pictures"] - 1
         assert second["catalog"] != first["catalog"]
+        reply = server.request("GET", f"/photos/{first['catalog']}/1")
+        assert reply.status == 410, "row 1 is another picture now"
+        assert "Search again" in reply.json["detail"]
+        assert server.request("GET", f"/photos/{second['catalog']}/0").status == 200
+        shutil.copy(more / "product 03/0.png", more / "product 00/1.png")
+        reply = server.request("GET", f"/photos/{second['catalog']}/0")
+        assert reply.status == 410
+        assert "product 00/1.png has changed" in reply.json["detail"]
         index = tmp_path / "catalog/index.faiss"
         index.write_bytes(index.read_bytes()[:-9])
         os.utime(tmp_path / "catalog/catalog.json")
@@ -253,7 +325,16 @@ def test_the_command_serves_until_it_is_interrupted(catalog: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_the_page_shows_the_matches_of_a_photo(server: Server, photos: Path) -> None:
+def wait_for(page: Any, condition: str) -> None:
+    """Waits until an expression is true in the page, whose policy forbids the polling of Playwright."""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(server: Server, photos: Path) -> None:
     from tests.report.test_browser import CHROMIUM, FLAGS
 
     if CHROMIUM is None:
@@ -269,10 +350,17 @@ def test_the_page_shows_the_matches_of_a_photo(server: Server, photos: Path) -> 
         page.goto(f"http://127.0.0.1:{server.port}/")
         page.set_input_files("input[type=file]", str(photos / "product 05/2.png"))
         page.locator("ol img").nth(11).wait_for()
-        deadline = time.monotonic() + 30
-        while not page.evaluate("[...document.images].every(image => image.naturalWidth > 0)"):
-            assert time.monotonic() < deadline, "a picture is not shown"
+        wait_for(page, "[...document.images].every(image => image.naturalWidth > 0)")
         assert "product 05" in page.inner_text("#status")
+        wait_for(page, "document.getElementById('regions').textContent.startsWith('Red regions add')")
+        drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value)"
+        second = page.locator("ol .map").nth(1)
+        for holder, has_map in (("#photo", True), ("ol li:first-child", True), ("ol li:nth-child(2)", False)):
+            assert page.eval_on_selector(f"{holder} canvas", drawn) == has_map
+        second.click()
+        wait_for(page, f"({drawn})(document.querySelectorAll('ol canvas')[1])")
+        assert second.get_attribute("aria-pressed") == "true"
+        assert not page.eval_on_selector("ol li:first-child canvas", drawn)
         assert "product 05/2.png" in page.inner_text("ol li:first-child")
         text = {"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no picture"}
         page.set_input_files("input[type=file]", text)

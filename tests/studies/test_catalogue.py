@@ -63,6 +63,7 @@ def test_data_sets_of_a_study_are_those_of_its_numbers() -> None:
         assert set(item.study.datasets) <= set(published_recipes("datasets"))
 
 
+@pytest.mark.slow
 def test_every_row_resolves_on_its_data_sets_and_on_the_built_in_set() -> None:
     names = {entry.method: item for item in PUBLISHED for entry in entries(item)}
     params = with_rows(Params(ROOT / "params.yaml"), *names)

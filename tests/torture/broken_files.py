@@ -12,17 +12,17 @@ from pathlib import Path
 from tests.torture import results
 from tests.torture.corpora import CORPORA, files_of, folder_of
 from tests.torture.limited import Case, Counts, check
-from tests.torture.readers import ARCHIVES, CHECKPOINTS, IMAGES, Read, read_labels
+from tests.torture.readers import ARCHIVES, CHECKPOINTS, IMAGES, MODULES, Read, read_labels
 
 CHUNK = 500  # files between two records of the progress
 STATE = results.RESULTS / "broken_files.json"
-PACKAGES = ("pipeline/data", "pipeline/ingest", "pipeline/models", "pipeline/runtime")
 READERS: dict[str, Read] = {
     **{f"image, {name}": read for name, read in IMAGES.items()},
     **{f"archive, {name}": read for name, read in ARCHIVES.items()},
     "CSV": read_labels,
     **{f"checkpoint, {name}": read for name, read in CHECKPOINTS.items()},
 }
+_MODULES = [name for kind in ("images", "archives", "CSVs", "checkpoints") for name in MODULES[kind]]
 
 
 def read_files(files: Sequence[Path], folder: Path, counts: Counts, readers: Mapping[str, Read]) -> None:
@@ -44,7 +44,7 @@ def campaign(corpora: Path, names: Sequence[str], state: Path) -> None:
     recorded = results.load(state)
     for name in names or CORPORA:
         folder = folder_of(corpora, name).resolve()
-        result = results.current(recorded, name, PACKAGES)
+        result = results.current(recorded, name, _MODULES)
         files = files_of(folder) if folder.is_dir() else []
         result["files"] = len(files)
         counts = Counts(**{key: result[key] for key in vars(Counts()) if key in result})

@@ -32,7 +32,6 @@ from tests.torture.results import RESULTS, current, load, save
 Tree = dict[str, str] | None  # sha256 by relative path; None: absent
 STATE = ROOT / "data/state/torture.json"
 RESULT = RESULTS / "file_operations.json"
-PACKAGES = ("pipeline", "stages", "unseen")
 _KILLED = -9
 
 
@@ -177,7 +176,7 @@ def campaign(names: list[str], state: Path, stride: int, results: dict[str, Any]
             case = Case(operation, project)
             if names and operation.name not in names:
                 continue
-            record = current(results, operation.name, PACKAGES)
+            record = current(results, operation.name, operation.modules)
             record["operations"] = case.operations
             done = record.setdefault("cases", {})
             record.setdefault("cpu_seconds", 0.0)

@@ -23,7 +23,6 @@ from tests.torture import results
 from tests.torture.miniature import Project, project
 
 STATE = results.RESULTS / "memory.json"
-PACKAGES = ("pipeline", "stages")
 GIB = 2**30
 TOO_SMALL = 600 * 2**20  # bytes: for the libraries, and less than the data
 CELL = ("parts", "ms", "0")
@@ -104,13 +103,12 @@ def measured(copy: Project, command: Sequence[str], peak: float, only_large: boo
 def campaign(rows: int, vectors: int, state: Path) -> None:
     """Measures everything again."""
     recorded = results.load(state)
-    result = results.current(recorded, "memory", PACKAGES)
     with project() as copy:
         enlarge(copy.path / "params.yaml", rows)
-        stages = result.setdefault("stages", {})
         for stage, (arguments, peak) in PEAK.items():
             values = measured(copy, (f"stages.{stage}", *arguments), peak)
-            stages[stage] = {"rows": f"{rows:,} images", **values}
+            result = results.current(recorded, stage, (f"stages.{stage}", "pipeline.ingest.sources.parts"))
+            result |= {"commit": results.commit(), "rows": f"{rows:,} images", **values}
             results.save(state, recorded)
         file = copy.scratch / "vectors.arrow"
         draw = np.random.default_rng(0)
@@ -119,7 +117,8 @@ def campaign(rows: int, vectors: int, state: Path) -> None:
         write_embeddings(file, np.arange(vectors), np.arange(vectors) // 5, drawn)
         command = ("unseen", "evaluate", str(file), "--bootstrap", "100")
         values = measured(copy, command, EVALUATE_PEAK, only_large=True)  # a run takes many CPU minutes
-        stages["unseen evaluate"] = {"rows": f"{vectors:,} vectors", **values}
+        result = results.current(recorded, "unseen evaluate", ("unseen.evaluation",))
+        result |= {"commit": results.commit(), "rows": f"{vectors:,} vectors", **values}
         results.save(state, recorded)
 
 

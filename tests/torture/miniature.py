@@ -1,10 +1,8 @@
 """The miniature project of operations.py as a git repository of its own, with its own temporary files."""
 
 import hashlib
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.environment import environment_of
 from tests.torture.operations import ROOT, write_project
 
 # outputs with times of the run, and the state of DVC
@@ -30,21 +29,8 @@ class Project:
     scratch: Path
 
     def environment(self) -> dict[str, str]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("DVC_", "GIT_", "PYTEST_", "MAKE", "MFLAGS"))
-        }
-        return inherited | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(self.path),
-            "HOME": str(self.scratch),
-            "TMPDIR": str(self.scratch / "tmp"),
-            "SHELL": "/bin/sh",
-            "OMP_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "passive",
-            "NO_COLOR": "1",
-        }
+        temporary = str(self.scratch / "tmp")
+        return environment_of(self.path, self.scratch) | {"TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
 
     def start(self, command: str) -> subprocess.Popen[bytes]:
         with (self.scratch / "output").open("wb") as output:

@@ -22,17 +22,20 @@ from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.labels import labels_of
 from pipeline.data.embeddings import read as read_embeddings
+from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards
 from pipeline.evaluation.vectors import read_vectors
 from pipeline.methods.artifact import load_method
 from pipeline.report.report_data import read_history, read_trials
 from tests.photos import save_model, save_photos
 from tests.torture import results, seeds
+from tests.torture.damage import damaged
 from tests.torture.limited import Counts, check
 from tests.torture.readers import (
     ARCHIVES,
     CHECKPOINTS,
     IMAGES,
+    MODULES,
     Read,
     of_file,
     read_labels,
@@ -40,10 +43,10 @@ from tests.torture.readers import (
     read_params,
     read_training_checkpoint,
 )
+from tests.torture.uploads import Service, request, valid_request
 
 CHUNK = 2000  # cases between two records of the progress
 STATE = results.RESULTS / "mutations.json"
-_EXTREME = (b"\0", b"\xff", b"\x7f", b"\x80", b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff")
 _VALUES: tuple[Any, ...] = (
     None, True, "8", "", "a", "a/../b", "é\0", 0, -1, 1, 2**31, 2**70, 1e308, -1e-300, 0.5,
     float("nan"), float("inf"), [], [0], ["8", None], {}, {"name": "x"}, {"grid": [1]},
@@ -53,45 +56,12 @@ _VALUES: tuple[Any, ...] = (
 @dataclass(frozen=True)
 class Kind:
     """A kind of files. `files`: valid ones. `readers`: case n is read by reader n modulo their number.
-    `packages`: the code that reads them."""
+    `modules`: the code that reads them."""
 
     files: Sequence[bytes]
     readers: Sequence[Read]
-    packages: tuple[str, ...]
+    modules: tuple[str, ...]
     mutate: Callable[[Sequence[bytes], random.Random], bytes]
-
-
-def damaged(files: Sequence[bytes], draw: random.Random) -> bytes:
-    """One of the files with one to six changes."""
-    content = bytearray(draw.choice(files))
-    for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
-        _change(content, files, draw)
-    return bytes(content)
-
-
-def _change(content: bytearray, files: Sequence[bytes], draw: random.Random) -> None:
-    place = draw.randrange(len(content) + 1)
-    size = draw.choice((1, 2, 4, 16, 100))
-    kind = draw.randrange(8)
-    if kind == 0 and place < len(content):
-        content[place] ^= 1 << draw.randrange(8)
-    elif kind == 1 and place < len(content):
-        content[place] = draw.randrange(256)
-    elif kind == 2:
-        value = draw.choice(_EXTREME)
-        content[place : place + len(value)] = value
-    elif kind == 3:
-        del content[place : place + size]
-    elif kind == 4:
-        content[place:place] = content[place : place + size]
-    elif kind == 5:
-        content[place:place] = draw.randbytes(size)
-    elif kind == 6:
-        del content[place:]
-    else:
-        other = draw.choice(files)
-        start = draw.randrange(len(other) + 1)
-        content[place : place + size] = other[start : start + size]
 
 
 def changed_settings(files: Sequence[bytes], draw: random.Random) -> bytes:
@@ -160,7 +130,6 @@ def _read_shards(folder: Path) -> None:
 
 def kinds(folder: Path) -> dict[str, Kind]:
     """The kinds of files. `folder`: an empty one for the valid files."""
-    data, ingest = "pipeline/data", "pipeline/ingest"
     seeds.write_shards(folder / "shards")
     shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
     model = save_model(folder / "model", 1)
@@ -169,14 +138,15 @@ def kinds(folder: Path) -> dict[str, Kind]:
     catalog = Folder(
         folder / "catalog", [name for name, _ in seeds.files_of(folder / "catalog")], _open_catalog
     )
+    photos = seeds.images()
     params = (results.ROOT / "params.yaml").read_bytes()
     tables = seeds.tables()
     histories = [
         b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
     ]
     return {
-        "images": Kind(seeds.images(), list(IMAGES.values()), (data, ingest), damaged),
-        "archives": Kind(seeds.archives(), list(ARCHIVES.values()), (ingest,), damaged),
+        "images": Kind(photos, list(IMAGES.values()), MODULES["images"], damaged),
+        "archives": Kind(seeds.archives(), list(ARCHIVES.values()), MODULES["archives"], damaged),
         "CSVs": Kind(
             [*tables, *histories],
             [
@@ -185,42 +155,65 @@ def kinds(folder: Path) -> dict[str, Kind]:
                 of_file("history.csv", read_history),
                 of_file("trials.csv", read_trials),
             ],
-            (ingest, "pipeline/catalog", "pipeline/report"),
+            MODULES["CSVs"],
             damaged,
         ),
         "params overlays": Kind(
             [params],
             [read_params],
-            ("pipeline/config", "pipeline/resolution", "pipeline/studies"),
+            ("pipeline.resolution.files",),
             changed_settings,
         ),
-        "checkpoints .pth": Kind(seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline/models",), damaged),
+        "checkpoints .pth": Kind(
+            seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline.models.checkpoint",), damaged
+        ),
         "checkpoints .safetensors": Kind(
-            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("pipeline/models",), damaged
+            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("pipeline.models.checkpoint",), damaged
         ),
         "checkpoints of a training": Kind(
-            seeds.training_checkpoints(folder), [read_training_checkpoint], ("pipeline/training",), damaged
+            seeds.training_checkpoints(folder),
+            [read_training_checkpoint],
+            ("pipeline.training.checkpoint",),
+            damaged,
         ),
         "pickled ground truth": Kind(
-            seeds.pickles(), [CHECKPOINTS["pickled ground truth"]], (ingest,), damaged
+            seeds.pickles(),
+            [CHECKPOINTS["pickled ground truth"]],
+            ("pipeline.ingest.files.unpickle",),
+            damaged,
         ),
-        "models": Kind(models.files, [models], ("pipeline/methods", "pipeline/config"), models.mutate),
-        "shards": Kind(shards.files, [shards], (data,), shards.mutate),
+        "models": Kind(models.files, [models], ("pipeline.methods.artifact",), models.mutate),
+        "shards": Kind(shards.files, [shards], ("pipeline.data.shards",), shards.mutate),
         "embeddings": Kind(
-            seeds.embedding_files(folder), [of_file("test.arrow", read_embeddings)], (data,), damaged
+            seeds.embedding_files(folder),
+            [of_file("test.arrow", read_embeddings)],
+            ("pipeline.data.embeddings",),
+            damaged,
+        ),
+        "positions": Kind(
+            seeds.positions_files(folder),
+            [of_file("0.arrow", read_positions)],
+            ("pipeline.data.positions",),
+            damaged,
         ),
         **{
             f"vectors {suffix}": Kind(
                 seeds.vector_tables(folder, suffix),
                 [of_file(f"vectors{suffix}", read_vectors)],
-                ("pipeline/evaluation",),
+                ("pipeline.evaluation.vectors",),
                 damaged,
             )
             for suffix in (".parquet", ".arrow")
         },
-        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline/evaluation",), damaged),
+        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline.evaluation.vectors",), damaged),
         "catalogs and index files": Kind(
-            catalog.files, [catalog], ("pipeline/catalog", "pipeline/index"), catalog.mutate
+            catalog.files, [catalog], ("pipeline.catalog.catalog",), catalog.mutate
+        ),
+        "uploads to the service": Kind(
+            [valid_request(photo) for photo in photos],
+            [Service(folder / "catalog")],
+            ("pipeline.service.app",),
+            lambda _, draw: request(photos, draw),
         ),
     }
 
@@ -250,7 +243,7 @@ def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) 
         known = kinds(Path(folder))
         for name in names or known:
             kind = known[name]
-            result = results.current(recorded, name, (*kind.packages, "pipeline/runtime"))
+            result = results.current(recorded, name, kind.modules)
             counts = Counts(**{key: result[key] for key in vars(Counts()) if key in result})
             before = counts.cpu_seconds
             while counts.cases < cases and counts.cpu_seconds - before < cpu_seconds:

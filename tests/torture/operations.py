@@ -70,7 +70,7 @@ def _records() -> None:
     field, directory = "pooling.transport_ratio", Path("data/state/sweep")
     settings = SweepSettings.parse({"space": {field: {"grid": [0.1, 0.3]}}, "iterations": 2})
     directory.mkdir(parents=True, exist_ok=True)
-    trials = load(directory, [{field: 0.1}, {field: 0.3}])
+    trials = load(directory, [({field: 0.1}, 0), ({field: 0.3}, 0)])
     for trial in trials:
         scores = dict.fromkeys(("recall_at_1", "r_precision", "map_at_r"), trial.values[field])
         for iteration in (1.0, 2.0):
@@ -142,7 +142,7 @@ OPERATIONS = (
         "export",
         _stage("export", *CELL),
         after=("train",),
-        outputs=(f"data/embeddings/{_NAME}",),
+        outputs=(f"data/embeddings/{_NAME}", f"data/positions/{_NAME}.arrow"),
         modules=("stages.export",),
     ),
     Operation(

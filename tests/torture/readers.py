@@ -22,6 +22,19 @@ from pipeline.models.checkpoint import read_state
 from pipeline.resolution.files import plan
 from pipeline.training import checkpoint as training_checkpoint
 
+# The modules that read each kind of files.
+MODULES: dict[str, tuple[str, ...]] = {
+    "images": (
+        "pipeline.data.decode",
+        "pipeline.data.heif",
+        "pipeline.ingest.completeness",
+        "pipeline.ingest.prepare",
+    ),
+    "archives": ("pipeline.ingest.files.tree", "pipeline.ingest.sources.folder"),
+    "CSVs": ("pipeline.catalog.labels", "pipeline.ingest.sources.folder", "pipeline.report.report_data"),
+    "checkpoints": ("pipeline.models.checkpoint", "pipeline.ingest.files.unpickle"),
+}
+
 _MEMBERS = 50  # of an archive that are read
 IDENTITY = "identity"  # of the run in a checkpoint of a training
 

@@ -1,10 +1,10 @@
 """The results of the campaigns: one JSON file each, committed, from which docs/reliability.md is written.
 
-A result belongs to one version of the code: a commit, and the digest of the syntax of the packages that the
-campaign runs. A result of another digest is discarded when the campaign starts.
+A result belongs to one version of the code: a commit, and a digest of the code that its cases execute: the
+modules that it names and everything that these import, without comments and docstrings. A result of another
+digest is discarded when the campaign starts; changes elsewhere keep it.
 """
 
-import ast
 import hashlib
 import json
 import subprocess
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.resolution.code import digest_of
+from pipeline.resolution.code import Code
 from pipeline.runtime.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,13 +23,14 @@ _CODE = ("pipeline", "stages", "unseen", "params.yaml", ":(glob)tests/torture/*.
 
 
 @cache
-def version(packages: tuple[str, ...]) -> str:
-    """A digest of the modules below these folders, without comments and docstrings."""
-    digest = hashlib.sha256()
-    for package in sorted(packages):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            digest.update(digest_of(ast.parse(path.read_text(encoding="utf-8"))).encode())
-    return digest.hexdigest()[:16]
+def _code(root: Path) -> Code:
+    return Code(root, packages=("pipeline", "stages", "unseen"), excluded=())
+
+
+def version(modules: Iterable[str], root: Path = ROOT) -> str:
+    """A digest of these modules and of everything that they import."""
+    closure = _code(root).closure(modules)
+    return hashlib.sha256(json.dumps(closure, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache
@@ -53,9 +54,9 @@ def save(path: Path, results: dict[str, Result]) -> None:
     write_json(path, results)
 
 
-def current(results: dict[str, Result], name: str, packages: Iterable[str]) -> Result:
+def current(results: dict[str, Result], name: str, modules: Iterable[str]) -> Result:
     """The result with this name; an empty one if it does not exist or belongs to another version."""
-    digest = version(tuple(packages))
+    digest = version(modules)
     if results.get(name, {}).get("digest") != digest:
         results[name] = {"digest": digest, "commit": commit()}
     return results[name]

@@ -8,6 +8,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import folder_of
 from tests.torture.page import _broken_files
@@ -28,6 +30,7 @@ def hostile(name: str) -> bytes:
     return stream.getvalue()
 
 
+@pytest.mark.slow
 def test_every_reader_reads_or_refuses_every_file(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "picklescan")
     (folder / ".git").mkdir(parents=True)

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.environment import environment_of
 from tests.torture.operations import required, write_project
 
 NOBODY = 65534
@@ -24,6 +25,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.slow
 def test_stages_run_without_root_and_home(open_folder: Path, tmp_path: Path) -> None:
     project = open_folder / "my pröject"
     project.mkdir()
@@ -60,3 +62,14 @@ def test_stages_run_without_root_and_home(open_folder: Path, tmp_path: Path) -> 
     for operation in operations:
         for output in operation.outputs:
             assert any((project / output).rglob("*")), output
+
+
+def test_a_copy_of_the_project_inherits_no_settings_of_dvc_git_and_make(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("DVC_STUDIO_TOKEN", "GIT_DIR", "MAKEFLAGS", "PYTEST_CURRENT_TEST", "UNRELATED"):
+        monkeypatch.setenv(name, "x")
+    variables = environment_of(tmp_path / "copy", tmp_path)
+    assert [name for name, value in variables.items() if value == "x"] == ["UNRELATED"]
+    assert (variables["PYTHONPATH"], variables["HOME"]) == (str(tmp_path / "copy"), str(tmp_path))
+    assert variables["PATH"].startswith(f"{Path(sys.executable).parent}{os.pathsep}")

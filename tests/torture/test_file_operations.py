@@ -56,6 +56,7 @@ def test_the_library_fails_the_counted_operation(
     assert process.returncode == (-9 if fault == "SIGKILL" else 0)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_sample_of_a_sweep_survives_every_fault(tmp_path: Path) -> None:
     state = tmp_path / "state.json"

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
+@pytest.mark.slow
 def test_counts_each_kind_of_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "SECONDS", 0.2)
     monkeypatch.setattr(limited, "WALL", 0.5)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.torture import mutations
+from tests.torture.damage import damaged
 from tests.torture.limited import Counts
-from tests.torture.mutations import Kind, damaged, kinds, run
+from tests.torture.mutations import Kind, kinds, run
 
 EACH = 40  # cases of a kind
 
@@ -17,6 +18,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
     return kinds(tmp_path_factory.mktemp("seeds"))
 
 
+@pytest.mark.slow
 def test_damaged_files_of_every_kind_are_read_or_refused(known: dict[str, Kind]) -> None:
     for name, kind in known.items():
         counts = Counts()
@@ -26,6 +28,7 @@ def test_damaged_files_of_every_kind_are_read_or_refused(known: dict[str, Kind])
         assert counts.refused > 0, name
 
 
+@pytest.mark.slow
 def test_valid_files_are_read(known: dict[str, Kind]) -> None:
     for name, kind in known.items():
         counts = Counts()
@@ -40,6 +43,7 @@ def test_a_case_depends_on_its_number_only(known: dict[str, Kind], tmp_path: Pat
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_the_campaign_continues_with_the_next_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[tuple[int, int]] = []
 
@@ -50,7 +54,7 @@ def test_the_campaign_continues_with_the_next_case(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(mutations, "run", recorded)
     monkeypatch.setattr(mutations, "CHUNK", 10)
     monkeypatch.setattr(
-        mutations, "kinds", lambda _: {"images": Kind([b""], [], ("pipeline/data",), damaged)}
+        mutations, "kinds", lambda _: {"images": Kind([b""], [], ("pipeline.data.decode",), damaged)}
     )
     mutations.campaign([], 15, tmp_path / "state.json", 60)
     mutations.campaign([], 25, tmp_path / "state.json", 60)

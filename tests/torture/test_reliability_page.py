@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.torture.page import page
-from tests.torture.results import ROOT, current, load, save
+from tests.torture.results import ROOT, save
 
 
 def test_the_document_has_the_committed_results() -> None:
@@ -15,19 +15,10 @@ def test_the_page_counts_cases_and_names_violations(tmp_path: Path) -> None:
     operations = {"operations": 2, "cases": 3, "violations": {"1 EIO": ["traceback: OSError"]}}
     kill = {"kill": "dvc repro --single-item --force report, all, SIGKILL", "violations": ["x is left"]}
     save(tmp_path / "file_operations.json", {"train": identity | operations})
-    save(tmp_path / "kills.json", {"kills": identity | {"kills": {"0": kill}}})
+    save(tmp_path / "kills.json", {"report": identity | {"kills": {"0": kill}}})
     text = page(tmp_path)
     assert "| train | 2 | 3 of 8 | 1 | 7 | abc |" in text
     assert "- train: traceback: 1 cases" in text
-    assert "| report | 1 | 1 all SIGKILL | 1 |" in text
+    assert "| report | 1 | 1 all SIGKILL | 0 | 1 | 7 | abc |" in text
     assert "- kill 0, dvc repro --single-item --force report, all, SIGKILL: x is left" in text
     assert text.count("not run") == 9
-
-
-def test_a_result_of_other_code_is_discarded(tmp_path: Path) -> None:
-    results = {"images": {"digest": "0", "commit": "abc", "read": 5}}
-    save(tmp_path / "x.json", results)
-    result = current(load(tmp_path / "x.json"), "images", ["pipeline/runtime"])
-    assert "read" not in result
-    result["read"] = 1
-    assert current({"images": result}, "images", ["pipeline/runtime"]) is result

@@ -38,6 +38,7 @@ def results(job: Job) -> dict[str, bytes]:
     return weights | {"history": job.outputs.history.read_bytes()}
 
 
+@pytest.mark.slow
 def test_numbers_are_read_after_the_next_step_is_queued(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def test_a_slow_checkpoint_takes_a_fiftieth_of_the_time() -> None:
         assert pace.due()
 
 
+@pytest.mark.slow
 def test_a_killed_run_without_recent_checkpoints_gives_the_same_bytes(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def trained(method: str, images_per_pass: int | None, steps: int, **blocks: Any)
     return numbers, module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["baseline", "crt", "multihead", "gsp", "irt"])
 def test_weights_equal_those_of_the_whole_batch(method: str) -> None:
     """Of gsp, a step initialises the prototypes between the two forward passes."""

@@ -46,6 +46,7 @@ def test_one_processor_without_bfloat16_decides_for_all_workers() -> None:
     assert run_workers(_effective_of_a_worker, 2) == ["float32", "float32"]
 
 
+@pytest.mark.slow
 def test_the_model_records_the_effective_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """bfloat16 changes the weights, and a run of another precision has a state of its own."""
     jobs.write_tiny_set(tmp_path)

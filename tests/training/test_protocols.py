@@ -55,6 +55,7 @@ def _select_iteration(monkeypatch: pytest.MonkeyPatch, best: int) -> None:
     monkeypatch.setattr(loop, "validate", validate)
 
 
+@pytest.mark.slow
 def test_published_trains_on_all_classes_and_selects_the_last_iterate(root: Path) -> None:
     todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
     outputs = _outputs(todo)
@@ -70,6 +71,7 @@ def test_published_trains_on_all_classes_and_selects_the_last_iterate(root: Path
     assert json.loads(todo.outputs.log.read_text())["best_iteration"] == 6
 
 
+@pytest.mark.slow
 def test_published_reports_progress_without_validation_metrics(root: Path) -> None:
     reported: list[Any] = []
     todo = job(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
@@ -80,6 +82,7 @@ def test_published_reports_progress_without_validation_metrics(root: Path) -> No
     assert "best" not in result
 
 
+@pytest.mark.slow
 def test_refit_trains_all_classes_for_the_length_that_held_out_classes_choose(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +100,7 @@ def test_refit_trains_all_classes_for_the_length_that_held_out_classes_choose(
         assert outputs[name] == published[name], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 6, 9], ids=["first phase", "start of the second", "second phase"])
 def test_a_killed_refit_resumes_to_the_same_bytes(
     root: Path, step: int, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +129,7 @@ def test_a_killed_refit_resumes_to_the_same_bytes(
     assert _outputs(todo) == straight
 
 
+@pytest.mark.slow
 def test_a_refit_killed_between_its_phases_starts_the_second_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +149,7 @@ def test_a_refit_killed_between_its_phases_starts_the_second_one(
     assert _outputs(todo) == straight
 
 
+@pytest.mark.slow
 def test_refit_repeats_the_learning_rates_of_a_plateau(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _select_iteration(monkeypatch, best=6)
     schedule = {"name": "plateau", "patience": 0, "factor": 0.5}
@@ -168,6 +174,7 @@ def test_refit_refuses_a_set_that_holds_out_images_itself(
         _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
 
 
+@pytest.mark.slow
 def test_published_does_not_train_on_images_that_a_set_holds_out_itself(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return roots_by_name
 
 
+@pytest.mark.slow
 def test_recording_does_not_change_the_weights(roots: dict[str, Path]) -> None:
     for name in ("weights", "last"):
         unrecorded, recorded = (

@@ -44,6 +44,7 @@ def _model(job: Job) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(job.outputs.model.iterdir())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_untrained_weights_embed_as_the_network_before_its_first_step(root: Path, method: str) -> None:
     settings = recipe(method, training={"iterations": 2})
@@ -57,6 +58,7 @@ def test_untrained_weights_embed_as_the_network_before_its_first_step(root: Path
         assert not torch.equal(loaded.embed(images), selected.embed(images))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_network(
     root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_netw
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3], ids=["before the first checkpoint", "after it"])
 def test_a_resumed_run_writes_the_initial_weights_of_its_start(root: Path, step: int) -> None:
     todo = job(root, recipe("baseline"))
@@ -91,6 +94,7 @@ def test_a_resumed_run_writes_the_initial_weights_of_its_start(root: Path, step:
     assert not state.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_missing_initial_weights_stop_a_resumed_run(root: Path, damage: str) -> None:
     todo = job(root, recipe("baseline"))
@@ -121,6 +125,7 @@ def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
         dataclasses.replace(job(root, recipe("baseline")), state=None)
 
 
+@pytest.mark.slow
 def test_names_the_different_number_of_threads(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     todo = job(root, recipe("baseline", training={"iterations": 4}))
     state = _kill_at(todo, 3)
@@ -136,12 +141,14 @@ def test_names_the_different_number_of_threads(root: Path, capsys: pytest.Captur
     assert "resuming at step 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_state_without_checkpoint_gives_no_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _kill_at(job(root, recipe("baseline")), 1)
     loop.train(job(root, recipe("baseline", training={"iterations": 3})), 0, 1, CPU)
     assert "starting from the first step" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_state_of_unknown_identity_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     todo = job(root, recipe("baseline", training={"iterations": 4}))
     (_kill_at(todo, 3) / "identity.json").unlink()

@@ -17,9 +17,11 @@ from pipeline.resolution.code import Code
 from pipeline.resolution.files import modules_of
 from pipeline.runtime.stage import ROOT
 from unseen import __version__, cli
+from unseen.commands.environment import SHELLS
 from unseen.recipe import difference, recipe
 
 
+@pytest.mark.slow
 def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["recipe", "parts", "gsp"])
     lines = capsys.readouterr().out.splitlines()
@@ -31,6 +33,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     assert len([line for line in lines if not line.startswith(" ")]) == len(fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -83,6 +86,7 @@ def test_data_are_fetched_into_the_directory(
     assert calls == [("cub", place)]
 
 
+@pytest.mark.slow
 def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     now = resolve(Params(), "parts", "gsp")
     code = Code(ROOT).closure(["stages.train", *modules_of(now)])
@@ -116,7 +120,7 @@ def test_every_option_of_an_example_exists() -> None:
                 cli.command.commands[name].make_context(name, arguments)
 
 
-@pytest.mark.parametrize("shell", cli.SHELLS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_prints_the_completion_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["completion", shell])
     assert f"_UNSEEN_COMPLETE={shell}_complete" in capsys.readouterr().out
@@ -147,6 +151,7 @@ def test_public_names_are_those_of_the_implementation() -> None:
         assert (ROOT / package / "py.typed").is_file()
 
 
+@pytest.mark.slow
 def test_the_version_equals_that_of_the_distribution() -> None:
     assert __version__.count(".") == 2
-    assert "default" in recipe("parts", "ms")
+    assert "default" in recipe(Params(), "parts", "ms")

@@ -8,6 +8,7 @@ import torch
 
 from tests.params import project
 from unseen import cli, doctor
+from unseen.commands import environment
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_reports_what_the_run_lacks(
     params = project(caches, {"run.datasets": ["parts", "cub"], "run.methods": ["ms"], "run.sweeps": []})
     monkeypatch.setattr(doctor, "Params", lambda: params)
     monkeypatch.chdir(caches)
-    monkeypatch.setattr(cli, "ROOT", caches)
+    monkeypatch.setattr(environment, "in_project", lambda: True)
     with pytest.raises(SystemExit) as ended:
         cli.main(["doctor"])
     assert ended.value.code == 1
@@ -41,6 +42,7 @@ def test_reports_what_the_run_lacks(
     assert [line.split()[1] for line in missing] == ["bn_inception", "cub"]
 
 
+@pytest.mark.slow
 def test_names_the_place_of_weights(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, repository = "resnet50.tv_in1k", "models--timm--resnet50.tv_in1k"
     finding = doctor.weights_finding(name, True, None)

@@ -13,8 +13,10 @@ from pipeline.index.kinds import KINDS, Hnsw
 from pipeline.models.published_network import timm
 from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen import cli
+from unseen.commands.catalog import INDEX_KINDS
 
 
+@pytest.mark.slow
 def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, catalog = save_photos(tmp_path / "photos"), tmp_path / "catalog"
     model = save_model(tmp_path / "model", 1)
@@ -46,9 +48,10 @@ def test_index_and_find_and_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_command_lists_every_kind_of_index() -> None:
-    assert set(cli.INDEX_KINDS) == set(KINDS)
+    assert set(INDEX_KINDS) == set(KINDS)
 
 
+@pytest.mark.slow
 def test_find_names_products_reads_lists_and_folders_and_prints_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ def test_index_takes_a_network_with_weights_and_arguments(
         assert problem in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_measure_finds_the_statistics_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, weights = save_products(tmp_path / "photos", 4, 3), tmp_path / "w.safetensors"
     save_file(timm.create_model("test_efficientnet", num_classes=0).state_dict(), weights)

@@ -21,6 +21,7 @@ from typing import BinaryIO
 from pipeline.ingest.files.archive import MAX_RATIO, PIECE, REMEDY, Slices, leaves_its_folder, too_large
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import unwritable_is_an_error
+from pipeline.runtime.flock import held
 from pipeline.runtime.progress import Progress
 
 # Bytes that every archive may expand to: a small archive may consist mostly of the zeros that tar pads with.
@@ -35,8 +36,11 @@ def scratch_directory(output: Path) -> Iterator[Path]:
     killed processes left are removed first."""
     output.parent.mkdir(parents=True, exist_ok=True)
     for leftover in output.parent.glob(f".{output.name}.*.scratch"):
-        shutil.rmtree(leftover)
-    with TemporaryDirectory(prefix=f".{output.name}.", suffix=".scratch", dir=output.parent) as name:
+        shutil.rmtree(leftover, ignore_errors=True)  # another stage may be removing it, too
+    with (
+        TemporaryDirectory(prefix=f".{output.name}.", suffix=".scratch", dir=output.parent) as name,
+        held(Path(name)),
+    ):
         yield Path(name)
 
 

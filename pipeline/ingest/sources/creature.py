@@ -71,8 +71,8 @@ def half_width(outline: str, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " 
 
 
 def markings(
-    kind: str, u: Float[np.ndarray, "S S"], v: Float[np.ndarray, "S S"], phase: float
-) -> Float[np.ndarray, "S S"]:
+    kind: str, u: Float[np.ndarray, "H W"], v: Float[np.ndarray, "H W"], phase: float
+) -> Float[np.ndarray, "H W"]:
     """The share of the marking colour at (u, v) of the body's plane, 0 to 1, with soft edges."""
     if kind == "bands":
         wave = np.cos(9.5 * u + phase)
@@ -113,14 +113,17 @@ def creature(look: Look, pose: Pose) -> Sprite:
     rim = np.concatenate([np.stack([x, middle + width], 1), np.stack([x, middle - width], 1)[::-1]])
     inside = np.zeros((PIXELS, PIXELS), np.uint8)
     _fill(inside, rim, (255.0,))
-    v = (_Y - pose.bend * _X * _X) / pose.girth
-    share = markings(look.markings, _X, v, pose.phase)[..., None]
-    lit = 1 + 0.28 * (np.cos(pose.light) * _X + np.sin(pose.light) * 1.6 * v)[..., None]
+    left, top, columns, rows = cv2.boundingRect(inside)
+    box = np.s_[top : top + rows, left : left + columns]
+    u = _X[box]
+    v = (_Y[box] - pose.bend * u * u) / pose.girth
+    share = markings(look.markings, u, v, pose.phase)[..., None]
+    lit = 1 + 0.28 * (np.cos(pose.light) * u + np.sin(pose.light) * 1.6 * v)[..., None]
     body, marks = np.array(pose.body, np.float32), np.array(pose.marks, np.float32)
     skin = np.clip((body * (1 - share) + marks * share) * lit, 0, 255)
-    alpha = (inside / np.float32(255))[..., None]
+    alpha = (inside[box] / np.float32(255))[..., None]
     layer = np.concatenate([skin, np.full_like(share, 255)], axis=2)
-    canvas = (canvas * (1 - alpha) + layer * alpha + 0.5).astype(np.uint8)
+    canvas[box] = (canvas[box] * (1 - alpha) + layer * alpha + 0.5).astype(np.uint8)
     _line(canvas, rim, dark, 0.045, closed=True)
     _disc(canvas, (0.74, pose.bend * 0.55 + 0.10), 0.065, (20.0, 20.0, 20.0))
     return canvas

@@ -12,7 +12,7 @@ import functools
 import io
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +189,29 @@ def photograph(source: PartsSource, looks: list[Look], label: int, image: int) -
     return stream.getvalue()
 
 
+def creature_mask(source: PartsSource, looks: list[Look], name: str) -> Float[np.ndarray, "H W"]:
+    """The share of each pixel of an upright image that its creature covers, without the parts that a
+    distractor hides. `looks` are `classes(source)`. The image is composed again from its seed."""
+    _, folder, file = name.split("/")
+    label, image = int(folder[1:]), int(file.removesuffix(".jpg"))
+    return _compose(_random(source.seed, _IMAGE, label, image), source, looks[label])[1]
+
+
+def creature_masks(source: PartsSource) -> Callable[[str], Float[np.ndarray, "H W"]]:
+    """`creature_mask` of an image of the set by its name. Each mask is computed once."""
+    looks = classes(source)
+    return functools.cache(lambda name: creature_mask(source, looks, name))
+
+
 def draw(generator: np.random.Generator, source: PartsSource, look: Look) -> UInt8[np.ndarray, "H W 3"]:
     """One scene with a creature of this look."""
+    return _expose(generator, _compose(generator, source, look)[0])
+
+
+def _compose(
+    generator: np.random.Generator, source: PartsSource, look: Look
+) -> tuple[Float[np.ndarray, "H W 3"], Float[np.ndarray, "H W"]]:
+    """A scene before light, blur and noise, and the share of each pixel that the creature covers."""
     width, height = generator.integers(source.size[0], source.size[1], 2, endpoint=True).tolist()
     shorter = min(width, height)
     scene = _background_crop(generator, source.seed, width, height)
@@ -212,13 +233,14 @@ def draw(generator: np.random.Generator, source: PartsSource, look: Look) -> UIn
         light=generator.uniform(0, 2 * np.pi),
     )
     turn = generator.uniform(-TURN, TURN)
-    _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored=generator.random() < 0.5)
+    mirrored = generator.random() < 0.5
+    visible = _paste(scene, drawing.creature(look, pose), center, length / 2, turn, mirrored)
     if generator.random() < OCCLUDED:
         angle = generator.uniform(0, 2 * np.pi)
         position = center + 0.55 * length * np.array([np.cos(angle), 0.7 * np.sin(angle)])
         size = generator.uniform(*DISTRACTOR_SIZE) * shorter
-        _paste_distractor(scene, generator, source.seed, position, size)
-    return _expose(generator, scene)
+        visible *= 1 - _paste_distractor(scene, generator, source.seed, position, size)
+    return scene, visible
 
 
 def _expose(generator: np.random.Generator, scene: Float[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "H W 3"]:
@@ -280,10 +302,11 @@ def _paste_distractor(
     seed: int,
     position: np.ndarray,
     size: float,
-) -> None:
+) -> Float[np.ndarray, "H W"]:
+    """Blends a random distractor into the scene, as `_paste` does."""
     sprite = distractor(seed, int(generator.integers(DISTRACTOR_POOL)))
     turn = generator.uniform(0, 2 * np.pi)
-    _paste(scene, sprite, position, size / 2, turn, mirrored=generator.random() < 0.5)
+    return _paste(scene, sprite, position, size / 2, turn, mirrored=generator.random() < 0.5)
 
 
 def _paste(
@@ -293,9 +316,9 @@ def _paste(
     unit: float,
     turn: float,
     mirrored: bool,
-) -> None:
-    """Blends a sprite into the scene, in place. The origin of the sprite is at `position`; one of its units
-    is `unit` pixels long."""
+) -> Float[np.ndarray, "H W"]:
+    """Blends a sprite into the scene, in place, and returns the share of each pixel that it covers. The
+    origin of the sprite is at `position`; one of its units is `unit` pixels long."""
     factor = unit / drawing.UNIT
     if factor < 0.5:  # bilinear interpolation would skip pixels
         side = max(1, round(drawing.PIXELS * max(factor, 0.02) * 1.5))
@@ -306,9 +329,12 @@ def _paste(
     origin = np.array([sprite.shape[1] / 2 - 0.5, sprite.shape[0] / 2 - 0.5])
     matrix[:, 2] = position - matrix[:, :2] @ origin
     warped = cv2.warpAffine(sprite, matrix, (scene.shape[1], scene.shape[0]), flags=cv2.INTER_LINEAR)
-    layer = warped.astype(np.float32)
-    scene *= 1 - layer[..., 3:] / 255
-    scene += layer[..., :3]
+    left, top, columns, rows = cv2.boundingRect(warped[..., 3])
+    box = np.s_[top : top + rows, left : left + columns]
+    layer = warped[box].astype(np.float32)
+    scene[box] *= 1 - layer[..., 3:] / 255
+    scene[box] += layer[..., :3]
+    return warped[..., 3] / np.float32(255)
 
 
 def _jittered(generator: np.random.Generator, color: str) -> drawing.Color:

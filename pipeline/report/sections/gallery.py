@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Int
 
+from pipeline.data.judge import judge_of
 from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
 from pipeline.report.names import labels_of
 from pipeline.report.pictures import Thumbnail, thumbnails
 from pipeline.report.words import name_of, percent
 
-Judge = Callable[[int, int], bool | None]  # of a query and a match: whether it is right; None: it is ignored
 MEASURES = {
     "ap_at_r": "AP@R",
     "medium_ap": "AP",
@@ -138,7 +137,7 @@ def viewer(
             thumbnail(row),
             shards.class_names[label],
             labels[label],
-            shards.sources[row],
+            shards.source(row),
             right,
             similarity,
         )
@@ -179,18 +178,3 @@ def viewer(
 def measure_of(queries: pa.Table) -> str:
     """The column by which queries are sorted."""
     return next(name for name in MEASURES if name in queries.column_names)
-
-
-def judge_of(shards: Shards) -> Judge:
-    """A match is right if it has the class of the query.
-
-    With the ground truth of a landmark set, a match is right if it is easy or hard, and ignored if it is
-    junk.
-    """
-    path = shards.directory / "ground_truth.parquet"
-    if not path.is_file():
-        return lambda query, match: bool(shards.labels[match] == shards.labels[query])
-    truth = {row["query"]: row for row in pq.read_table(path).to_pylist()}
-    junk = {query: frozenset(row["junk"]) for query, row in truth.items()}
-    right = {query: frozenset(row["easy"]) | frozenset(row["hard"]) for query, row in truth.items()}
-    return lambda query, match: None if match in junk[query] else match in right[query]

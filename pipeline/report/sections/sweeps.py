@@ -38,9 +38,11 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
         "trials": counted(len(sweep.trials), "trial"),
         "fields": ", ".join(fields),
         "metric": metric_name,
-        "columns": ["trial", *fields, "iterations", *titles.values(), "end"],
+        "stopped": any(trial["stopped_early"] == "True" for trial in sweep.trials),
+        "seeds": len(best["trials"]),
+        "columns": ["trial", "seed", *fields, "iterations", *titles.values(), "end"],
         "rows": [
-            {"best": trial["trial"] == best["trial"], "cells": _cells(trial, fields, list(titles))}
+            {"best": trial["trial"] in best["trials"], "cells": _cells(trial, fields, list(titles))}
             for trial in sweep.trials
         ],
         "charts": [
@@ -55,7 +57,7 @@ def _cells(trial: dict[str, Any], fields: list[str], metrics: list[str]) -> list
     end = "failed" if trial["error"] else "stopped early" if trial["stopped_early"] == "True" else "complete"
     values = [
         number(value) if isinstance(value := trial[field], int | float) else str(value)
-        for field in (*fields, "iterations")
+        for field in ("seed", *fields, "iterations")
     ]
     scores = [percent(trial[name]) if trial[name] != "" else "–" for name in metrics]
     return [str(trial["trial"]), *values, *scores, end]

@@ -1,15 +1,20 @@
-"""The figure of a sweep: the metric over each swept field, and the learning curve of every trial."""
+"""The figure of a sweep: the metric over each swept field, and the learning curve of every trial.
+
+With several seeds, a point is a mean over them with its 95% t interval."""
 
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 
 from pipeline.config import SweepSettings
-from pipeline.studies.sweep.record import Trial
+from pipeline.evaluation.statistics.seeds import over_seeds
+from pipeline.studies.sweep.record import Trial, groups_of
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
+_CONFIDENCE = 0.95
 _NAMES = {"map_at_r": "MAP@R", "recall_at_1": "Recall@1", "r_precision": "R-precision"}
 _STYLE = {
     "svg.hashsalt": "unseen",
@@ -20,8 +25,8 @@ _STYLE = {
 
 
 def draw_figure(path: Path, trials: list[Trial], settings: SweepSettings, metric: str, title: str) -> None:
-    """Writes `path`. Hollow points are trials that were stopped early: their value is of a shorter
-    training."""
+    """Writes `path`. Hollow points are trials that were stopped early, whose training was shorter: only
+    filled ones are compared."""
     name = f"{_NAMES[metric]} on validation classes"
     validated = [trial for trial in trials if trial.best(metric) is not None]
     colour_map = plt.get_cmap("viridis")
@@ -35,11 +40,15 @@ def draw_figure(path: Path, trials: list[Trial], settings: SweepSettings, metric
             values = [trial.values[field] for trial in validated]
             numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
             labels = list(dict.fromkeys(map(str, values)))
-            for trial, value in zip(validated, values, strict=True):
+            for group in groups_of(validated):
+                value, colour = group[0].values[field], colours[group[0].number]
                 x = float(value) if numeric else labels.index(str(value))
-                colour = colours[trial.number]
-                fill = "none" if trial.stopped_early else colour
-                axis.plot(x, trial.best(metric), "o", color=colour, markerfacecolor=fill)
+                fill = "none" if any(trial.stopped_early for trial in group) else colour
+                scores = np.array([trial.best(metric) for trial in group], np.float64)
+                if len(scores) > 1:
+                    average = over_seeds(scores, _CONFIDENCE)
+                    axis.vlines(x, average.low, average.high, color=colour)
+                axis.plot(x, scores.mean(), "o", color=colour, markerfacecolor=fill)
             if settings.space[field].loguniform is not None:
                 axis.set_xscale("log")
             if not numeric:

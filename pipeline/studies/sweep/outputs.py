@@ -11,22 +11,29 @@ from pipeline.config.command import change, literal
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.sweep.figure import draw_figure
-from pipeline.studies.sweep.record import Trial
+from pipeline.studies.sweep.record import Trial, groups_of, score_of
 from pipeline.studies.sweep.space import Values
 
 
-def best_of(trials: list[Trial], metric: str) -> Trial:
-    """The trial with the highest validation metric; of equal trials the first one. Raises UserError if every
-    trial failed."""
-    validated = [trial for trial in trials if trial.error is None and trial.best(metric) is not None]
-    if not validated:
-        errors = "; ".join(
-            f"trial {trial.number}: {trial.error_line or 'no validation'}" for trial in trials[:3]
+def best_of(trials: list[Trial], metric: str) -> list[Trial]:
+    """The trials of the values with the highest mean metric over the seeds; of equal ones the first.
+
+    Trainings that the scheduler stopped are shorter than the others, so that they are not compared. Raises
+    UserError if no values have all their trainings.
+    """
+    complete = [group for group in groups_of(trials) if not any(trial.stopped_early for trial in group)]
+    scored = [(score, group) for group in complete if (score := score_of(group, metric)) is not None]
+    if not scored:
+        ends = "; ".join(
+            f"trial {trial.number}: "
+            f"{trial.error_line or ('stopped early' if trial.stopped_early else 'no validation')}"
+            for trial in trials[:3]
         )
         raise UserError(
-            f"All {len(trials)} trials of the sweep failed: {errors}.", "Correct the space or the recipe."
+            f"None of the {len(trials)} trials of the sweep is complete: {ends}.",
+            "Correct the space or the recipe.",
         )
-    return max(validated, key=lambda trial: (trial.best(metric), -trial.number))
+    return max(scored, key=lambda pair: pair[0])[1]
 
 
 def write_results(
@@ -41,10 +48,10 @@ def write_results(
         write_json(
             directory / "best.json",
             {
-                "trial": best.number,
-                "values": best.values,
+                "trials": [trial.number for trial in best],
+                "values": best[0].values,
                 "metric": metric,
-                "value": best.best(metric),
+                "value": score_of(best, metric),
                 "adopt": command,
             },
         )
@@ -66,7 +73,7 @@ def write_trials(path: Path, trials: list[Trial], metric: str) -> None:
 
 
 def row_of(trial: Trial, metric: str) -> dict[str, Any]:
-    """A row of trials.csv: number, swept fields, iterations, best and last metrics, error."""
+    """A row of trials.csv: number, seed, swept fields, iterations, best and last metrics, error."""
     last = trial.rows[-1] if trial.rows else {}
     last_metrics = {
         f"last_{name}": last.get(name, "") for name in ("loss", "recall_at_1", "r_precision", "map_at_r")
@@ -77,6 +84,7 @@ def row_of(trial: Trial, metric: str) -> dict[str, Any]:
     }
     return {
         "trial": trial.number,
+        "seed": trial.seed,
         **swept,
         "iterations": int(last.get("iteration", 0)),
         "stopped_early": trial.stopped_early,
@@ -87,19 +95,19 @@ def row_of(trial: Trial, metric: str) -> dict[str, Any]:
 
 
 def table(trials: list[Trial], metric: str) -> str:
-    """The trials as aligned lines of text. `*` marks the best one."""
+    """The trials as aligned lines of text. `*` marks those of the best values."""
     best = best_of(trials, metric)
-    head = ["", "trial", *trials[0].values, "iterations", metric, ""]
+    head = ["", "trial", "seed", *trials[0].values, "iterations", metric, ""]
     lines = [head]
     for trial in trials:
         row, value = row_of(trial, metric), trial.best(metric)
-        mark = "*" if trial is best else ""
+        mark = "*" if trial in best else ""
         fields = [str(row[field]) for field in trial.values]
         score = "-" if value is None else f"{value:.4f}"
         end = "stopped early" if trial.stopped_early else ""
         if trial.error:
             end = f"failed: {trial.error_line}"
-        lines.append([mark, str(trial.number), *fields, str(row["iterations"]), score, end])
+        lines.append([mark, str(trial.number), str(trial.seed), *fields, str(row["iterations"]), score, end])
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

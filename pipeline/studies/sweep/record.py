@@ -1,7 +1,9 @@
 """The records of the trials of a sweep, one JSON file each, rewritten at every validation, so that a killed
-sweep continues with the unfinished trials."""
+sweep continues with the unfinished trials. A trial is one training; a sweep with several seeds has several
+trials with equal values."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ from pipeline.studies.sweep.space import Values
 
 @dataclass
 class Trial:
-    """One trial: its values, a row per validation (iteration, epoch, loss, validation metrics, seconds), and
-    its end."""
+    """One trial: its values and its seed, a row per validation (iteration, epoch, loss, validation metrics,
+    seconds), and its end."""
 
     number: int
     values: Values
@@ -21,6 +23,7 @@ class Trial:
     finished: bool = False
     stopped_early: bool = False  # by the scheduler
     error: str | None = None
+    seed: int = 0
 
     @property
     def seconds(self) -> float:
@@ -47,12 +50,28 @@ class Trial:
         self.rows = [*(old for old in self.rows if old["iteration"] < row["iteration"]), row]
 
 
-def load(directory: Path, trials: list[Values]) -> list[Trial]:
-    """The trials with their records in `directory`. A trial without a record, or one that failed, starts
-    again."""
+def groups_of(trials: list[Trial]) -> list[list[Trial]]:
+    """The trials of equal values, which differ in their seed, in the order of their first trial."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(json.dumps(trial.values), []).append(trial)
+    return list(groups.values())
+
+
+def score_of(group: list[Trial], metric: str) -> float | None:
+    """The mean over the seeds of the highest validation metric of each training, or None if one of them has
+    no validation or failed."""
+    scores = [trial.best(metric) for trial in group if trial.error is None]
+    values = [score for score in scores if score is not None]
+    return sum(values) / len(values) if len(values) == len(group) else None
+
+
+def load(directory: Path, trials: Sequence[tuple[Values, int]]) -> list[Trial]:
+    """The trials, given by values and seed, with their records in `directory`. A trial without a record, or
+    one that failed, starts again."""
     records = []
-    for number, values in enumerate(trials):
-        record, path = Trial(number, values), _path(directory, number)
+    for number, (values, seed) in enumerate(trials):
+        record, path = Trial(number, values, seed=seed), _path(directory, number)
         if path.exists():
             saved = Trial(**json.loads(path.read_text(encoding="utf-8")))
             record = saved if saved.error is None else record

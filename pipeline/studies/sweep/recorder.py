@@ -25,6 +25,7 @@ class Recorder:
         elif "iteration" in result:
             record.add({name: float(result[name]) for name in _FIELDS})
             values = ", ".join(f"{field} {value}" for field, value in record.values.items())
+            values += f", seed {record.seed}" if len({other.seed for other in self.records}) > 1 else ""
             numbers = f"loss {result['loss']:.4g}  {self.metric} {result[self.metric]:.4f}"
             _print(f"trial {trial} ({values}): iteration {result['iteration']}/{self.iterations}  {numbers}")
         self.ended |= {trial} if "ended" in result else set()

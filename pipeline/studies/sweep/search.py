@@ -38,10 +38,16 @@ def search(
     run_trials(unfinished, directory, concurrent, machine.gpu, metric, rungs, recorder, loop)
 
 
-def jobs_of(job: Job, recipes: Sequence[Recipe], directory: Path) -> list[Job]:
-    """The job of each trial: `job` with the recipe of the trial and its own state directory. It writes no
-    outputs."""
+def jobs_of(job: Job, trials: Sequence[tuple[Recipe, int]], directory: Path) -> list[Job]:
+    """The job of each trial: `job` with the recipe and the seed of the trial and its own state directory. It
+    writes no outputs."""
     return [
-        replace(job, recipe=recipe.model_dump(mode="json"), state=directory / f"{number:03d}", outputs=None)
-        for number, recipe in enumerate(recipes)
+        replace(
+            job,
+            recipe=recipe.model_dump(mode="json"),
+            seed=seed,
+            state=directory / f"{number:03d}",
+            outputs=None,
+        )
+        for number, (recipe, seed) in enumerate(trials)
     ]

@@ -30,20 +30,27 @@ _FIXED = {
 
 
 def draw(settings: SweepSettings) -> list[Values]:
-    """The trials: all combinations of the grids, once, or `trials` times if the space has other axes. Tied
-    fields have equal values."""
+    """The values of the trials: all combinations of the grids, once, or `trials` times if the space has other
+    axes. With `total` = n: n combinations in random order, each again only after all others. Tied fields
+    have equal values."""
     grids = {field: axis.grid for field, axis in settings.space.items() if axis.grid is not None}
     random_axes = {field: axis for field, axis in settings.space.items() if axis.grid is None}
     generator = np.random.default_rng(settings.seed)
+    combinations = list(itertools.product(*grids.values()))
+    if settings.total is None:
+        combinations *= settings.trials if random_axes else 1
+    else:
+        rounds = -(-settings.total // len(combinations))
+        order = np.concatenate([generator.permutation(len(combinations)) for _ in range(rounds)])
+        combinations = [combinations[place] for place in order[: settings.total]]
     trials = []
-    for _ in range(settings.trials if random_axes else 1):
-        for combination in itertools.product(*grids.values()):
-            grid_values = dict(zip(grids, combination, strict=True))
-            trial: Values = {}
-            for field, axis in settings.space.items():
-                value = grid_values[field] if field in grid_values else _draw_value(axis, generator)
-                trial |= dict.fromkeys((field, *axis.tied), value)
-            trials.append(trial)
+    for combination in combinations:
+        grid_values = dict(zip(grids, combination, strict=True))
+        trial: Values = {}
+        for field, axis in settings.space.items():
+            value = grid_values[field] if field in grid_values else _draw_value(axis, generator)
+            trial |= dict.fromkeys((field, *axis.tied), value)
+        trials.append(trial)
     return trials
 
 

@@ -35,9 +35,10 @@ def sweep(
     command that adopts the best values. The times of the trials are a separate file,
     data/logs/<dataset>/<method>/sweep.json.
 
-    Trials are compared by the recipe's selection metric on classes held out of training. Test classes are not
-    read. A killed sweep continues with the unfinished trials; their records are in data/state/sweep. A sweep
-    whose `datasets` do not contain the data set has no trials: it writes skipped.json and returns None.
+    Trials are compared by the recipe's selection metric on classes held out of training, with several seeds
+    by its mean over them. Test classes are not read. A killed sweep continues with the unfinished trials;
+    their records are in data/state/sweep. A sweep whose `datasets` do not contain the data set has no trials:
+    it writes skipped.json and returns None.
     """
     times = root / "data/logs" / dataset / method / "sweep.json"
     if not inputs.trials:
@@ -49,18 +50,21 @@ def sweep(
     settings = Search(
         space=inputs.space,
         seed=inputs.seed,
+        seeds=inputs.seeds,
         iterations=inputs.iterations,
         concurrent=concurrent,
         scheduler=inputs.scheduler,
         grace=inputs.grace,
     )
-    recipes = [trial.recipe for trial in inputs.trials]
-    metric = recipes[0].training.selection_metric
+    values = [(trial.values, seed) for trial in inputs.trials for seed in inputs.seeds]
+    recipes = [(trial.recipe, seed) for trial in inputs.trials for seed in inputs.seeds]
+    first = inputs.trials[0].recipe
+    metric = first.training.selection_metric
     base = job_of(
         dataset,
         method,
-        inputs.seed,
-        recipes[0],
+        inputs.seeds[0],
+        first,
         root,
         threads=threads,
         loader_threads=machine.loader_threads,
@@ -73,17 +77,17 @@ def sweep(
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})
     identities = [
         identity(job, fingerprint, 1, machine.gpu, recipe.training.precision)
-        for job, recipe in zip(jobs_of(base, recipes, state), recipes, strict=True)
+        for job, (recipe, _) in zip(jobs_of(base, recipes, state), recipes, strict=True)
     ]
     directory = state / digest({"jobs": identities, "settings": schedule})
     directory.mkdir(parents=True, exist_ok=True)
-    trials = load(directory, [trial.values for trial in inputs.trials])
+    trials = load(directory, values)
     done = sum(trial.finished for trial in trials)
     earlier = f", {done} of them finished earlier" if done else ""
     sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(trials)} trials{earlier}\n")
     search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
 
-    command = adopting_command(params, dataset, method, best_of(trials, metric).values)
+    command = adopting_command(params, dataset, method, best_of(trials, metric)[0].values)
     write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
     write_times(times, trials)
     shutil.rmtree(state, ignore_errors=True)  # also the state of sweeps with other settings

@@ -104,6 +104,7 @@ def test_one_class_is_never_significant() -> None:
     assert compare(first, second, np.zeros(first.shape[1], np.int64), 1000, 0.95, 0).p_value == 1
 
 
+@pytest.mark.slow
 def test_error_rate_and_coverage_are_nominal() -> None:
     """600 comparisons of methods that are equal over all classes: about 60 have p <= 0.1, and nearly 540 of
     the 90% intervals contain 0. A test that assumes independent queries has nearly twice as many false

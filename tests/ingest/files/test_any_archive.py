@@ -128,12 +128,14 @@ def read_or_refuse(path: Path, content: bytes) -> None:
                 assert archive.read(name) is not None
 
 
+@pytest.mark.slow
 @given(content=ZIPS | TARS)
 @settings(max_examples=200)
 def test_a_damaged_archive_is_read_or_refused(folder: Path, content: bytes) -> None:
     read_or_refuse(folder / "x", content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "places"),
     [(ZIP, range(LIST, len(ZIP))), (TAR, [place for place in range(1536) if TAR[place]])],

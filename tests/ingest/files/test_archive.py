@@ -25,6 +25,7 @@ def zipped(
     return Archive(path)
 
 
+@pytest.mark.slow
 def test_an_archive_and_its_folder_give_equal_shards(tmp_path: Path) -> None:
     root = folder(tmp_path / "raw")
     pack(root, tmp_path / "raw.zip", prefix="wrapped/")

@@ -236,6 +236,7 @@ class TestSizeLimits:
         with pytest.raises(UserError, match="is not a readable pickle: cannot reshape"):
             read(tmp_path, content)
 
+    @pytest.mark.slow
     def test_refuses_too_deep_nesting(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="is nested deeper"):
             read(tmp_path, b"\x80\x02" + 200_000 * b"]" + 199_999 * b"a" + b".")

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.attributes import content
 from tests.report.page_reader import Element
 
 
+@pytest.mark.slow
 def test_transfer_and_attributes_of_the_method_with_prototypes(page: Element) -> None:
     section = page.first("section", id="set-0-geometry")
     labels = [svg["aria-label"] for svg in section.all("svg", **{"aria-label": None})]

@@ -51,9 +51,12 @@ def test_a_result_names_the_better_method_and_the_seeds(seeds: Average | None, r
     assert [cell["result"] for row in rows for cell in row["cells"]] == ["not significant"]
 
 
+@pytest.mark.slow
 def test_a_significant_difference(make_project: Callable[..., Path]) -> None:
     root = make_project(noise={"good": 0.25, "poor": 4.0})
-    page = read_page(build(read_report_data(root, ("birds",), ("poor", "good"), (0,)), "A report", 4, 3, 24))
+    page = read_page(
+        build(read_report_data(root, ("birds",), ("poor", "good"), (0,)), "A report", 4, 3, 24).html
+    )
     row = page.first("tr", **{"data-pair": "good poor"})
     assert [cell.text() for cell in row.all("td", **{"class": "result"})] == ["good is better"] * 2
     sentence = page.first("p", **{"class": "lede"}).text()

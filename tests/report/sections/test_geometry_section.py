@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.geometry import content
 from tests.report.page_reader import Element
@@ -15,6 +17,7 @@ def test_every_method_has_a_row_before_and_after_training(page: Element, birds: 
     assert table.first("tbody").all("td")[0].text() == f"{density:.3f}"
 
 
+@pytest.mark.slow
 def test_floored_singular_values_are_reported(birds: DataSet) -> None:
     assert content(birds)["floored"] == ""
     entries = [

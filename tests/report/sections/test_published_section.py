@@ -280,6 +280,7 @@ def _agree(group: list[Row]) -> bool:
     return all(len(values) == 1 for values in texts.values())
 
 
+@pytest.mark.slow
 def test_only_published_data_sets_have_the_section(
     papers_page: Element, papers_inputs: ReportData, html: str
 ) -> None:

@@ -101,6 +101,7 @@ def one_method(make_project: Callable[..., Path]) -> Path:
     return make_project(noise={"good": 0.25})
 
 
+@pytest.mark.slow
 def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
     path = one_method / "evaluation/birds/good/0/metrics.json"
     class_mean = {
@@ -112,7 +113,7 @@ def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
     other_metrics = {"nmi": 0.625, "reduced_map_at_r": 0.375, "approximate_map_at_r": 0.75}
     write_json(path, json.loads(path.read_text()) | class_mean | search | other_metrics)
     inputs = read_report_data(one_method, ("birds",), ("good",), (0,))
-    section = read_page(build(inputs, "A report", 4, 3, 24)).first("section", id="set-0-results")
+    section = read_page(build(inputs, "A report", 4, 3, 24).html).first("section", id="set-0-results")
     table, means = section.all("table", **{"class": "results"})
     assert [cell.text() for cell in table.first("thead").all("th")] == [
         "method", "Recall@1", "MAP@R", "R-precision", "MAP", "Recall@2", "Recall@4", "NMI",

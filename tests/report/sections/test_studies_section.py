@@ -1,5 +1,7 @@
 """Studies: a table, a chart, the rank correlation, and the files beside the page."""
 
+import pytest
+
 from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.page import template_environment
 from pipeline.report.report_data import ReportData
@@ -15,6 +17,7 @@ def section(inputs: ReportData, dataset: str) -> Element:
     return read_page(template.render(dataset={"name": dataset}, **content))
 
 
+@pytest.mark.slow
 def test_the_section_has_a_table_a_chart_and_the_files(study_inputs: ReportData) -> None:
     for dataset, last, files in (("cub", "Recall@8", 4), ("birds", "cub: Recall@1", 4)):
         card = section(study_inputs, dataset)

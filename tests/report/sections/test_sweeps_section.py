@@ -10,12 +10,13 @@ def test_all_trials_are_listed_and_the_best_is_bold(page: Element) -> None:
     section = page.first("section", id="set-0-sweep")
     rows = section.first("tbody").all("tr")
     assert [[cell.text() for cell in row.children if cell.tag in ("td", "th")] for row in rows] == [
-        ["0", "0.6", "60", "21.0", "50.0", "30.0", "21.0", "complete"],
-        ["1", "0.1", "30", "12.5", "50.0", "30.0", "12.5", "stopped early"],
-        ["2", "0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"],
-        ["3", "0.9", "0", "–", "–", "–", "–", "failed"],
+        ["0", "0", "0.6", "60", "21.0", "50.0", "30.0", "21.0", "complete"],
+        ["1", "0", "0.1", "30", "12.5", "50.0", "30.0", "12.5", "stopped early"],
+        ["2", "0", "0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"],
+        ["3", "0", "0.9", "0", "–", "–", "–", "–", "failed"],
     ]
-    assert [b.text() for b in section.all("b")] == ["0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"]
+    bold = [cell.text() for cell in section.all("b")]
+    assert bold == ["0", "0.3", "60", "34.0", "50.0", "30.0", "30.0", "complete"]
     assert "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'" in section.text()
 
 

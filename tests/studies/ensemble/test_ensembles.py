@@ -81,6 +81,7 @@ def test_all_81_ensembles_equal_the_definition() -> None:
     assert flat["separated_map_at_r"] == pytest.approx(results.members["map_at_r"].mean(), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_shares_together_equal_all_ensembles() -> None:
     members = [[member(2 * model + repeat) for repeat in range(2)] for model in range(3)]
     expected = ensembles(members, score)

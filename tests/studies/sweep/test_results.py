@@ -51,6 +51,7 @@ def trials() -> list[Trial]:
     return [complete, stopped, failed]
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_times_of_the_trials(trials: list[Trial], tmp_path: Path) -> None:
     contents = []
     for factor in (1.0, 7.0):
@@ -82,7 +83,7 @@ def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], 
     assert rows[2]["error"].startswith("The loss is not finite")
     best = json.loads((tmp_path / "out/best.json").read_text())
     assert best == {
-        "trial": 0,
+        "trials": [0],
         "values": trials[0].values,
         "metric": "map_at_r",
         "value": 0.4,
@@ -92,24 +93,54 @@ def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], 
     assert "MAP@R on validation classes" in figure
     assert RATIO in figure
     printed = table(trials, "map_at_r").splitlines()
-    assert printed[1].startswith("*  0      0.1")
+    assert printed[1].startswith("*  0      0     0.1")
     assert printed[2].endswith("stopped early")
     assert printed[3].endswith("failed: The loss is not finite.")
 
 
 def test_a_sweep_whose_trials_all_failed_has_no_best(trials: list[Trial], tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"All 1 trials of the sweep failed: trial 2: The loss is not finite\."
+        UserError, match=r"None of the 1 trials of the sweep is complete: trial 2: The loss is not finite\."
     ):
         best_of(trials[2:], "map_at_r")
+
+
+def test_values_are_compared_by_their_mean_over_complete_seeds(tmp_path: Path) -> None:
+    """The best single training belongs to other values; those with the highest mean of all have a failed
+    one."""
+    scores = {0.1: (0.5, 0.2), 0.3: (0.4, 0.4), 0.6: (0.9, None)}
+    trials = [
+        Trial(2 * place + seed, {RATIO: ratio, "loss.name": "multi_similarity"}, finished=True, seed=seed)
+        for place, ratio in enumerate(scores)
+        for seed in (0, 1)
+    ]
+    for trial in trials:
+        score = scores[trial.values[RATIO]][trial.seed]
+        trial.rows = [] if score is None else [row(20, score)]
+        trial.error = "no memory" if score is None else None
+    best = best_of(trials, "map_at_r")
+    assert [trial.number for trial in best] == [2, 3]
+    write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
+    content = json.loads((tmp_path / "out/best.json").read_text())
+    assert (content["trials"], content["value"]) == ([2, 3], pytest.approx(0.4))
+    assert [line[0] for line in table(trials, "map_at_r").splitlines()[1:]] == list("  **  ")
+
+
+def test_a_shorter_training_is_not_the_best(trials: list[Trial]) -> None:
+    trials[1].rows = [row(10, 0.9)]
+    assert best_of(trials, "map_at_r") == [trials[0]]
+    with pytest.raises(UserError, match="is complete: trial 1: stopped early"):
+        best_of(trials[1:2], "map_at_r")
 
 
 def test_reads_records_and_repeats_failed_trials(trials: list[Trial], tmp_path: Path) -> None:
     for trial in trials:
         save(tmp_path, trial)
-    values = [trial.values for trial in trials]
-    assert load(tmp_path, values) == [*trials[:2], Trial(2, values[2])]
-    assert load(tmp_path / "nothing", values) == [Trial(number, value) for number, value in enumerate(values)]
+    values = [(trial.values, trial.seed) for trial in trials]
+    assert load(tmp_path, values) == [*trials[:2], Trial(2, values[2][0])]
+    assert load(tmp_path / "nothing", values) == [
+        Trial(number, drawn) for number, (drawn, _) in enumerate(values)
+    ]
 
 
 def test_a_resumed_trial_repeats_no_validation_and_its_seconds_add_up() -> None:

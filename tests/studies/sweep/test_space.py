@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, SweepSettings
+from pipeline.config import Params, SweepSettings, sweep_settings
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.space import draw, trial_recipes
 from tests.params import project
@@ -38,6 +38,42 @@ def test_draws_are_in_their_domain_and_depend_only_on_the_seed() -> None:
     )
     assert draw(space(domains, trials=100)) == trials
     assert draw(space(domains, trials=100, seed=1)) != trials
+
+
+def test_a_total_gives_every_space_as_many_trials() -> None:
+    """Combinations of grids are drawn without repetition as long as there are new ones."""
+    grids = {"a": {"grid": [1, 2, 3]}, "b": {"grid": [4, 5]}}
+    trials = draw(space(grids, total=5))
+    assert len(trials) == len({(trial["a"], trial["b"]) for trial in trials}) == 5
+    assert draw(space(grids, total=5)) == trials != draw(space(grids, total=5, seed=1))
+    mixed = draw(space(grids | {"c": {"uniform": [0.0, 1.0]}}, total=8))
+    assert len({(trial["a"], trial["b"]) for trial in mixed[:6]}) == 6
+    assert len({trial["c"] for trial in mixed}) == len(mixed) == 8
+    assert len(draw(space({"c": {"uniform": [0.0, 1.0]}}, total=3))) == 3
+    with pytest.raises(ValueError, match="total: 7 trials, but the grids of the space have 6 combinations"):
+        space(grids, total=7)
+
+
+def test_refuses_seeds_whose_trainings_would_have_different_lengths() -> None:
+    grid = {"a": {"grid": [1]}}
+    assert space(grid, seeds=[0, 3], scheduler="none").seeds == (0, 3)
+    with pytest.raises(ValueError, match="several seeds need scheduler none"):
+        space(grid, seeds=[0, 3])
+    with pytest.raises(ValueError, match="contains a seed twice"):
+        space(grid, seeds=[3, 3], scheduler="none")
+
+
+def test_a_budget_gives_every_method_the_same_search(tmp_path: Path) -> None:
+    own = {"space": {RATIO: {"uniform": [0.1, 0.9]}}, "trials": 20, "iterations": 999, "seed": 7}
+    budget = {"total": 3, "seeds": [0, 1]}
+    params = project(tmp_path, {"run.budget": budget, "sweep.gsp": own})
+    searches = [sweep_settings(params, method) for method in ("gsp", "crt")]
+    for search in searches:
+        assert len(draw(search)) == search.total == 3
+        assert (search.seeds, search.scheduler, search.iterations) == ((0, 1), "none", None)
+    assert searches[0].seed == 7
+    with pytest.raises(UserError, match=r"params\.yaml:\d+.*scheduler: asha stops"):
+        sweep_settings(project(tmp_path, {"run.budget": budget | {"scheduler": "asha"}}), "crt")
 
 
 def test_a_range_of_logarithms_starts_above_zero() -> None:

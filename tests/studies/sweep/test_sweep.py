@@ -37,6 +37,7 @@ def run(
     inputs = SweepInputs(
         space=search.space,
         seed=search.seed,
+        seeds=search.seeds or (search.seed,),
         iterations=16,
         scheduler=search.scheduler,
         grace=search.grace,
@@ -135,7 +136,7 @@ def test_another_space_does_not_resume(params: Params, root: Path, monkeypatch: 
 
     def stop(jobs: Any, trials: Any, directory: Path, *arguments: Any) -> None:
         directories.append(directory)
-        assert load(directory, [{}]) != []
+        assert load(directory, [({}, 0)]) != []
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "search", stop)
@@ -150,6 +151,7 @@ def test_a_data_set_outside_the_sweep_has_no_search(params: Params, root: Path) 
     empty = SweepInputs(
         space=SweepSettings.parse({"space": {RATIO: {"grid": [0.1]}}}).space,
         seed=0,
+        seeds=(0,),
         iterations=16,
         scheduler="asha",
         grace=1,

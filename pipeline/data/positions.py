@@ -1,0 +1,191 @@
+"""The positions file: which positions of test images determine their embeddings, by one network.
+
+An uncompressed Arrow IPC file with one record batch, sorted by row_id, one row per map:
+
+    row_id     int64            the image
+    label      int64            its class
+    source     string           its path within the data set
+    region     4 x float32      left, top, right, bottom of the input as shares of the image
+    name       string           contribution, projection, transported mass, ...
+    detail     bool             the map of one prototype or one point
+    height, width  int32        of the map
+    weights    list of float32  of the height x width positions, in row-major order
+    reference  int64            the match or query with which the image is compared: contributions are those
+                                to their similarity; null: the image itself
+    prototype  list of int32    of each position, the prototype that receives most of its mass; null: none
+    point      2 x float32      x and y of the attending point, as shares of the input; null: none
+
+The first map of an image is that of its method. The metadata `queries` of the schema is a JSON list of
+queries with their nearest right and wrong match; `schema_version` is that of the file. Equal maps give equal
+bytes.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float32, Int32
+
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import atomic_file
+
+SCHEMA_VERSION = 1
+SCHEMA = pa.schema(
+    [
+        ("row_id", pa.int64()),
+        ("label", pa.int64()),
+        ("source", pa.string()),
+        ("region", pa.list_(pa.float32(), 4)),
+        ("name", pa.string()),
+        ("detail", pa.bool_()),
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("weights", pa.list_(pa.float32())),
+        ("reference", pa.int64()),
+        ("prototype", pa.list_(pa.int32())),
+        ("point", pa.list_(pa.float32(), 2)),
+    ]
+)
+_OPTIONAL = ("reference", "prototype", "point")
+_REMEDY = "Run `dvc repro` to export it again."
+
+
+@dataclass(frozen=True)
+class PositionMap:
+    """The weights of the positions of one image."""
+
+    row_id: int
+    label: int
+    source: str
+    region: tuple[float, float, float, float]
+    name: str
+    weights: Float32[np.ndarray, "H W"]
+    detail: bool = False
+    reference: int | None = None
+    prototype: Int32[np.ndarray, "H W"] | None = None
+    point: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Match:
+    row_id: int
+    similarity: float
+
+
+@dataclass(frozen=True)
+class QueryMatches:
+    """A query with the nearest right and the nearest wrong image; None: there is none."""
+
+    row_id: int
+    right: Match | None
+    wrong: Match | None
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The content of a file."""
+
+    maps: tuple[PositionMap, ...]
+    queries: tuple[QueryMatches, ...]
+
+
+def write(path: Path, positions: Positions) -> None:
+    """Writes the file. Raises UserError for weights that are not finite."""
+    for each in positions.maps:
+        if not np.isfinite(each.weights).all():
+            raise UserError(
+                f"{path}: the weights `{each.name}` of row id {each.row_id} are not finite.",
+                "The network diverged. See the training history, lower the learning rate and train again.",
+            )
+    rows = [_row(each) for each in sorted(positions.maps, key=lambda each: each.row_id)]
+    metadata = {
+        "schema_version": str(SCHEMA_VERSION),
+        "queries": json.dumps([asdict(query) for query in positions.queries]),
+    }
+    schema = SCHEMA.with_metadata(metadata)
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    with (
+        atomic_file(path) as aside,
+        pa.OSFile(str(aside), "wb") as sink,
+        pa.ipc.new_file(sink, schema) as writer,
+    ):
+        writer.write_batch(batch)
+
+
+def read(path: Path) -> Positions:
+    """The maps and queries of a file. Raises UserError if it is missing, truncated, or of another format or
+    schema version."""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path} is missing.", _REMEDY)
+    try:
+        with pa.OSFile(str(path), "rb") as source:
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
+        table.schema.names  # noqa: B018  UnicodeDecodeError here, and not at the first use
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        raise UserError(f"{path} is not a complete Arrow file: {error}.", _REMEDY) from error
+    metadata = table.schema.metadata or {}
+    version = metadata.get(b"schema_version", b"none").decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
+        raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", _REMEDY)
+    if not table.schema.equals(SCHEMA):
+        raise UserError(f"{path} is no positions file: its columns are {table.schema.names}.", _REMEDY)
+    empty = [name for name in table.column_names if name not in _OPTIONAL and table[name].null_count]
+    if empty:
+        raise UserError(f"{path} is damaged: column {empty[0]} has empty values.", _REMEDY)
+    try:
+        queries = tuple(_query(value) for value in json.loads(metadata.get(b"queries", b"")))
+        maps = tuple(_map(row) for row in table.to_pylist())
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is damaged: {error}.", _REMEDY) from error
+    return Positions(maps, queries)
+
+
+def _row(each: PositionMap) -> dict[str, Any]:
+    height, width = each.weights.shape
+    return {
+        "row_id": each.row_id,
+        "label": each.label,
+        "source": each.source,
+        "region": list(each.region),
+        "name": each.name,
+        "detail": each.detail,
+        "height": height,
+        "width": width,
+        "weights": each.weights.ravel(),
+        "reference": each.reference,
+        "prototype": None if each.prototype is None else each.prototype.ravel(),
+        "point": None if each.point is None else list(each.point),
+    }
+
+
+def _map(row: dict[str, Any]) -> PositionMap:
+    size = row["height"], row["width"]
+    prototype, point = row["prototype"], row["point"]
+    return PositionMap(
+        row["row_id"],
+        row["label"],
+        row["source"],
+        _four(row["region"]),
+        row["name"],
+        np.array(row["weights"], np.float32).reshape(size),
+        row["detail"],
+        row["reference"],
+        None if prototype is None else np.array(prototype, np.int32).reshape(size),
+        None if point is None else (float(point[0]), float(point[1])),
+    )
+
+
+def _four(values: Sequence[float]) -> tuple[float, float, float, float]:
+    left, top, right, bottom = values
+    return left, top, right, bottom
+
+
+def _query(value: dict[str, Any]) -> QueryMatches:
+    right, wrong = (None if value[name] is None else Match(**value[name]) for name in ("right", "wrong"))
+    return QueryMatches(value["row_id"], right, wrong)

@@ -1,0 +1,197 @@
+"""Which positions of test images determine their embeddings by a trained model: the positions file (format:
+pipeline/data/positions.py).
+
+The images are a seeded sample of the test images, and QUERIES seeded queries with their nearest right and
+nearest wrong match. The sample and the queries depend on the row ids only, so all methods of a data set have
+the same. Each image of the sample and each query has the maps that describe its whole embedding. A query and
+its matches have contributions to their similarity, or the first map of the recipe if a method has no
+contributions. Only queries have maps of single prototypes and points.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor
+
+from pipeline.config.blocks import Input
+from pipeline.data import embeddings as embedding_file
+from pipeline.data.decode import decode
+from pipeline.data.embeddings import Embeddings
+from pipeline.data.judge import judge_of
+from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches, write
+from pipeline.data.shards import Shards
+from pipeline.export.model import device, loader_threads
+from pipeline.methods.artifact import LoadedModel, load_method
+from pipeline.methods.positions.contribution import contributions
+from pipeline.methods.positions.weights import PositionWeights, position_functions
+
+IMAGES = 256  # of the sample; with fewer test images all of them
+QUERIES = 4
+SEED = 0
+BATCH = 32  # images at a time: a second-order attention has P x P weights for each
+
+
+def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) -> None:
+    """Writes the positions file of the selected weights of `model`.
+
+    embeddings: the file of the test images by the same weights, from which the matches are chosen. Raises
+    UserError as `load_method` and the loader do, and for weights that are not finite.
+    """
+    data, test = Shards(shards), embedding_file.read(embeddings)
+    queries = choose_queries(data, test)
+    drawn = np.random.default_rng(SEED).permutation(test.row_id)[:IMAGES]
+    sample = np.union1d(drawn, [query.row_id for query in queries]).astype(np.int64)
+    loaded = load_method(model)
+    loaded.method.requires_grad_(False)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        maps = [*_of_sample(data, loaded, sample), *_of_queries(data, loaded, test, queries)]
+    write(output, Positions(tuple(maps), queries))
+
+
+def choose_queries(data: Shards, test: Embeddings) -> tuple[QueryMatches, ...]:
+    """The first QUERIES of the permuted queries that have a right match, with their nearest right and nearest
+    wrong match; equal similarities are ordered by row id."""
+    judge = judge_of(data)
+    gallery, gallery_rows = test.embedding[test.is_gallery], test.row_id[test.is_gallery]
+    place = {int(row): position for position, row in enumerate(test.row_id)}
+    queries: list[QueryMatches] = []
+    for row in np.random.default_rng(SEED).permutation(test.row_id[test.is_query]).tolist():
+        similarities = gallery @ test.embedding[place[row]]
+        nearest: dict[bool, Match] = {}
+        for position in np.lexsort((gallery_rows, -similarities)).tolist():
+            match = int(gallery_rows[position])
+            is_right = None if match == row else judge(row, match)
+            if is_right is not None and is_right not in nearest:
+                nearest[is_right] = Match(match, round(float(similarities[position]), 6))
+                if len(nearest) == 2:
+                    break
+        if True in nearest:
+            queries.append(QueryMatches(row, nearest[True], nearest.get(False)))
+        if len(queries) == QUERIES:
+            break
+    return tuple(queries)
+
+
+def region_of(width: int, height: int, input: Input) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of the network's input as shares of an image of this size; the centre crop
+    of `crop_for_testing` (pipeline/data/transforms.py)."""
+    shorter = input.resize or input.size
+    resized_width = resized_height = shorter
+    if input.fit == "shorter" and width <= height:
+        resized_height = shorter * height // width
+    elif input.fit == "shorter":
+        resized_width = shorter * width // height
+    left, top = round((resized_width - input.size) / 2), round((resized_height - input.size) / 2)
+    return (
+        left / resized_width,
+        top / resized_height,
+        (left + input.size) / resized_width,
+        (top + input.size) / resized_height,
+    )
+
+
+def _of_sample(data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]) -> Iterator[PositionMap]:
+    """The maps that describe whole embeddings: those of the recipe, then the contributions to the similarity
+    of an image with itself."""
+    for images, batch in _batches(data, loaded, rows):
+        weights = _of_recipe(loaded, images)
+        own = contributions(loaded.method, images)
+        for each in (*weights, *([own] if own is not None else [])):
+            if not each.detail:
+                yield from _maps(data, loaded, batch, each)
+
+
+def _of_queries(
+    data: Shards, loaded: LoadedModel, test: Embeddings, queries: tuple[QueryMatches, ...]
+) -> Iterator[PositionMap]:
+    """The maps of single prototypes and points of the queries, and the contributions of each query and its
+    matches to their similarity."""
+    rows = np.array([query.row_id for query in queries], np.int64)
+    for images, batch in _batches(data, loaded, rows):
+        for weights in _of_recipe(loaded, images):
+            if weights.detail:
+                yield from _maps(data, loaded, batch, weights)
+    pairs = [
+        pair
+        for query in queries
+        for match in (query.right, query.wrong)
+        if match is not None
+        for pair in ((query.row_id, match.row_id), (match.row_id, query.row_id))
+    ]
+    place = {int(row): position for position, row in enumerate(test.row_id)}
+    vectors = torch.from_numpy(test.embedding[[place[reference] for _, reference in pairs]])
+    done = 0
+    for images, batch in _batches(data, loaded, np.array([row for row, _ in pairs], np.int64)):
+        part = slice(done, done + len(batch))
+        done += len(batch)
+        pair_maps = contributions(loaded.method, images, vectors[part].to(images.device))
+        for weights in [pair_maps] if pair_maps is not None else _of_recipe(loaded, images)[:1]:
+            yield from _maps(data, loaded, batch, weights, [reference for _, reference in pairs[part]])
+
+
+def _of_recipe(loaded: LoadedModel, images: Tensor) -> list[PositionWeights]:
+    functions = position_functions(loaded.recipe)
+    return [weights for function in functions for weights in function(loaded.method, images)]
+
+
+def _batches(
+    data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]
+) -> Iterator[tuple[Tensor, list[int]]]:
+    """Normalised images on the device of the model, and their rows."""
+    method = loaded.method.to(device())
+    statistics = method.statistics(loaded.recipe.input)
+    for images, ids in EvalLoader(data, rows, loaded.recipe.input, BATCH, loader_threads()):
+        yield normalize(images.to(device()), *statistics), ids.tolist()
+
+
+def _maps(
+    data: Shards,
+    loaded: LoadedModel,
+    rows: list[int],
+    weights: PositionWeights,
+    references: list[int] | None = None,
+) -> Iterator[PositionMap]:
+    size = weights.height, weights.width
+    values: Float32[np.ndarray, "B P"] = weights.weights.float().cpu().numpy()
+    for index, row in enumerate(rows):
+        prototype: Any = None if weights.prototype is None else weights.prototype[index].cpu().numpy()
+        point = None if weights.point is None else weights.point[index].tolist()
+        yield PositionMap(
+            row,
+            int(data.labels[row]),
+            data.sources[row],
+            _region(data, row, loaded.recipe.input),
+            weights.name,
+            values[index].reshape(size),
+            weights.detail,
+            None if references is None else references[index],
+            None if prototype is None else prototype.astype(np.int32).reshape(size),
+            None if point is None else (point[0], point[1]),
+        )
+
+
+def _region(data: Shards, row: int, input: Input) -> tuple[float, float, float, float]:
+    """The region of the network's input in an image, or in the box of a query of a landmark set."""
+    height, width = decode(data.image(row)).shape[:2]
+    box = data.box(row)
+    left, top, right, bottom = (0, 0, width, height) if box is None else _clipped(box, width, height)
+    inner = region_of(right - left, bottom - top, input)
+    return (
+        (left + inner[0] * (right - left)) / width,
+        (top + inner[1] * (bottom - top)) / height,
+        (left + inner[2] * (right - left)) / width,
+        (top + inner[3] * (bottom - top)) / height,
+    )
+
+
+def _clipped(box: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+    """The pixels of a box, as `cut_out` of pipeline/data/transforms.py rounds it."""
+    left, right = (min(max(round(x), 0), width) for x in box[::2])
+    top, bottom = (min(max(round(y), 0), height) for y in box[1::2])
+    left, top = min(left, width - 1), min(top, height - 1)
+    return left, top, max(right, left + 1), max(bottom, top + 1)

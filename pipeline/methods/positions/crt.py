@@ -1,0 +1,45 @@
+"""CRT: the projection of the positions onto the prototypes (sec. 3.1, eq. 2, fig. 2).
+
+    w_kj = softplus(x_j . c_k)        r_k = sum_j w_kj (x_j - c_k)
+
+w_kj is the weight with which position j enters the code of prototype k.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.methods.crt import Crt
+from pipeline.methods.positions.weights import PositionWeights
+from pipeline.models.coded_residual import CodedResidualBranches
+from pipeline.pooling.positions import single
+
+SHOWN = 8  # prototypes, as in fig. 2 of the paper
+
+
+def projection(
+    features: Float[Tensor, "B L H W"], prototypes: Float[Tensor, "M L"]
+) -> Float[Tensor, "B M P"]:
+    """w, of the raw dot products: the paper normalises neither side."""
+    return functional.softplus(prototypes.to(features.dtype) @ features.flatten(2))
+
+
+@torch.no_grad()
+def position_weights(method: Crt, images: Float[Tensor, "B 3 H W"]) -> list[PositionWeights]:
+    """The weights of the test branch: their sum over the prototypes, and those of SHOWN prototypes.
+
+    These are the prototypes whose weights differ most between the positions of the images: the largest mean
+    over images of the standard deviation over positions. Empty for the control without prototypes
+    (`transform: average`).
+    """
+    if not isinstance(method.branches, CodedResidualBranches):
+        return []
+    features = single(method.backbone(images).maps[-1])
+    height, width = features.shape[2:]
+    weights = projection(features, method.branches.prototypes[0])
+    variable = weights.std(2, correction=0).mean(0).argsort(descending=True, stable=True)[:SHOWN].tolist()
+    return [
+        PositionWeights("projection", weights.sum(1), height, width),
+        *(PositionWeights(f"prototype {k + 1}", weights[:, k], height, width, detail=True) for k in variable),
+    ]

@@ -1,0 +1,154 @@
+"""What a network looks at: the weights of the positions of queries and their matches as heat maps, and the
+share of weight on the object where the data set knows it.
+"""
+
+import statistics
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.analysis.positions import CONFIDENCE
+from pipeline.data.positions import PositionMap, Positions, QueryMatches
+from pipeline.report.dataset import DataSet, MethodStyle
+from pipeline.report.heat_maps import data_uri
+from pipeline.report.names import labels_of
+from pipeline.report.pictures import thumbnails
+from pipeline.report.words import percent, span
+
+DETAILS = 4  # maps of single prototypes and points on the page; the files have all
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A picture with its map. `right` is None for the query itself."""
+
+    row: int
+    image: str  # data URI
+    class_name: str
+    source: str
+    caption: str
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The maps of one method for a query: those of its comparison with the matches, and those of the
+    query."""
+
+    method: MethodStyle
+    maps: tuple[HeatMap, ...]
+
+
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    """None without positions files: a report of results of an earlier version."""
+    positions = {
+        method: dataset.report_data.positions[dataset.name, method.name]
+        for method in dataset.methods
+        if (dataset.name, method.name) in dataset.report_data.positions
+    }
+    if not positions:
+        return None
+    rows = [query.row_id for query in next(iter(positions.values())).queries]
+    small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
+    names = dataset.shards.class_names
+    labels = labels_of(names)
+    queries = []
+    for row in rows:
+        label = dataset.shards.labels[row]
+        queries.append(
+            {
+                "picture": {
+                    "row": row,
+                    "image": small(row),
+                    "class_name": names[label],
+                    "source": dataset.shards.source(row),
+                },
+                "label": labels[label],
+                "looks": [_looks(dataset, method, content_, row) for method, content_ in positions.items()],
+            }
+        )
+    shares = _shares(dataset)
+    areas = [row["area"] for row in dataset.report_data.object_shares_of(dataset.name)]
+    return {
+        "queries": queries,
+        "shares": shares,
+        "area": percent(statistics.fmean(areas) if areas else None),
+        "confidence": f"{CONFIDENCE:.0%}",
+        "folder": f"positions/{dataset.name}",
+    }
+
+
+def _looks(dataset: DataSet, method: MethodStyle, positions: Positions, row: int) -> Looks:
+    query = next(query for query in positions.queries if query.row_id == row)
+    maps = [
+        _heat_map(dataset, each, caption, right) for each, caption, right in chosen(positions, query, DETAILS)
+    ]
+    return Looks(method, tuple(maps))
+
+
+def chosen(
+    positions: Positions, query: QueryMatches, details: int | None = None
+) -> list[tuple[PositionMap, str, bool | None]]:
+    """The maps of a query and its matches, with their captions and whether their image is a right match: the
+    query compared with its right match, both matches compared with the query, and the maps of the query that
+    belong to its method.
+
+    details: the number of maps of single prototypes and points; None: all.
+    """
+    of_row: dict[int, list[PositionMap]] = {}
+    for each in positions.maps:
+        of_row.setdefault(each.row_id, []).append(each)
+    pairs: list[tuple[int, int, str, bool | None]] = []
+    if query.right is not None:
+        pairs.append((query.row_id, query.right.row_id, "query", None))
+    for match, right in ((query.right, True), (query.wrong, False)):
+        if match is not None:
+            pairs.append((match.row_id, query.row_id, f"{match.similarity:.2f}", right))
+    result: list[tuple[PositionMap, str, bool | None]] = []
+    for row, reference, caption, is_right in pairs:
+        compared = [each for each in of_row.get(row, []) if each.reference == reference]
+        if compared:
+            name = f"{compared[0].name}, {caption}" if is_right is None else caption
+            result.append((compared[0], name, is_right))
+    compared_names = {each.name for each, _, _ in result}
+    own = [each for each in of_row[query.row_id] if each.reference is None]
+    single = [each for each in own if each.detail][:details]
+    for each in [each for each in own if not each.detail] + single:
+        if each.name not in compared_names:
+            result.append((replace(each, prototype=None), each.name, None))
+            if each.prototype is not None:
+                result.append((each, "dominant prototypes", None))
+    return result
+
+
+def _heat_map(dataset: DataSet, each: PositionMap, caption: str, right: bool | None) -> HeatMap:
+    shards = dataset.shards
+    return HeatMap(
+        each.row_id,
+        data_uri(shards.image(each.row_id), each, dataset.gallery.thumbnail),
+        shards.class_names[shards.labels[each.row_id]],
+        each.source,
+        caption,
+        right,
+    )
+
+
+def _shares(dataset: DataSet) -> list[dict[str, Any]]:
+    """The share of each kind of map of each method: the mean over seeds, with the interval of a single
+    seed."""
+    rows = dataset.report_data.object_shares_of(dataset.name)
+    result = []
+    for method in dataset.methods:
+        of_method = [row for row in rows if row["method"] == method.name]
+        for name in dict.fromkeys(row["map"] for row in of_method):
+            of_map = [row for row in of_method if row["map"] == name]
+            single = of_map[0] if len(of_map) == 1 else None
+            result.append(
+                {
+                    "method": method,
+                    "map": name,
+                    "share": percent(statistics.fmean(row["share"] for row in of_map)),
+                    "interval": span(single["low"], single["high"]) if single else "",
+                    "images": of_map[0]["images"],
+                }
+            )
+    return result

@@ -1,0 +1,112 @@
+"""The positions file: what is written is read, equal maps give equal bytes, other files are refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.data.positions import (
+    SCHEMA,
+    Match,
+    PositionMap,
+    Positions,
+    QueryMatches,
+    read,
+    write,
+)
+from pipeline.runtime.errors import UserError
+
+REGION = (0.125, 0.0, 0.875, 1.0)
+MAPS = (
+    PositionMap(
+        7, 2, "a/7.jpg", REGION, "contribution", np.array([[0.5, -0.25, 1]], np.float32), reference=9
+    ),
+    PositionMap(
+        3,
+        1,
+        "a/3.jpg",
+        REGION,
+        "transported mass",
+        np.array([[0.5], [0.25]], np.float32),
+        prototype=np.array([[4], [0]], np.int32),
+    ),
+    PositionMap(
+        3, 1, "a/3.jpg", REGION, "attention of point 1", np.ones((2, 2), np.float32), True, point=(0.25, 0.75)
+    ),
+)
+QUERIES = (QueryMatches(3, Match(7, 0.5), None), QueryMatches(7, None, Match(3, -0.25)))
+
+
+def same(first: PositionMap, second: PositionMap) -> bool:
+    arrays = ("weights", "prototype")
+    return all(
+        np.array_equal(getattr(first, name), getattr(second, name))
+        if name in arrays
+        else getattr(first, name) == getattr(second, name)
+        for name in PositionMap.__dataclass_fields__
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "positions/set/method/0.arrow"
+    write(file, Positions(MAPS, QUERIES))
+    return file
+
+
+def test_reads_what_was_written_in_the_order_of_the_rows(path: Path) -> None:
+    positions = read(path)
+    assert positions.queries == QUERIES
+    assert len(positions.maps) == 3
+    assert all(same(*pair) for pair in zip(positions.maps, (MAPS[1], MAPS[2], MAPS[0]), strict=True))
+
+
+def test_equal_maps_give_equal_bytes(path: Path) -> None:
+    before = path.read_bytes()
+    write(path, Positions(MAPS, QUERIES))
+    assert path.read_bytes() == before
+
+
+def test_a_file_without_maps_is_valid(path: Path) -> None:
+    write(path, Positions((), ()))
+    assert read(path) == Positions((), ())
+
+
+def test_refuses_weights_that_are_not_finite(tmp_path: Path) -> None:
+    diverged = replace(MAPS[0], weights=np.array([[np.nan]], np.float32))
+    with pytest.raises(UserError, match="the weights `contribution` of row id 7 are not finite"):
+        write(tmp_path / "0.arrow", Positions((diverged,), ()))
+    assert not (tmp_path / "0.arrow").exists()
+
+
+def test_refuses_a_missing_and_a_truncated_file(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match="is not a complete Arrow file"):
+        read(path)
+    path.unlink()
+    with pytest.raises(UserError, match="is missing"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("schema", "metadata", "message"),
+    [
+        (SCHEMA, {"schema_version": "2", "queries": "[]"}, "has schema version 2, expected 1"),
+        (SCHEMA, {"queries": "[]"}, "has schema version none, expected 1"),
+        (pa.schema([("row_id", pa.int64())]), {"schema_version": "1"}, "is no positions file"),
+        (SCHEMA, {"schema_version": "1"}, "is damaged"),
+        (SCHEMA, {"schema_version": "1", "queries": json.dumps([{"row_id": 3}])}, "is damaged"),
+    ],
+    ids=["later", "no version", "other columns", "no queries", "half a query"],
+)
+def test_refuses_another_format(
+    tmp_path: Path, schema: pa.Schema, metadata: dict[str, str], message: str
+) -> None:
+    file, described = tmp_path / "0.arrow", schema.with_metadata(metadata)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, described) as writer:
+        writer.write_table(pa.table([[] for _ in schema.names], schema=described))
+    with pytest.raises(UserError, match=message):
+        read(file)

@@ -1,0 +1,203 @@
+"""The positions of a small real network: the images, the matches, the region of the input, equal bytes."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipeline.config.blocks import Input
+from pipeline.data.embeddings import Embeddings
+from pipeline.data.embeddings import write as write_embeddings
+from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.positions import Match, PositionMap, read
+from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.transforms import crop_for_testing
+from pipeline.export import positions as module
+from pipeline.export.positions import choose_queries, export_positions, region_of
+from pipeline.methods.artifact import load_method, save_recipe, save_weights
+from pipeline.methods.build import initial_method
+from pipeline.methods.positions import transport
+from pipeline.methods.positions.contribution import contributions
+from tests.methods.small import recipe
+
+TRAIN, TEST, CLASSES = 4, 24, 6
+
+
+def make_shards(directory: Path) -> Shards:
+    """Four train images and 24 test images of six classes; the first three test images are no query, the last
+    three not in the gallery."""
+    directory.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    with ShardWriter(directory, [f"class-{c}" for c in range(CLASSES + 1)], 2**24) as writer:
+        for row in range(TRAIN + TEST):
+            octets, size = io.BytesIO(), (40 + row % 3, 44, 3)
+            Image.fromarray(generator.integers(0, 256, size, dtype=np.uint8)).save(octets, "JPEG")
+            label = CLASSES if row < TRAIN else (row - TRAIN) % CLASSES
+            sides = {"is_query": row >= TRAIN + 3, "is_gallery": row < TRAIN + TEST - 3}
+            split = "train" if row < TRAIN else "test"
+            writer.add(octets.getvalue(), label, split, f"{row}.jpg", 44, size[0], **sides)
+        writer.finish({"dataset": "tiny"})
+    return Shards(directory)
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Shards:
+    return make_shards(tmp_path / "shards")
+
+
+def embedded(shards: Shards, dim: int = 8) -> Embeddings:
+    rows = shards.rows("test")
+    vectors = unit(np.random.default_rng(1).normal(size=(len(rows), dim)))
+    return Embeddings(rows, shards.labels[rows], vectors, shards.is_query[rows], shards.is_gallery[rows])
+
+
+class TestQueries:
+    def test_matches_are_the_nearest_right_and_wrong_images_of_the_gallery(self, shards: Shards) -> None:
+        test = embedded(shards)
+        queries = choose_queries(shards, test)
+        assert len(queries) == module.QUERIES
+        for query in queries:
+            place = test.row_id.tolist().index(query.row_id)
+            assert test.is_query[place]
+            best: dict[bool, tuple[float, int]] = {}
+            for other in range(TEST):
+                if other == place or not test.is_gallery[other]:
+                    continue
+                right = bool(test.label[other] == test.label[place])
+                pair = (float(test.embedding[other] @ test.embedding[place]), int(test.row_id[other]))
+                best[right] = max(best.get(right, pair), pair)
+            for right, match in ((True, query.right), (False, query.wrong)):
+                assert match == Match(best[right][1], round(best[right][0], 6))
+
+    def test_all_methods_have_the_same_queries(self, shards: Shards) -> None:
+        test = embedded(shards)
+        other = test._replace(embedding=unit(np.random.default_rng(2).normal(size=(TEST, 5))))
+        first, second = choose_queries(shards, test), choose_queries(shards, other)
+        assert [query.row_id for query in first] == [query.row_id for query in second]
+        assert first != second
+
+    def test_a_query_without_a_right_match_is_skipped(self, shards: Shards) -> None:
+        test = embedded(shards)
+        first = choose_queries(shards, test)[0].row_id
+        shards.labels = shards.labels.copy()
+        shards.labels[first] = CLASSES  # the only test image of its class
+        assert first not in [query.row_id for query in choose_queries(shards, test)]
+
+
+@pytest.mark.parametrize("size", [(96, 72), (72, 96), (101, 55), (64, 64), (50, 131)])
+@pytest.mark.parametrize(
+    "settings", [{}, {"resize": 40}, {"resize": 40, "fit": "square"}, {"resize": None}], ids=str
+)
+def test_the_region_is_the_part_of_the_image_that_the_network_gets(
+    size: tuple[int, int], settings: dict[str, object]
+) -> None:
+    width, height = size
+    input = Input.parse({"size": 32, "resize": 36, **settings})
+    # Red and green increase with x and y, so that the pixels of the crop are their positions.
+    x, y = np.linspace(0, 250, width), np.linspace(0, 250, height)
+    image = np.zeros((height, width, 3), np.uint8)
+    image[..., 0], image[..., 1] = x, y[:, None]
+    crop = np.empty((3, 32, 32), np.uint8)
+    crop_for_testing(image, input, crop)
+    left, top, right, bottom = region_of(width, height, input)
+    centers = (np.arange(32) + 0.5) / 32
+    for channel, (first, last) in enumerate(((left, right), (top, bottom))):
+        line = crop[0].mean(0) if channel == 0 else crop[1].mean(1)
+        expected = 250 * (first + centers * (last - first))
+        assert np.abs(line - expected)[3:-3].max() < 4
+
+
+def project(tmp_path: Path, name: str) -> tuple[Path, Path, Path]:
+    """Shards, a model of one method, and embeddings of its test images."""
+    shards, model = make_shards(tmp_path / "shards"), tmp_path / "model"
+    settings = recipe(name)
+    method = initial_method(settings, 3, TRAIN, 0)
+    if name == "gsp":
+        method.head.pooling.gsp.initialized.fill_(True)
+    model.mkdir()
+    save_recipe(model / "recipe.json", settings, "tiny", 0, 3, TRAIN)
+    save_weights(model / "weights.safetensors", method)
+    test = embedded(shards, method.dim)
+    write_embeddings(
+        tmp_path / "test.arrow", test.row_id, test.label, test.embedding, test.is_query, test.is_gallery
+    )
+    return shards.directory, model, tmp_path / "test.arrow"
+
+
+def inputs_of(shards: Path, model: Path, row: int) -> tuple[object, torch.Tensor]:
+    loaded = load_method(model)
+    ((images, _),) = EvalLoader(Shards(shards), np.array([row]), loaded.recipe.input, 1)
+    return loaded.method, normalize(images, *loaded.method.statistics(loaded.recipe.input))
+
+
+def test_the_sample_has_the_maps_of_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IMAGES", 10)
+    monkeypatch.setattr(module, "BATCH", 4)
+    shards, model, embeddings = project(tmp_path, "gsp")
+    export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    positions = read(tmp_path / "out.arrow")
+    whole = [each for each in positions.maps if each.reference is None and not each.detail]
+    rows = [each.row_id for each in whole]
+    queries = {query.row_id for query in positions.queries}
+    assert rows == sorted(rows)
+    assert len(set(rows) - queries) <= 10 <= len(set(rows)) <= 14
+    assert queries <= set(rows)
+    assert [each.name for each in whole] == ["transported mass", "contribution"] * len(set(rows))
+    for each in whole[:4]:
+        method, images = inputs_of(shards, model, each.row_id)
+        (mass,) = transport.position_weights(method, images)
+        own = contributions(method, images)
+        assert own is not None
+        expected = mass if each.name == "transported mass" else own
+        np.testing.assert_allclose(each.weights.ravel(), expected.weights[0].detach(), atol=1e-5)
+        assert (each.source, each.label) == (f"{each.row_id}.jpg", (each.row_id - TRAIN) % CLASSES)
+    assert any(each.prototype is not None for each in whole)
+
+
+def test_queries_and_matches_have_contributions_to_their_similarity(tmp_path: Path) -> None:
+    shards, model, embeddings = project(tmp_path, "baseline")
+    export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    positions, test = read(tmp_path / "out.arrow"), embedded(Shards(shards))
+    of_pair = {(each.row_id, each.reference): each for each in positions.maps}
+    for query in positions.queries:
+        for match in (query.right, query.wrong):
+            assert match is not None
+            for row, reference in ((query.row_id, match.row_id), (match.row_id, query.row_id)):
+                method, images = inputs_of(shards, model, row)
+                vector = torch.from_numpy(test.embedding[test.row_id.tolist().index(reference)][None].copy())
+                expected = contributions(method, images, vector)
+                assert expected is not None
+                weights = of_pair[row, reference].weights
+                np.testing.assert_allclose(weights.ravel(), expected.weights[0].detach(), atol=1e-5)
+
+
+def test_a_method_without_contributions_has_its_own_map_of_the_matches(tmp_path: Path) -> None:
+    shards, model, embeddings = project(tmp_path, "irt")
+    export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    maps = read(tmp_path / "out.arrow").maps
+    assert {each.name for each in maps} == {"class token"}
+    assert any(each.reference is not None for each in maps)
+
+
+@pytest.mark.parametrize("name", ["crt", "multihead"])
+def test_only_queries_have_maps_of_prototypes_and_points(tmp_path: Path, name: str) -> None:
+    shards, model, embeddings = project(tmp_path, name)
+    export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    positions = read(tmp_path / "out.arrow")
+    details: list[PositionMap] = [each for each in positions.maps if each.detail]
+    assert {each.row_id for each in details} == {query.row_id for query in positions.queries}
+    assert all((each.point is not None) == (name == "multihead") for each in details)
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    shards, model, embeddings = project(tmp_path, "crt")
+    for name in ("first", "second"):
+        export_positions(shards, model, embeddings, tmp_path / name)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()

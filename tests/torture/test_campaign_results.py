@@ -1,0 +1,55 @@
+"""A result belongs to the code that its cases execute."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture import results
+from tests.torture.kills import MODULES as KILLS
+from tests.torture.operations import OPERATIONS
+from tests.torture.readers import MODULES as READERS
+from tests.torture.results import current, load, save, version
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A project in which `used` imports `indirect`, and nothing imports `other`."""
+    (tmp_path / "pipeline").mkdir()
+    modules = {"__init__": "", "used": "from pipeline import indirect\n", "indirect": "X = 1\n", "other": ""}
+    for name, text in modules.items():
+        (tmp_path / f"pipeline/{name}.py").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "keeps"),
+    [
+        ("other", "Y = 2\n", True),
+        ("indirect", "X = 1  # the same\n", True),
+        ("indirect", "X = 2\n", False),
+        ("used", "from pipeline import indirect, other\n", False),
+    ],
+)
+def test_only_a_change_of_executed_code_discards_a_result(
+    code: Path, name: str, text: str, keeps: bool
+) -> None:
+    results._code.cache_clear()
+    before = version(["pipeline.used"], code)
+    (code / f"pipeline/{name}.py").write_text(text, encoding="utf-8")
+    results._code.cache_clear()
+    assert (version(["pipeline.used"], code) == before) is keeps
+
+
+def test_a_result_of_other_code_is_discarded(tmp_path: Path) -> None:
+    content = {"images": {"digest": "0", "commit": "abc", "read": 5}}
+    save(tmp_path / "x.json", content)
+    result = current(load(tmp_path / "x.json"), "images", ["pipeline.runtime.files"])
+    assert "read" not in result
+    result["read"] = 1
+    assert current({"images": result}, "images", ["pipeline.runtime.files"]) is result
+
+
+def test_the_code_of_every_campaign_exists() -> None:
+    operations = {operation.name: operation.modules for operation in OPERATIONS}
+    for modules in (*KILLS.values(), *READERS.values(), *operations.values()):
+        assert len(version(modules)) == 16

@@ -1,0 +1,178 @@
+"""Commands that measure networks and methods on labelled photos."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unseen.commands.examples import Examples
+from unseen.commands.network import network_of, network_options
+from unseen.commands.values import PATH, files_by_name, labels_option, numbers
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen measure photos --network mobilenetv2_100 --weights mobilenet.safetensors
+    """,
+)
+@click.argument("photos", type=PATH)
+@labels_option()
+@network_options
+def measure(photos: Path, labels: str, **options: Any) -> None:
+    """Find the statistics and the padding that weights need.
+
+    Embeds up to about 600 labelled photos with each candidate, and prints the accuracy and the options of
+    the best.
+    """
+    from unseen.search import measurement
+
+    network = network_of(**options)
+    if network is None:
+        raise click.UsageError("Name the network with --network.")
+    sys.stdout.write(measurement(photos, network, labels))
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen ladder photos ladder
+    unseen ladder photos ladder --sizes 160,224 --loss arcface --json
+    unseen ladder photos ladder --groups groups.csv
+    unseen ladder photos ladder --head proxy_anchor
+    """,
+)
+@click.argument("photos", type=PATH)
+@click.argument("output", type=PATH)
+@labels_option()
+@network_options
+@click.option(
+    "--sizes",
+    default="128,224",
+    show_default=True,
+    callback=numbers,
+    help="Pixels per side that are compared. --size compares one.",
+)
+@click.option(
+    "--groups",
+    type=PATH,
+    help="A CSV with the columns label and group. Classes of a group are not divided between training and "
+    "test.",
+)
+@click.option(
+    "--test-share",
+    type=click.FloatRange(0, 1, True, True),
+    default=0.5,
+    show_default=True,
+    help="Of the classes.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(("nsoftmax", "cosface", "arcface")),
+    default="nsoftmax",
+    show_default=True,
+    help="Of the linear layer.",
+)
+@click.option(
+    "--head",
+    default="gsp",
+    show_default=True,
+    metavar="METHOD",
+    help="Pooling, projection and loss of the rung `head`: a method of the recipes, such as gsp, ms, crt, "
+    "proxy_anchor; none omits the rung.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
+@click.option("--ship", is_flag=True, help="Train the written layer or head on all labelled classes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def ladder(
+    photos: Path,
+    output: Path,
+    labels: str,
+    sizes: tuple[int, ...],
+    groups: Path | None,
+    test_share: float,
+    loss: str,
+    head: str,
+    seed: int,
+    ship: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure what pays on labelled photos: image size, and a linear layer or a head on a frozen
+    network.
+
+    Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
+    OUTPUT is a directory: `model` is the chosen model, `features` are the features and maps of the photos,
+    which a second call uses again. The network runs once for each size, and once for the maps.
+    """
+    from unseen.ladder import measured_rungs
+
+    network = network_of(**options)
+    sizes = (options["size"],) if options["size"] else sizes
+    method = None if head == "none" else head
+    sys.stdout.write(
+        measured_rungs(
+            photos, output, labels, network, sizes, groups, test_share, loss, method, seed, ship, as_json
+        )
+    )
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen claims --list                                           every claim, with the committed verdict
+    unseen claims --photos grocery --weights vit-tiny=vit.safetensors
+    unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[CLAIM]...")
+@click.option("--list", "listed", is_flag=True, help="List the claims.")
+@click.option("--photos", type=PATH, help="Photos in one folder per class.")
+@click.option("--output", type=PATH, default=Path("claims"), show_default=True, help="A directory.")
+@click.option(
+    "--weights",
+    multiple=True,
+    metavar="NETWORK=FILE",
+    callback=files_by_name,
+    help="Weights of mobilenetv2, vit-tiny or lite0. Those of lite0 are in the extra `lite0`.",
+)
+@click.option("--download", is_flag=True, help="Download the weights of the other networks.")
+@click.option(
+    "--groups",
+    type=PATH,
+    help="A CSV with the columns label and group, for a second split in which no group is divided.",
+)
+@click.option("--seeds", type=click.IntRange(2), default=5, show_default=True, help="Trainings of each arm.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(2),
+    default=40,
+    show_default=True,
+    help="Photos of a class that are used.",
+)
+def claims(
+    names: tuple[str, ...],
+    listed: bool,
+    photos: Path | None,
+    output: Path,
+    weights: dict[str, Path],
+    download: bool,
+    groups: Path | None,
+    seeds: int,
+    at_most: int,
+) -> None:
+    """Test claims of the papers on photos: paired comparisons of heads on a frozen network.
+
+    CLAIM is a name of --list; without one, all claims are computed. OUTPUT keeps the maps of the networks and
+    a record of each training, with which a second call continues. docs/claims.md states the rule of the
+    verdict.
+    """
+    from unseen.claims import computed, listing
+
+    if listed:
+        sys.stdout.write(listing())
+        return
+    if photos is None:
+        raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
+    sys.stdout.write(computed(names, photos, output, weights, groups, seeds, at_most, download))
