@@ -31,11 +31,13 @@ from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import complete_directory
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 ABOUT, MODEL = "catalog.json", "model"
 VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
 SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
+_EXCHANGES = 10  # of the directory by builds, while one reader opens it
 _ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files", "sizes"}
 
 
@@ -71,24 +73,44 @@ class Catalog:
     catalog of 10^6 pictures opens at once. The model is always verified, at its first use. A larger index is
     mapped into memory, and the table is read when it is needed.
 
+    A build may replace the directory meanwhile, or be killed while it does: all parts are those of one
+    complete catalog, the earlier or the new one.
+
     Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
     """
 
     def __init__(self, directory: str | Path, verify: bool | None = None) -> None:
         self.directory = Path(directory)
-        self.about = read_about(self.directory)
+        for _ in range(_EXCHANGES):
+            place, before = complete_directory(self.directory), _identity(self.directory)
+            try:
+                self._load(place, verify)
+            except UserError:
+                if _identity(self.directory) == before:
+                    raise
+            else:
+                if _identity(self.directory) == before:
+                    return
+        raise UserError(
+            f"{self.directory} was exchanged {_EXCHANGES} times while it was read.",
+            "End the builds that write it again and again.",
+        )
+
+    def _load(self, directory: Path, verify: bool | None) -> None:
+        """Reads the catalog in `directory`."""
+        self.about = read_about(directory)
         for name, digest in self.about["files"].items():
-            _read(self.directory, name, partial(_verify, digest, self.about["sizes"][name], verify))
-        self._table: pq.ParquetFile = _read(self.directory, PICTURES, pq.ParquetFile)
+            _read(directory, name, partial(_verify, digest, self.about["sizes"][name], verify))
+        self._table: pq.ParquetFile = _read(directory, PICTURES, pq.ParquetFile)
         setting = from_plain(self.about["index"])
         self.index: Index = _read(
-            self.directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
+            directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
         )
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self) == vectors == self.about["pictures"]:
             raise UserError(
-                f"{self.directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
+                f"{directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
                 _rebuild(self.directory),
             )
 
@@ -116,10 +138,22 @@ class Catalog:
         return self._column("size"), self._column("mtime_ns")
 
     def _column(self, name: str) -> list[Any]:
-        return _read(self.directory, PICTURES, lambda _: self._table.read([name])[name].to_pylist())
+        values: list[Any] = self._part(lambda: self._table.read([name]))[name].to_pylist()
+        return values
 
-    def _group(self, number: int, _: Path) -> pa.Table:
-        return self._table.read_row_group(number, ["path", "label"])
+    def _group(self, number: int) -> pa.Table:
+        """Paths and labels of a row group."""
+        return self._part(lambda: self._table.read_row_group(number, ["path", "label"]))
+
+    def _part(self, reader: Callable[[], pa.Table]) -> pa.Table:
+        """A part of the table. Its file was opened with the catalog: a build does not change it."""
+        try:
+            return reader()
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            raise UserError(
+                f"{self.directory / PICTURES} is damaged: {str(error).splitlines()[0]}.",
+                _rebuild(self.directory),
+            ) from error
 
     def _pictures_at(self, rows: Sequence[int]) -> dict[int, tuple[str, str | None]]:
         """Path and label of rows. It reads the row groups that contain them."""
@@ -130,8 +164,7 @@ class Catalog:
         asked = np.unique(np.array(rows, np.int64))
         for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
             inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
-            table = _read(self.directory, PICTURES, partial(self._group, group))
-            table = table.take(inside - groups[group])
+            table = self._group(group).take(inside - groups[group])
             values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
             pictures |= dict(zip(inside.tolist(), values, strict=True))
         return pictures
@@ -145,7 +178,7 @@ class Catalog:
     def embedder(self) -> Embedder:
         """The model of this catalog, loaded at the first use."""
         if self._embedder is None:
-            embedder = Embedder(self.directory / MODEL)
+            embedder = Embedder(complete_directory(self.directory) / MODEL)
             if embedder.fingerprint() != self.about["fingerprint"]:
                 model = self.about["model"]
                 raise UserError(
@@ -221,6 +254,15 @@ def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:
             by_label.setdefault(match.label, []).append(match)
     products = [Product(label, group[0].similarity, len(group)) for label, group in by_label.items()]
     return Answer(None if threshold is None else not matches, products, matches)
+
+
+def _identity(directory: Path) -> tuple[Path, int | None]:
+    """What changes when `build` replaces the catalog: where it is, and its inode."""
+    place = complete_directory(directory)
+    try:
+        return place, place.stat().st_ino
+    except OSError:
+        return place, None
 
 
 def read_about(directory: Path) -> dict[str, Any]:
