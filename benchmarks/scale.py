@@ -12,7 +12,6 @@ smallest to the largest size.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from pipeline.config.blocks import Batch
 from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shards import SCHEMA_VERSION, Shards
+from pipeline.runtime.digest import sha256_of
 
 PER_CLASS, PER_SHARD = 10, 10_000
 BATCH = {"classes": 32, "images_per_class": 4}
@@ -57,7 +57,7 @@ def write(directory: Path, rows: int) -> None:
             "class_name": names.take(pa.array(labels)),
             "split": splits,
             "source": pc.binary_join_element_wise("photos/of/a/shop/", text, ".jpg", ""),
-            "sha256": pc.utf8_lpad(text, 64, "0"),
+            "sha256": pc.utf8_lpad(text.cast(pa.large_string()), 64, "0"),
             "width": side,
             "height": side,
             "shard": pa.array((numbers // PER_SHARD).astype(np.int32)),
@@ -78,7 +78,7 @@ def write(directory: Path, rows: int) -> None:
         "shards": dict.fromkeys(shards, ""),
         "shard_bytes": dict.fromkeys(shards, 6),
         "shard_rows": {name: min(PER_SHARD, rows - n * PER_SHARD) for n, name in enumerate(shards)},
-        "index": "",
+        "index": sha256_of(directory / "index.parquet"),
     }
     (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
@@ -118,7 +118,9 @@ def measure(directory: Path, steps: int) -> dict[str, float]:
 
 
 def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """MiB. The maximum of getrusage would include the process that started this one."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def main() -> int:

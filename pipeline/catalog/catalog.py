@@ -31,10 +31,12 @@ from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import complete_directory
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 ABOUT, MODEL = "catalog.json", "model"
 SCHEMA_VERSION = 2  # of the directory; catalogs of unreleased versions have none
+_EXCHANGES = 10  # of the directory by builds, while one reader opens it
 _ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files"}
 
 
@@ -68,16 +70,36 @@ class Catalog:
     verify: compare the sha256 of index and tables with catalog.json, so that one wrong bit is an error; it
     reads them once more. The model is always verified, at its first use.
 
+    A build may replace the directory meanwhile, or be killed while it does: all parts are those of one
+    complete catalog, the earlier or the new one.
+
     Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
     """
 
     def __init__(self, directory: str | Path, verify: bool = True) -> None:
         self.directory = Path(directory)
-        self.about = read_about(self.directory)
+        for _ in range(_EXCHANGES):
+            place, before = complete_directory(self.directory), _identity(self.directory)
+            try:
+                self._load(place, verify)
+            except UserError:
+                if _identity(self.directory) == before:
+                    raise
+            else:
+                if _identity(self.directory) == before:
+                    return
+        raise UserError(
+            f"{self.directory} was exchanged {_EXCHANGES} times while it was read.",
+            "End the builds that write it again and again.",
+        )
+
+    def _load(self, directory: Path, verify: bool) -> None:
+        """Reads the catalog in `directory`."""
+        self.about = read_about(directory)
         if verify:
             for name, digest in self.about["files"].items():
-                _read(self.directory, name, partial(_verify, digest))
-        table: pa.Table = _read(self.directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
+                _read(directory, name, partial(_verify, digest))
+        table: pa.Table = _read(directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
         self.paths: list[str] = table["path"].to_pylist()
         self.sha256: list[str] = table["sha256"].to_pylist()
         self.stamps: tuple[list[int], list[int | None]] = (
@@ -86,12 +108,12 @@ class Catalog:
         )
         self.labels: list[str | None] = table["label"].to_pylist()
         setting = from_plain(self.about["index"])
-        self.index: Index = _read(self.directory, INDEX, lambda path: load(path, setting))
+        self.index: Index = _read(directory, INDEX, lambda path: load(path, setting))
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self.paths) == vectors == self.about["pictures"]:
             raise UserError(
-                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.",
+                f"{directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.",
                 _rebuild(self.directory),
             )
 
@@ -107,7 +129,7 @@ class Catalog:
     def embedder(self) -> Embedder:
         """The model of this catalog, loaded at the first use."""
         if self._embedder is None:
-            embedder = Embedder(self.directory / MODEL)
+            embedder = Embedder(complete_directory(self.directory) / MODEL)
             if embedder.fingerprint() != self.about["fingerprint"]:
                 model = self.about["model"]
                 raise UserError(
@@ -182,6 +204,15 @@ def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:
             by_label.setdefault(match.label, []).append(match)
     products = [Product(label, group[0].similarity, len(group)) for label, group in by_label.items()]
     return Answer(None if threshold is None else not matches, products, matches)
+
+
+def _identity(directory: Path) -> tuple[Path, int | None]:
+    """What changes when `build` replaces the catalog: where it is, and its inode."""
+    place = complete_directory(directory)
+    try:
+        return place, place.stat().st_ino
+    except OSError:
+        return place, None
 
 
 def read_about(directory: Path) -> dict[str, Any]:

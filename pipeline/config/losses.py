@@ -95,6 +95,17 @@ class ArcFaceLoss(Strict):
     margin: Annotated[float, Field(ge=0, lt=3.14)] = 0.5  # radians, section 3.1
 
 
+class PartialFcLoss(Strict):
+    """CosFace or ArcFace over the proxies of the batch and a random share of the others (An et al. 2022)."""
+
+    module: ClassVar[str] = "pipeline.losses.partial_fc:PartialFc"
+    name: Literal["partial_fc"] = "partial_fc"
+    function: Literal["cosface", "arcface"] = "cosface"
+    scale: Positive = 64.0  # released code
+    margin: Annotated[float, Field(ge=0, lt=2)] = 0.4  # released code, of CosFace
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1  # r, section 4
+
+
 class SncaLoss(Strict):
     """Scalable NCA: softmax over a memory of all training images (Wu et al. 2018)."""
 
@@ -116,7 +127,9 @@ class TupleContrastiveLoss(Strict):
 # Compare images with images; may be combined with a cross-batch memory.
 AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss
 # Compare images with learned vectors of the classes.
-AnyProxyLoss = ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss | CosFaceLoss | ArcFaceLoss
+AnyProxyLoss = (
+    ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss | CosFaceLoss | ArcFaceLoss | PartialFcLoss
+)
 PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
 ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
 

@@ -5,8 +5,7 @@ Held out are a share or a fold of the train classes, or the images that the data
 the second phase of `refit` hold out nothing else. Test classes are not used in training.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -19,6 +18,7 @@ from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 
 VALIDATION = "validation"  # group of train images that a data set holds out itself
+VALIDATED = 5_000  # held-out classes of a validation
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,30 @@ class ClassSplit:
 def hold_out(shards: Shards, recipe: Recipe, seed: int) -> ClassSplit:
     """The validation images of the data set if it has any, else a fold or a share of the classes.
 
-    Training on tuples requires validation images of the data set. Otherwise a fold replaces them.
+    All of them are held out. Validated are at most VALIDATED classes, drawn by the run's seed: no published
+    set has more, and a validation costs the square of its images. Training on tuples requires validation
+    images of the data set. Otherwise a fold replaces them.
     """
     rows, training = shards.rows("train"), recipe.training
-    labels, groups = shards.labels[rows], [shards.groups[row] for row in rows.tolist()]
-    if recipe.batch.sampling == "tuples" or (training.fold is None and VALIDATION in groups):
-        return split_groups(rows, labels, groups)
-    return split_classes(rows, labels, training.validation_share, seed, training.fold)
+    labels, for_validation = shards.labels[rows], shards.in_group(VALIDATION)[rows]
+    if recipe.batch.sampling == "tuples" or (training.fold is None and for_validation.any()):
+        return _sampled(split_group(rows, labels, for_validation), seed)
+    return _sampled(split_classes(rows, labels, training.validation_share, seed, training.fold), seed)
+
+
+def _sampled(split: ClassSplit, seed: int) -> ClassSplit:
+    """The split with at most VALIDATED validation classes of two images or more."""
+    classes, counts = np.unique(split.validation_labels, return_counts=True)
+    if len(classes) <= VALIDATED:
+        return split
+    usable = classes[counts >= 2]
+    drawn = named_generator(seed, "validated classes").permutation(usable)[:VALIDATED]
+    validated = np.isin(split.validation_labels, drawn)
+    return replace(
+        split,
+        validation_rows=split.validation_rows[validated],
+        validation_labels=split.validation_labels[validated],
+    )
 
 
 def without_validation(shards: Shards) -> ClassSplit:
@@ -53,7 +70,7 @@ def without_validation(shards: Shards) -> ClassSplit:
     Raises UserError for fewer than two classes.
     """
     rows = shards.rows("train")
-    rows = rows[[shards.groups[row] != VALIDATION for row in rows.tolist()]]
+    rows = rows[~shards.in_group(VALIDATION)[rows]]
     return all_classes(rows, shards.labels[rows])
 
 
@@ -70,7 +87,7 @@ def all_classes(rows: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]) -> C
 
 def require_trainable_validation(shards: Shards) -> None:
     """Raises UserError if the data set itself holds out images, on which protocol `refit` cannot train."""
-    if any(shards.groups[row] == VALIDATION for row in shards.rows("train").tolist()):
+    if shards.in_group(VALIDATION)[shards.rows("train")].any():
         raise UserError(
             f"training.protocol is refit, but {shards.directory} itself holds out images for validation, "
             "which are never trained on: both phases would train on the same images.",
@@ -116,16 +133,17 @@ def split_classes(
     return _divided(rows, labels, for_validation)
 
 
-def split_groups(
-    rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], groups: Sequence[str | None]
+def split_group(
+    rows: Int[np.ndarray, " N"], labels: Int[np.ndarray, " N"], for_validation: Bool[np.ndarray, " N"]
 ) -> ClassSplit:
-    """Holds out the images of group `validation`. Raises UserError if the data set has no such group.
+    """Holds out the images of group `validation`, which are marked.
+
+    Raises UserError if the data set has no such group.
 
     Validation is retrieval among them, as for every data set. On SfM-120k a neighbour is relevant if it has
     the same 3D model, even if it shows another side of it. Deviation: the released code of that set selects
     by the loss on tuples mined among the same models.
     """
-    for_validation = np.array([group == VALIDATION for group in groups], bool)
     if not for_validation.any() or for_validation.all():
         count = f"{int(for_validation.sum()):,} of {len(rows):,}"
         raise UserError(

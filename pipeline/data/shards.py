@@ -14,19 +14,23 @@ times slower.) A process compares the sha256 of an image at its first read, whic
 decoding a photograph, and that of a table at each opening.
 """
 
+import bisect
 import hashlib
 import json
 import mmap
 import threading
 from collections import Counter
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import Bool, Float64, Int, Int64, Shaped, UInt8
 
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
@@ -77,6 +81,7 @@ _INDEX = pa.schema(
         ("is_gallery", pa.bool_()),
     ]
 )
+_READ_AT_ONCE = ["label", "split", "width", "height", "is_query", "is_gallery"]
 # Columns of the index only if a row of the set has a value, so that they do not change the bytes of other
 # sets.
 _OPTIONAL = pa.schema(
@@ -240,8 +245,8 @@ class ShardWriter:
 class _Opened(NamedTuple):
     memory: mmap.mmap
     octets: UInt8[np.ndarray, " size"]  # the file
-    begin: list[int]  # position of each record in octets
-    end: list[int]
+    begin: Int64[np.ndarray, " rows"]  # position of each record in octets
+    end: Int64[np.ndarray, " rows"]
 
 
 class Shards:
@@ -258,25 +263,24 @@ class Shards:
         self.manifest = self._read_manifest()
         self._files = sorted(self.manifest["shards"])
         self._check(verify)
-        index = self._read_table("index.parquet", self.manifest["index"])
+        index = self._read_index(_READ_AT_ONCE)
+        self._require_sha256(self.directory / "index.parquet", self.manifest["index"])
         self.class_names: list[str] = self.manifest["class_names"]
         self.labels: Int[np.ndarray, " N"] = index["label"].to_numpy()
-        self.splits: Shaped[np.ndarray, " N"] = np.asarray(index["split"].to_pylist(), dtype=np.str_)
-        self.sources: list[str] = index["source"].to_pylist()
+        numbers = pc.index_in(index["split"], pa.array(SPLITS)).fill_null(-1)
+        self._split: Int[np.ndarray, " N"] = numbers.to_numpy().astype(np.int8)
         sides = [index["width"].to_numpy(), index["height"].to_numpy()]
         self.sizes: Int[np.ndarray, "N 2"] = np.stack(sides, axis=1)
         self.is_query: Shaped[np.ndarray, " N"] = index["is_query"].to_numpy()
         self.is_gallery: Shaped[np.ndarray, " N"] = index["is_gallery"].to_numpy()
-        self._optional = [name for name in _OPTIONAL.names if name in index.column_names]
-        self.groups: list[str | None] = [None] * len(index)
-        if "group" in self._optional:
-            self.groups = index["group"].to_pylist()
-        self._boxes: list[list[float] | None] = [None] * len(index)
+        schema = self._reading("index.parquet", pq.read_schema)
+        self._optional = [name for name in _OPTIONAL.names if name in schema.names]
+        self._boxes: Float64[np.ndarray, "N 4"] | None = None
         if "box" in self._optional:
-            self._boxes = index["box"].to_pylist()
-        self._shard_of: list[int] = index["shard"].to_pylist()
-        self._sha256 = index["sha256"].combine_chunks()
-        self._is_compared = bytearray(len(index))
+            boxes = self._read_index(["box"])["box"]
+            sides = [pc.list_element(boxes, side).to_numpy() for side in range(4)]  # NaN: no box
+            self._boxes = np.stack(sides, axis=1)
+        self._is_compared = np.zeros(len(index), bool)
         rows = [self.manifest["shard_rows"][name] for name in self._files]
         self._first = np.concatenate([[0], np.cumsum(rows)]).astype(int).tolist()
         self._opened: list[_Opened | None] = [None] * len(self._files)
@@ -299,16 +303,59 @@ class Shards:
             files["index.parquet"] = self.manifest["index"]
         return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def splits(self) -> Shaped[np.ndarray, " N"]:
+        """The name of the split of each row."""
+        return np.array([*SPLITS, ""])[self._split]
+
+    @property
+    def sources(self) -> list[str]:
+        """The source of each row, in a new list."""
+        sources: list[str] = self._source_column.to_pylist()
+        return sources
+
+    @property
+    def groups(self) -> list[str | None]:
+        """The group of each row, in a new list."""
+        groups: list[str | None] = [None] * len(self)
+        return self._group_column.to_pylist() if "group" in self._optional else groups
+
+    def source(self, row: int) -> str:
+        """The source of one row."""
+        source: str = self._source_column[row].as_py()
+        return source
+
+    def in_group(self, group: str) -> Bool[np.ndarray, " N"]:
+        """Whether each row has this group."""
+        if "group" not in self._optional:
+            return np.zeros(len(self), bool)
+        equal: Bool[np.ndarray, " N"] = pc.equal(self._group_column, group).fill_null(False).to_numpy()
+        return equal
+
+    @cached_property
+    def _source_column(self) -> pa.ChunkedArray:
+        return self._read_index(["source"])["source"]
+
+    @cached_property
+    def _sha256(self) -> pa.ChunkedArray:
+        return self._read_index(["sha256"])["sha256"]
+
+    @cached_property
+    def _group_column(self) -> pa.ChunkedArray:
+        return self._read_index(["group"])["group"]
+
     def rows(self, split: str) -> Int[np.ndarray, " n"]:
         """The row ids of a split, ascending."""
         if split not in SPLITS:
             raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
-        return np.flatnonzero(self.splits == split).astype(np.int64)
+        return np.flatnonzero(self._split == SPLITS.index(split)).astype(np.int64)
 
     def box(self, row: int) -> tuple[float, float, float, float] | None:
         """The box x0, y0, x1, y1 of the query in pixels of the stored image; None: the whole image."""
-        box = self._boxes[row]
-        return None if box is None else (box[0], box[1], box[2], box[3])
+        if self._boxes is None or np.isnan(self._boxes[row, 0]):
+            return None
+        left, top, right, bottom = self._boxes[row].tolist()
+        return left, top, right, bottom
 
     def extra(self, name: str) -> pa.Table:
         """The table `name`.parquet of the data set. Raises UserError if there is none."""
@@ -324,12 +371,12 @@ class Shards:
 
         Raises IndexError for another row id, and UserError if the bytes are not those that were written.
         """
-        if not 0 <= row < len(self._shard_of):
+        if not 0 <= row < len(self.labels):
             raise IndexError(f"{self.directory} has rows 0 to {len(self) - 1}, got {row}")
-        shard = self._shard_of[row]
+        shard = bisect.bisect_right(self._first, row) - 1
         opened = self._opened[shard] or self._open(shard)
         position = row - self._first[shard]
-        begin, end = opened.begin[position], opened.end[position]
+        begin, end = int(opened.begin[position]), int(opened.end[position])
         # one read for the record; on a cold cache, single page faults are slow
         if hasattr(mmap, "MADV_WILLNEED"):
             start = begin - begin % _PAGE
@@ -344,7 +391,7 @@ class Shards:
         digest, expected = hashlib.sha256(octets.data).hexdigest(), self._sha256[row].as_py()
         if digest != expected:
             raise UserError(
-                f"The image of row {row} in {self.directory}, from {self.sources[row]}, is damaged: it has "
+                f"The image of row {row} in {self.directory}, from {self.source(row)}, is damaged: it has "
                 f"sha256 {digest}, index.parquet lists {expected}.",
                 self._remedy,
             )
@@ -353,7 +400,7 @@ class Shards:
     def undecodable(self, row: int, reason: str) -> UserError:
         """The error for a row whose bytes are no picture."""
         return UserError(
-            f"The image of row {row} in {self.directory}, from {self.sources[row]}, "
+            f"The image of row {row} in {self.directory}, from {self.source(row)}, "
             f"cannot be decoded: {reason}.",
             f"The shard was damaged after it was written. {self._remedy}",
         )
@@ -366,15 +413,19 @@ class Shards:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             buffer = pa.py_buffer(memory)
             reader = pa.ipc.open_file(buffer)
-            begin: list[int] = []
-            end: list[int] = []
+            begin: list[Int64[np.ndarray, " rows"]] = []
+            end: list[Int64[np.ndarray, " rows"]] = []
             for number in range(reader.num_record_batches):
-                _, offsets, values = reader.get_batch(number).column("image").buffers()
-                ends = np.frombuffer(offsets, np.int64) + (values.address - buffer.address)
-                rows = reader.get_batch(number).num_rows
-                begin += ends[:rows].tolist()
-                end += ends[1 : rows + 1].tolist()
-            opened = _Opened(memory, np.frombuffer(memory, np.uint8), begin, end)
+                batch = reader.get_batch(number)
+                _, offsets, values = batch.column("image").buffers()
+                ends = np.frombuffer(offsets, np.int64, batch.num_rows + 1) + (
+                    values.address - buffer.address
+                )
+                begin.append(ends[:-1])
+                end.append(ends[1:])
+            opened = _Opened(
+                memory, np.frombuffer(memory, np.uint8), np.concatenate(begin), np.concatenate(end)
+            )
             self._opened[shard] = opened
             return opened
 
@@ -405,19 +456,32 @@ class Shards:
                 raise UserError(f"{path} is damaged: {key} is no table of the shards.", self._remedy)
         return manifest
 
+    def _read_index(self, columns: list[str]) -> pa.Table:
+        """Some columns of the index; the others take no memory."""
+        read = partial(pq.read_table, columns=columns, memory_map=False)
+        table = self._reading("index.parquet", read)
+        if missing := set(columns) - set(table.column_names):
+            path, names = self.directory / "index.parquet", ", ".join(sorted(missing))
+            raise UserError(f"{path} is damaged: it has no column {names}.", self._remedy)
+        return table
+
     def _read_table(self, name: str, expected: str) -> pa.Table:
         """A Parquet file of the data set. Raises UserError if it is damaged: unreadable, or of another sha256
         than `expected`."""
+        table = self._reading(name, partial(pq.read_table, memory_map=False))
+        self._require_sha256(self.directory / name, expected)
+        return table
+
+    def _reading(self, name: str, read: Callable[[Path], Any]) -> Any:
+        """`read` of a Parquet file of the data set. Raises UserError if it is damaged."""
         path = self.directory / name
         try:
-            table = pq.read_table(path, memory_map=False)
+            return read(path)
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the content
                 raise
             reason = str(error).splitlines()[0]
             raise UserError(f"{path} is damaged: {reason}.", self._remedy) from None
-        self._require_sha256(path, expected)
-        return table
 
     def _require_sha256(self, path: Path, expected: str) -> None:
         if (digest := sha256_of(path)) != expected:

@@ -49,9 +49,18 @@ class MarginSoftmax(nn.Module, ABC):
 
         Raises RuntimeError for a label outside the classes (on a CPU).
         """
+        return self.loss(embeddings, labels, self.proxies)
+
+    def loss(
+        self,
+        embeddings: Float[Tensor, "B D"],
+        labels: Int[Tensor, "B"],
+        proxies: Float[Tensor, "S D"],
+    ) -> Float[Tensor, ""]:
+        """The loss over some proxies; `labels` are positions among them."""
         with without_autocast(embeddings):
             samples = full_precision(embeddings)
-            cosines = samples @ functional.normalize(self.proxies.to(samples.dtype), dim=1).T
+            cosines = samples @ functional.normalize(proxies.to(samples.dtype), dim=1).T
             labels = labels.long()[:, None]
             shifted = self.shifted(cosines.gather(1, labels))
             return functional.cross_entropy(self.scale * cosines.scatter(1, labels, shifted), labels[:, 0])

@@ -232,5 +232,5 @@ def _note(step: Step, run: TrainingRun) -> str:
 
 def _named(run: TrainingRun, rows: list[int]) -> str:
     """The first 8 of `rows` with their source."""
-    names = ", ".join(f"row {row} ({run.shards.sources[row]})" for row in rows[:8])
+    names = ", ".join(f"row {row} ({run.shards.source(row)})" for row in rows[:8])
     return names + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from pipeline.config.blocks import Fold
-from pipeline.data.class_split import all_classes, split_classes
+from pipeline.data import class_split
+from pipeline.data.class_split import _sampled, all_classes, split_classes
 from pipeline.runtime.errors import UserError
 
 
@@ -98,3 +99,21 @@ def test_all_classes_are_trained_on_without_validation() -> None:
     assert not len(split.validation_labels)
     with pytest.raises(UserError, match="1 train classes; training needs 2 or more"):
         all_classes(rows[:2], labels[:2])
+
+
+def test_validates_a_seeded_sample_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other held-out classes are not trained on either. Classes of one image are not drawn."""
+    monkeypatch.setattr(class_split, "VALIDATED", 4)
+    labels = np.repeat(np.arange(40), [1, *[3] * 39])
+    whole = split_classes(np.arange(len(labels)), labels, 0.5, seed=3)
+    sampled = _sampled(whole, seed=3)
+    drawn = set(sampled.validation_labels.tolist())
+    assert len(drawn) == 4
+    assert drawn <= set(whole.validation_labels.tolist()) - {0}
+    assert labels[sampled.validation_rows].tolist() == sampled.validation_labels.tolist()
+    assert len(sampled.validation_rows) == 12
+    assert sampled.rows.tolist() == whole.rows.tolist()
+    assert _sampled(whole, seed=3).validation_rows.tolist() == sampled.validation_rows.tolist()
+    assert set(_sampled(whole, seed=4).validation_labels.tolist()) != drawn
+    monkeypatch.setattr(class_split, "VALIDATED", 20)
+    assert _sampled(whole, seed=3) is whole

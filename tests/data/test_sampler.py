@@ -1,9 +1,12 @@
 """P x K sampling: valid batches, every image used, every step computed without the previous ones."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
 from pipeline.config.blocks import Batch
+from pipeline.data import sampler as module
 from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
 from pipeline.runtime.errors import UserError
 
@@ -11,11 +14,19 @@ from pipeline.runtime.errors import UserError
 UNEVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1]))
 
 
+@pytest.fixture(params=["one by one", "trades"])
+def arranged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to divide the chunks of an epoch among its batches."""
+    if request.param == "trades":
+        monkeypatch.setattr(module, "SYSTEMATIC", 0)
+
+
 def epoch(sampler: PKSampler, number: int) -> np.ndarray:
     first = number * sampler.steps_per_epoch
     return np.stack([sampler.draw(step).positions for step in range(first, first + sampler.steps_per_epoch)])
 
 
+@pytest.mark.usefixtures("arranged")
 @pytest.mark.parametrize(("classes", "images"), [(2, 2), (3, 4), (4, 3), (8, 2), (8, 5)])
 def test_every_batch_has_p_distinct_classes_of_k_images(classes: int, images: int) -> None:
     sampler = PKSampler(UNEVEN, Batch(classes=classes, images_per_class=images), seed=1)
@@ -37,6 +48,7 @@ def test_uses_all_images_but_singletons() -> None:
     assert set(rows.tolist()) == set(np.flatnonzero(UNEVEN != 8 * 3 + 5).tolist())
 
 
+@pytest.mark.usefixtures("arranged")
 def test_an_image_of_a_full_class_occurs_at_most_once_per_epoch() -> None:
     sampler = PKSampler(UNEVEN, Batch(classes=3, images_per_class=4), seed=0)
     full = np.isin(
@@ -48,6 +60,7 @@ def test_an_image_of_a_full_class_occurs_at_most_once_per_epoch() -> None:
         assert counts[full].max() == 1
 
 
+@pytest.mark.usefixtures("arranged")
 def test_an_epoch_uses_every_image_of_equal_classes() -> None:
     """51 classes of 16, P 12, K 4: 204 chunks make 17 complete batches."""
     labels = np.repeat(np.arange(51), 16)
@@ -65,6 +78,7 @@ def test_the_length_of_an_epoch_equals_the_definition() -> None:
         assert _most_batches(chunks, classes) == max(fits)
 
 
+@pytest.mark.usefixtures("arranged")
 def test_classes_appear_in_proportion_to_their_chunks() -> None:
     labels = np.repeat(np.arange(10), [4, 4, 4, 4, 4, 8, 8, 8, 8, 8])
     sampler = PKSampler(labels, Batch(classes=3, images_per_class=4), seed=0)
@@ -81,6 +95,7 @@ def test_classes_appear_in_proportion_to_their_chunks() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("arranged")
 def test_pairs_of_classes_share_a_batch_equally_often() -> None:
     labels = np.repeat(np.arange(12), 8)
     sampler = PKSampler(labels, Batch(classes=4, images_per_class=4), seed=0)
@@ -94,6 +109,7 @@ def test_pairs_of_classes_share_a_batch_equally_often() -> None:
     assert np.abs(met - expected).max() < 5 * np.sqrt(expected)
 
 
+@pytest.mark.usefixtures("arranged")
 def test_a_single_step_equals_that_of_the_sequence() -> None:
     batch = Batch(classes=3, images_per_class=4)
     sampler = PKSampler(UNEVEN, batch, seed=9)
@@ -105,6 +121,33 @@ def test_a_single_step_equals_that_of_the_sequence() -> None:
         for draw in (single, repeated):
             np.testing.assert_array_equal(draw.positions, sequence[step].positions)
             np.testing.assert_array_equal(draw.keys, sequence[step].keys)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "digest"), [("classes", "0832b75f53fc1518"), ("shuffled", "436bdeac69d05b2d")]
+)
+def test_the_plans_of_small_sets_keep_their_bytes(sampling: str, digest: str) -> None:
+    """Other bytes would change every trained network."""
+    generator = np.random.default_rng(3)
+    labels = generator.permutation(np.repeat(np.arange(30), np.random.default_rng(2).integers(1, 20, 30)))
+    batch = Batch.model_validate({"classes": 5, "images_per_class": 3, "sampling": sampling})
+    sampler, content = make_sampler(labels, batch, 7), hashlib.sha256()
+    for step in range(3 * sampler.steps_per_epoch + 1):
+        draw = sampler.draw(step)
+        content.update(draw.positions.tobytes() + draw.keys.tobytes())
+    assert content.hexdigest()[:16] == digest
+
+
+def test_shuffled_images_are_permuted_once_per_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permutation at each step would be quadratic in the images."""
+    seeds = []
+    sequence = np.random.SeedSequence
+    monkeypatch.setattr(np.random, "SeedSequence", lambda *parts: (seeds.append(parts), sequence(*parts))[1])
+    batch = Batch.model_validate({"classes": 5, "images_per_class": 2, "sampling": "shuffled"})
+    sampler = make_sampler(np.zeros(100, np.int64), batch, 0)
+    for step in range(20):
+        sampler.draw(step)
+    assert len(seeds) == 20 + 2, "one per step for the augmentation, one per epoch for the permutation"
 
 
 def test_seeds_and_epochs_differ() -> None:

@@ -147,7 +147,7 @@ def test_the_stage_embeds_at_the_scales_of_its_settings(
 ) -> None:
     calls: list[ExportSettings] = []
     monkeypatch.setattr(stage, "run_export", lambda *call: calls.append(call[-1]))
-    monkeypatch.setattr(stage, "export_positions", lambda *call: None)
+    monkeypatch.setattr(stage, "export_positions", lambda *_: None)
     write_resolved(project, "export", "tiny", "baseline", batch_size=3, scales=[1.0, 0.5])
     run("tiny", "baseline", 0)
     assert calls == [ExportSettings(workers=1, batch_size=3, scales=(1.0, 0.5))]

@@ -33,6 +33,7 @@ LOSSES = (
     "normalized_softmax",
     "cosface",
     "arcface",
+    "partial_fc",
     "snca",
     "hybrid",
 )

@@ -15,7 +15,7 @@ import torch
 from pipeline.config import Params, Recipe, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
 from pipeline.config.methods import parse_recipe
-from pipeline.data.class_split import split_groups
+from pipeline.data.class_split import VALIDATION, split_group
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.ingest.ingest import ingest
 from pipeline.methods.build import initial_method
@@ -177,7 +177,7 @@ def test_the_tuples_of_an_epoch_equal_the_walk(shards: Path) -> None:
     """Includes the complete pipeline: images, evaluation mode, ranking."""
     data = Shards(shards)
     rows = data.rows("train")
-    split = split_groups(rows, data.labels[rows], [data.groups[row] for row in rows.tolist()])
+    split = split_group(rows, data.labels[rows], data.in_group(VALIDATION)[rows])
     assert (split.classes, len(split.rows), len(split.validation_rows)) == (6, 30, 12)
     sampler = tuple_sampler(data, split, RECIPE, seed=0)
     assert (split.labels[sampler.pairs[:, 0]] == split.labels[sampler.pairs[:, 1]]).all()
@@ -203,7 +203,7 @@ def test_the_tuples_of_an_epoch_equal_the_walk(shards: Path) -> None:
 def _first_epoch(rank: int, world: int, root: Path) -> dict[str, Any]:
     data = Shards(root / "data/shards/landmarks")
     rows = data.rows("train")
-    split = split_groups(rows, data.labels[rows], [data.groups[row] for row in rows.tolist()])
+    split = split_group(rows, data.labels[rows], data.in_group(VALIDATION)[rows])
     sampler = tuple_sampler(data, split, RECIPE, seed=0)
     method = initial_method(RECIPE, split.classes, len(split.rows), seed=0)
     embedder = RowEmbedder(method, data, RECIPE, Worker(rank, world, CPU))
@@ -252,7 +252,7 @@ def test_refuses_a_data_set_without_pairs(tmp_path: Path) -> None:
 
 def test_refuses_a_data_set_without_a_validation_part() -> None:
     with pytest.raises(UserError, match="group `validation`, which contains 0 of 4"):
-        split_groups(np.arange(4), np.array([0, 0, 1, 1]), [None, "train", "train", None])
+        split_group(np.arange(4), np.array([0, 0, 1, 1]), np.zeros(4, bool))
 
 
 @pytest.mark.parametrize(

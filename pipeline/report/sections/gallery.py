@@ -137,7 +137,7 @@ def viewer(
             thumbnail(row),
             shards.class_names[label],
             labels[label],
-            shards.sources[row],
+            shards.source(row),
             right,
             similarity,
         )

@@ -61,7 +61,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
                     "row": row,
                     "image": small(row),
                     "class_name": names[label],
-                    "source": dataset.shards.sources[row],
+                    "source": dataset.shards.source(row),
                 },
                 "label": labels[label],
                 "looks": [_looks(dataset, method, content_, row) for method, content_ in positions.items()],
