@@ -108,7 +108,7 @@ def test_failing_internals_select_rays_trainer_with_one_warning(
         raise error
 
     monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fail)
-    assert train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE) == {"result": {}}
+    assert train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE) == {"result": {}}
     assert fits == ["run-1"]
     assert capsys.readouterr().err.count("warning:") == 1
 
@@ -127,7 +127,7 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
-        train_workers.fit(job(root, recipe("baseline")), 2, "no", shared)
+        train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
 
 
@@ -138,7 +138,7 @@ def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fit)
     handler = signal.getsignal(signal.SIGINT)
-    assert train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE) == {}
+    assert train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE) == {}
     assert signal.getsignal(signal.SIGINT) is handler
 
 

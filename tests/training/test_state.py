@@ -29,16 +29,15 @@ def _job(root: Path, **backbone: Any) -> Job:
 def _name(
     job: Job,
     fingerprint: str = "shards",
-    world: int = 1,
     device: str = "cpu",
     precision: str = "float32",
 ) -> str:
-    return digest(state.identity(job, fingerprint, world, device, precision))
+    return digest(state.identity(job, fingerprint, device, precision))
 
 
 def test_same_inputs_same_directory(tmp_path: Path) -> None:
     job = _job(tmp_path)
-    facts = state.identity(job, "shards", 1, "cpu", "float32")
+    facts = state.identity(job, "shards", "cpu", "float32")
     assert (
         state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
     )
@@ -55,7 +54,6 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
         lambda job: _name(dataclasses.replace(job, threads=1)),
         lambda job: _name(dataclasses.replace(job, code="of other modules")),
         lambda job: _name(job, fingerprint="other shards"),
-        lambda job: _name(job, world=2),
         lambda job: _name(job, device="cuda"),
         lambda job: _name(job, precision="bfloat16"),
     ],
