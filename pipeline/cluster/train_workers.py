@@ -120,7 +120,8 @@ def newest_checkpoint(job: Job) -> str:
 
 
 def _most(worlds: Sequence[int], cluster: Cluster, gpu: str, cpus: int = 1) -> int:
-    """The largest number of workers of `cpus` CPUs for which the cluster has resources, at least the first."""
+    """The largest number of workers, each of `cpus` CPUs or a GPU, for which the cluster has resources; at
+    least the first."""
     room = cluster.gpus if gpu == "yes" or (gpu == "auto" and cluster.gpus) else cluster.cpus // cpus
     return max((world for world in worlds if world <= room), default=worlds[0])
 

@@ -36,7 +36,7 @@ def _train(root: Path, settings: TrainSettings, codes: list[int]) -> None:
 
 
 def _with_nodes(root: Path, nodes: int, settings: TrainSettings) -> int:
-    from ray.cluster_utils import Cluster  # type: ignore[import-untyped]
+    from ray.cluster_utils import Cluster
 
     head: dict[str, Any] = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)

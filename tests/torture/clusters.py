@@ -55,7 +55,7 @@ class Run:
     """A training in its own project, with its own files of Ray."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        self.root, self.temporary = folder / "project", folder / "ray"
+        self.root, self.temporary = folder / "project", folder / "r"
         self.temporary.mkdir()
         write_tiny_set(self.root)
         self.arguments = ["--nodes", "3"] if target == "node" else []
@@ -133,7 +133,7 @@ def kill(number: int, undisturbed: dict[str, bytes], seconds: float) -> tuple[st
     """Kill `number`. Returns its description, and what it broke."""
     target, draw = drawn(number)
     shared = shared_memory()
-    folder = Path(tempfile.mkdtemp(prefix="unseen-clusters-"))
+    folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
         run = Run(folder, target)
         driver = run.start()
@@ -175,7 +175,7 @@ def kill(number: int, undisturbed: dict[str, bytes], seconds: float) -> tuple[st
 
 def _undisturbed(target: str) -> tuple[dict[str, bytes], float]:
     """The outputs of a run without a kill, and how long it takes."""
-    folder = Path(tempfile.mkdtemp(prefix="unseen-clusters-"))
+    folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
         run, start = Run(folder, target), time.monotonic()
         if (status := run.ended(run.start())) != 0:
