@@ -138,7 +138,7 @@ class Catalog:
         return self._column("size"), self._column("mtime_ns")
 
     def _column(self, name: str) -> list[Any]:
-        return _read(self.directory, PICTURES, lambda _: self._table.read([name])[name].to_pylist())
+        return _guarded(self.directory, PICTURES, lambda _: self._table.read([name])[name].to_pylist())
 
     def _group(self, number: int, _: Path) -> pa.Table:
         return self._table.read_row_group(number, ["path", "label"])
@@ -152,7 +152,7 @@ class Catalog:
         asked = np.unique(np.array(rows, np.int64))
         for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
             inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
-            table = _read(self.directory, PICTURES, partial(self._group, group))
+            table = _guarded(self.directory, PICTURES, partial(self._group, group))
             table = table.take(inside - groups[group])
             values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
             pictures |= dict(zip(inside.tolist(), values, strict=True))
@@ -276,6 +276,12 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
             f"{path} is missing: {directory} is no catalog.",
             f"Build one: `unseen index PHOTOS {directory}`.",
         )
+    return _guarded(directory, name, reader)
+
+
+def _guarded(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+    """The result of a reader of a file that exists or that is open."""
+    path = directory / name
     try:
         return reader(path)
     except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
