@@ -6,6 +6,7 @@
 # make torture campaigns of faults, kills, damaged files, memory and determinism; each continues; hours.
 #              CORPORA=DIR adds public broken files, which are downloaded there
 # make cluster the packages of `ray job submit` and of the dashboard
+# make serve   the packages of `unseen serve`
 # make s3      the packages of a DVC remote on S3
 # make lock    requirements/*.txt from the ranges of pyproject.toml; with UPGRADE=1 the newest versions in them
 
@@ -18,9 +19,9 @@ export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint docs bench torture cluster s3 lock help
+.PHONY: repro test check lint docs bench torture cluster serve s3 lock help
 help:
-	@sed -n '1,11s/^# //p' Makefile
+	@sed -n '1,12s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -99,6 +100,9 @@ $(VENV)/.docs-$(FAISS): $(VENV)/.development-$(FAISS)
 
 cluster: $(VENV)/.runtime-$(FAISS)
 	$(LOCKED) -r requirements/cluster.txt
+
+serve: $(VENV)/.runtime-$(FAISS)
+	$(LOCKED) -r requirements/serve.txt
 
 s3: $(VENV)/.runtime-$(FAISS)
 	$(LOCKED) -r requirements/s3.txt

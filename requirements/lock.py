@@ -9,7 +9,7 @@ environment contains one build of FAISS, and the CUDA libraries only if its torc
     torch.txt        torch and torchvision, as versions without hashes: a version has several builds (CPU,
                      CUDA), and the pip configuration of the machine selects one
     cuda.txt         additional dependencies of the CUDA build of torch
-    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, s3.txt, docs.txt
+    faiss-cpu.txt, faiss-gpu.txt, development.txt, cluster.txt, serve.txt, s3.txt, docs.txt
                      additional dependencies of each extra
 """
 
@@ -27,6 +27,7 @@ EXTRAS = {
     "gpu": "faiss-gpu",
     "dev": "development",
     "cluster": "cluster",
+    "serve": "serve",
     "s3": "s3",
     "docs": "docs",
 }

@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
-others (`index`, `measure`, `ladder`, `find`, `serve`, `evaluate`, `export-model`, `export-vectors`, `doctor`)
-need no graph; their paths are relative to the current directory.
+others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `export-model`, `export-vectors`,
+`doctor`) need no graph; their paths are relative to the current directory.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ COMMANDS = (
     *(graph.run, graph.study, graph.clean),
     *(recipes.recipe, recipes.data),
     *(catalog.index, catalog.find, catalog.serve),
-    *(photos.measure, photos.ladder),
+    *(photos.measure, photos.ladder, photos.claims),
     vectors.evaluate,
     *(models.export_model, models.export_vectors),
     *(environment.doctor, environment.completion),

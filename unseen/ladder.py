@@ -22,6 +22,7 @@ def measured_rungs(
     groups: Path | None,
     test_share: float,
     loss: str,
+    head: str | None,
     seed: int,
     ship: bool,
     as_json: bool,
@@ -29,20 +30,27 @@ def measured_rungs(
     """Measures the rungs, writes OUTPUT/ladder.json, and returns the table or JSON. Raises UserError as
     `ladder` does, and for a CSV of groups that cannot be read.
     """
-    group_of = None if groups is None else _groups(groups)
+    group_of = None if groups is None else groups_of(groups)
     plan = Plan(
-        network or default_network(), sizes, test_share, seed=seed, group_of=group_of, loss=loss, ship=ship
+        network=network or default_network(),
+        sizes=sizes,
+        test_share=test_share,
+        seed=seed,
+        group_of=group_of,
+        loss=loss,
+        head=head,
+        ship=ship,
     )
     result = ladder(photos, output, plan, labels)
     content = {
         "network": plan.network.name,
         "loss": loss,
+        "head": head,
         "rungs": [_plain(rung) for rung in result.rungs],
         "chosen": _plain(result.chosen),
-        "validation": result.validation._asdict(),
         "test_classes": sorted(result.split.test),
         "folds": [sorted(fold) for fold in result.split.folds],
-        "shipped": ship and result.chosen.name == "linear",
+        "shipped": ship and result.chosen.steps > 0,
     }
     write_json(output / RESULT, content)
     if as_json:
@@ -51,8 +59,14 @@ def measured_rungs(
 
 
 def _plain(rung: Rung) -> dict[str, object]:
-    difference = None if rung.difference is None else rung.difference._asdict()
-    return rung._asdict() | {"difference": difference}
+    compared = {
+        name: None if value is None else value._asdict()
+        for name, value in (
+            ("difference", rung.difference),
+            ("validation_difference", rung.validation_difference),
+        )
+    }
+    return rung._asdict() | compared
 
 
 def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
@@ -74,23 +88,26 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
             f"{interval:<20}  {rung.seconds:11.0f}"
         )
     yield ""
-    chosen, choice = result.chosen, result.validation
-    span = f"{100 * choice.difference:+.1f} MAP@R ({100 * choice.low:+.1f} to {100 * choice.high:+.1f})"
-    verdict = "pays" if chosen.name == "linear" else "does not pay"
-    yield f"Training a linear layer {verdict} here: {span} on held-out training classes."
-    difference = result.rungs[-1].difference
-    assert difference is not None
-    yield (
-        f"On the unseen classes linear changes MAP@R by {100 * difference.difference:+.1f} "
-        f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}, p = {difference.p_value:.2g})."
-    )
-    if plan.ship and chosen.name == "linear":
-        yield "The written layer is trained on all labelled classes. The table states the accuracy of the"
-        yield "layer that the training classes trained."
+    for rung in result.rungs:
+        choice, difference = rung.validation_difference, rung.difference
+        if choice is None or difference is None:
+            continue
+        part = "a linear layer" if rung.name == "linear" else f"a head ({plan.head})"
+        verdict = "pays" if choice.low > 0 else "does not pay"
+        span = f"{100 * choice.difference:+.1f} MAP@R ({100 * choice.low:+.1f} to {100 * choice.high:+.1f})"
+        yield f"Training {part} {verdict} here: {span} on held-out training classes."
+        yield (
+            f"On the unseen classes {rung.name} changes MAP@R by {100 * difference.difference:+.1f} "
+            f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}, p = {difference.p_value:.2g})."
+        )
+    yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
+    if plan.ship and result.chosen.steps:
+        yield "The written model is trained on all labelled classes. The table states the accuracy of the one"
+        yield "that the training classes trained."
     yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
 
 
-def _groups(path: Path) -> dict[str, str]:
+def groups_of(path: Path) -> dict[str, str]:
     """The group of each class. Raises UserError for a file that cannot be read or lacks a column."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

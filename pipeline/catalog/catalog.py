@@ -8,15 +8,15 @@ pictures.parquet    path below the folder of the pictures; sha256, size and modi
                     label (a time just before the build and a missing label are null)
 rivals.parquet      what each picture resembles among the other labels (unknown.py); with labels only
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-                    setting of the index, source of the labels, files that were left out, and the sha256
-                    of the files above
+                    setting of the index and its recall against exact search, source of the labels, files
+                    that were left out, sha256 and size of the files above
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
 network
 """
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,11 +31,14 @@ from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import complete_directory
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 ABOUT, MODEL = "catalog.json", "model"
-SCHEMA_VERSION = 2  # of the directory; catalogs of unreleased versions have none
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files"}
+VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
+SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
+_EXCHANGES = 10  # of the directory by builds, while one reader opens it
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files", "sizes"}
 
 
 class Match(NamedTuple):
@@ -66,37 +69,94 @@ class Catalog:
     """A catalog that `build` wrote.
 
     verify: compare the sha256 of index and tables with catalog.json, so that one wrong bit is an error; it
-    reads them once more. The model is always verified, at its first use.
+    reads them once more. None: of files up to `VERIFIED` bytes, and of larger ones the size, so that a
+    catalog of 10^6 pictures opens at once. The model is always verified, at its first use. A larger index is
+    mapped into memory, and the table is read when it is needed.
+
+    A build may replace the directory meanwhile, or be killed while it does: all parts are those of one
+    complete catalog, the earlier or the new one.
 
     Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
     """
 
-    def __init__(self, directory: str | Path, verify: bool = True) -> None:
+    def __init__(self, directory: str | Path, verify: bool | None = None) -> None:
         self.directory = Path(directory)
-        self.about = read_about(self.directory)
-        if verify:
-            for name, digest in self.about["files"].items():
-                _read(self.directory, name, partial(_verify, digest))
-        table: pa.Table = _read(self.directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
-        self.paths: list[str] = table["path"].to_pylist()
-        self.sha256: list[str] = table["sha256"].to_pylist()
-        self.stamps: tuple[list[int], list[int | None]] = (
-            table["size"].to_pylist(),
-            table["mtime_ns"].to_pylist(),
+        for _ in range(_EXCHANGES):
+            place, before = complete_directory(self.directory), _identity(self.directory)
+            try:
+                self._load(place, verify)
+            except UserError:
+                if _identity(self.directory) == before:
+                    raise
+            else:
+                if _identity(self.directory) == before:
+                    return
+        raise UserError(
+            f"{self.directory} was exchanged {_EXCHANGES} times while it was read.",
+            "End the builds that write it again and again.",
         )
-        self.labels: list[str | None] = table["label"].to_pylist()
+
+    def _load(self, directory: Path, verify: bool | None) -> None:
+        """Reads the catalog in `directory`."""
+        self.about = read_about(directory)
+        for name, digest in self.about["files"].items():
+            _read(directory, name, partial(_verify, digest, self.about["sizes"][name], verify))
+        self._table: pq.ParquetFile = _read(directory, PICTURES, pq.ParquetFile)
         setting = from_plain(self.about["index"])
-        self.index: Index = _read(self.directory, INDEX, lambda path: load(path, setting))
+        self.index: Index = _read(
+            directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
+        )
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
-        if not len(self.paths) == vectors == self.about["pictures"]:
+        if not len(self) == vectors == self.about["pictures"]:
             raise UserError(
-                f"{self.directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.",
+                f"{directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
                 _rebuild(self.directory),
             )
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return int(self._table.metadata.num_rows)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The path of each picture below `photos`."""
+        return self._column("path")
+
+    @cached_property
+    def sha256(self) -> list[str]:
+        """The digest of the file of each picture."""
+        return self._column("sha256")
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """The label of each picture; None without one."""
+        return self._column("label")
+
+    @cached_property
+    def stamps(self) -> tuple[list[int], list[int | None]]:
+        """The size and the modification time of the file of each picture."""
+        return self._column("size"), self._column("mtime_ns")
+
+    def _column(self, name: str) -> list[Any]:
+        return _read(self.directory, PICTURES, lambda _: self._table.read([name])[name].to_pylist())
+
+    def _group(self, number: int, _: Path) -> pa.Table:
+        return self._table.read_row_group(number, ["path", "label"])
+
+    def _pictures_at(self, rows: Sequence[int]) -> dict[int, tuple[str, str | None]]:
+        """Path and label of rows. It reads the row groups that contain them."""
+        groups = np.cumsum(
+            [0, *(self._table.metadata.row_group(n).num_rows for n in range(self._table.num_row_groups))]
+        )
+        pictures: dict[int, tuple[str, str | None]] = {}
+        asked = np.unique(np.array(rows, np.int64))
+        for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
+            inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
+            table = _read(self.directory, PICTURES, partial(self._group, group))
+            table = table.take(inside - groups[group])
+            values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
+            pictures |= dict(zip(inside.tolist(), values, strict=True))
+        return pictures
 
     @property
     def photos(self) -> Path:
@@ -107,7 +167,7 @@ class Catalog:
     def embedder(self) -> Embedder:
         """The model of this catalog, loaded at the first use."""
         if self._embedder is None:
-            embedder = Embedder(self.directory / MODEL)
+            embedder = Embedder(complete_directory(self.directory) / MODEL)
             if embedder.fingerprint() != self.about["fingerprint"]:
                 model = self.about["model"]
                 raise UserError(
@@ -131,9 +191,10 @@ class Catalog:
         if not pictures:
             return []
         rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
+        picture_of = self._pictures_at(rows[rows >= 0].tolist())
         return [
             [
-                Match(self.paths[row], similarity, self.labels[row])
+                Match(picture_of[row][0], similarity, picture_of[row][1])
                 for row, similarity in zip(*matches, strict=True)
                 if row >= 0
             ]
@@ -184,6 +245,15 @@ def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:
     return Answer(None if threshold is None else not matches, products, matches)
 
 
+def _identity(directory: Path) -> tuple[Path, int | None]:
+    """What changes when `build` replaces the catalog: where it is, and its inode."""
+    place = complete_directory(directory)
+    try:
+        return place, place.stat().st_ino
+    except OSError:
+        return place, None
+
+
 def read_about(directory: Path) -> dict[str, Any]:
     """The content of catalog.json.
 
@@ -212,8 +282,11 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
 
 
-def _verify(digest: str, path: Path) -> None:
-    if sha256_of(path) != digest:
+def _verify(digest: str, size: int, verify: bool | None, path: Path) -> None:
+    length = path.stat().st_size
+    if length != size:
+        raise ValueError(f"it has {length:,} bytes, the build wrote {size:,}")
+    if (verify or (verify is None and size <= VERIFIED)) and sha256_of(path) != digest:
         raise ValueError("its sha256 is not that of the build")
 
 

@@ -15,6 +15,7 @@ from pipeline.catalog.unknown import Threshold
 from pipeline.data.heif import readable
 from pipeline.report import page as report_page
 from pipeline.report.pictures import data_uri
+from pipeline.report.recipes import text
 
 SIZE = 220  # pixels of a picture's longer side
 _HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ def page(
     """The HTML text. A match whose file no longer exists is shown by its name."""
     sections = [
         {
-            "name": str(query),
+            "name": text(str(query)),
             "unknown": answer.unknown,
             "image": data_uri(_octets(encoded(query)), SIZE),
             "matches": [
@@ -44,9 +45,7 @@ def page(
         }
         for query, answer in zip(queries, answers, strict=True)
     ]
-    return _rendered(
-        "results.html", catalog=catalog, queries=sections, threshold=threshold and threshold.sentence()
-    )
+    return _rendered("results.html", catalog, queries=sections, threshold=threshold and threshold.sentence())
 
 
 def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
@@ -66,10 +65,11 @@ def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
         }
         for group in groups
     ]
-    return _rendered("duplicates.html", catalog=catalog, groups=sections)
+    return _rendered("duplicates.html", catalog, groups=sections)
 
 
-def _rendered(template: str, **values: object) -> str:
+def _rendered(template: str, catalog: Catalog, **values: object) -> str:
+    """The page. A folder or model outside the project is shown by its name: a page is shared."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -78,7 +78,8 @@ def _rendered(template: str, **values: object) -> str:
         lstrip_blocks=True,
     )
     css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template(template).render(css=Markup(css), **values)
+    names = {"photos": text(str(catalog.photos)), "model": text(str(catalog.about["model"]))}
+    return environment.get_template(template).render(css=Markup(css), catalog=catalog, **names, **values)
 
 
 def _image(path: Path) -> str | None:

@@ -37,7 +37,8 @@ def use_own_token() -> None:
 def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[str]:
     """Starts a cluster for `processes` processes at a time.
 
-    All its processes end when the block ends, and when this process is killed.
+    All its processes end when the block ends, and when this process is killed. Raises UserError if one of
+    them ends before the cluster has started.
     """
     import ray
 
@@ -45,16 +46,24 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
         others = set(psutil.Process().children(recursive=True))
         keep = False
         try:
-            ray.init(
-                address="local",
-                num_cpus=processes,
-                num_gpus=None if gpu else 0,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="warning",
-                object_store_memory=object_store,
-                _temp_dir=str(directory),
-            )
+            try:
+                ray.init(
+                    address="local",
+                    num_cpus=processes,
+                    num_gpus=None if gpu else 0,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="warning",
+                    object_store_memory=object_store,
+                    _temp_dir=str(directory),
+                )
+            except Exception as error:  # the types of Ray differ: Exception, RuntimeError, ConnectionError
+                keep = True
+                raise UserError(
+                    f"Ray did not start on this machine: {(str(error) or repr(error)).splitlines()[0]}",
+                    "One of its processes was killed, or the memory or a limit (`ulimit -a`) does not "
+                    "suffice. Run the same command again.",
+                ) from error
             started = [
                 process for process in psutil.Process().children(recursive=True) if process not in others
             ]

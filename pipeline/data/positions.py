@@ -50,6 +50,7 @@ SCHEMA = pa.schema(
         ("point", pa.list_(pa.float32(), 2)),
     ]
 )
+_OPTIONAL = ("reference", "prototype", "point")
 _REMEDY = "Run `dvc repro` to export it again."
 
 
@@ -124,8 +125,9 @@ def read(path: Path) -> Positions:
     try:
         with pa.OSFile(str(path), "rb") as source:
             table = pa.ipc.open_file(source).read_all()
-        table.validate()
-    except (pa.ArrowException, OSError, ValueError) as error:
+        table.validate(full=True)
+        table.schema.names  # noqa: B018  UnicodeDecodeError here, and not at the first use
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise UserError(f"{path} is not a complete Arrow file: {error}.", _REMEDY) from error
     metadata = table.schema.metadata or {}
     version = metadata.get(b"schema_version", b"none").decode(errors="replace")
@@ -133,6 +135,9 @@ def read(path: Path) -> Positions:
         raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", _REMEDY)
     if not table.schema.equals(SCHEMA):
         raise UserError(f"{path} is no positions file: its columns are {table.schema.names}.", _REMEDY)
+    empty = [name for name in table.column_names if name not in _OPTIONAL and table[name].null_count]
+    if empty:
+        raise UserError(f"{path} is damaged: column {empty[0]} has empty values.", _REMEDY)
     try:
         queries = tuple(_query(value) for value in json.loads(metadata.get(b"queries", b"")))
         maps = tuple(_map(row) for row in table.to_pylist())

@@ -1,15 +1,16 @@
 """The ladder: every rung measured on the same unseen classes, and the rung that held-out classes choose.
 
 Training classes are divided into folds. Each fold is held out once: its images search among themselves, with
-the published features, and with a linear map that the other folds trained. The values of all folds together
-choose
+the published features, and with a linear map and a head that the other folds trained. The values of all folds
+together choose
 
     the size         the frozen rung with the largest MAP@R
-    the length       the number of steps of `linear` at this size with the largest MAP@R
-    the rung         `linear` if it is ahead of `frozen` at this size (95% interval over classes), else
-    `frozen`
+    the lengths      the number of steps of `linear` and of `head` at this size with the largest MAP@R
+    the rung         of `linear` and `head`, if one is ahead of `frozen` at this size (95% interval over
+                     classes), that with the larger MAP@R, else `frozen`
 
-Then `linear` is trained on all training classes for the chosen length. The test classes choose nothing.
+Then `linear` and `head` are trained on all training classes for the chosen lengths. The test classes choose
+nothing.
 """
 
 import shutil
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float32, Float64, Int64
 
 from pipeline.catalog.labels import FOLDERS, labels_of
@@ -32,9 +32,11 @@ from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.statistics.comparison import Comparison, compare
 from pipeline.evaluation.tables import SELECTED
 from pipeline.ladder.features import features
-from pipeline.ladder.linear import LENGTHS, mapped, train
+from pipeline.ladder.head import HeadTrainer, inputs, require_head
+from pipeline.ladder.linear import LinearTrainer
 from pipeline.ladder.split import Split, split
-from pipeline.methods.pretrained import Network, add_linear, write_network
+from pipeline.ladder.trained import Trained, Trainer
+from pipeline.methods.pretrained import Network, write_network
 from pipeline.runtime.errors import UserError
 
 SETTINGS = Settings(recall_at=(1,))
@@ -44,7 +46,8 @@ FEATURES, MODEL = "features", "model"  # in the output directory
 @dataclass(frozen=True)
 class Plan:
     """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
-    (split.py). loss: of linear.py. ship: train the written linear map on all labelled classes."""
+    (split.py). loss: of linear.py. head: the published method of head.py; None: without that rung. ship:
+    train the written map or head on all labelled classes."""
 
     network: Network
     sizes: tuple[int, ...]
@@ -53,6 +56,7 @@ class Plan:
     seed: int = 0
     group_of: Mapping[str, str] | None = None
     loss: str = "nsoftmax"
+    head: str | None = "gsp"
     ship: bool = False
 
 
@@ -61,19 +65,21 @@ class Rung(NamedTuple):
 
     name: str
     size: int
-    steps: int  # of the linear map; 0: frozen
+    steps: int  # of training; 0: frozen
     validation: float  # MAP@R on held-out training classes
     test: Metrics  # on the test classes
-    seconds: float  # of CPU: features, and for linear also its trainings
-    difference: Comparison | None  # of MAP@R from the frozen rung of the same size, on the test classes
+    seconds: float  # of CPU: features or maps, and trainings
+    difference: Comparison | None = (
+        None  # of MAP@R from the frozen rung of the same size, on the test classes
+    )
+    validation_difference: Comparison | None = None  # the same on held-out training classes
 
 
 class Result(NamedTuple):
-    """All rungs, the chosen one, and the comparison that chose it."""
+    """All rungs, and the one that held-out training classes chose."""
 
     rungs: list[Rung]
     chosen: Rung
-    validation: Comparison  # of MAP@R, linear - frozen at the best size, on held-out training classes
     split: Split
 
 
@@ -83,6 +89,16 @@ class _Measured(NamedTuple):
     vectors: Float32[np.ndarray, "N D"]
     held_out: Float64[np.ndarray, "N"]  # AP@R of training images within their fold; NaN for test images
     seconds: float
+
+
+class _Classes(NamedTuple):
+    """The label of each photo, and the photos of each fold, of all training classes, and of the test
+    classes."""
+
+    labels: Int64[np.ndarray, "N"]
+    folds: list[Int64[np.ndarray, "_"]]
+    training: Int64[np.ndarray, "_"]
+    test: Int64[np.ndarray, "_"]
 
 
 def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
@@ -105,48 +121,80 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     if not max(np.bincount(numbers[test])) > 1:
         raise UserError("No test class has two pictures.", "Add pictures of the classes, or change --seed.")
 
+    if plan.head is not None:
+        require_head(plan.head, replace(plan.network, size=plan.sizes[0]), output / MODEL)
+
     measured = {}
     for size in plan.sizes:
         network = replace(plan.network, size=size)
         measured[size] = _measured(photos, pictures, output, network, numbers, sides)
     best = max(plan.sizes, key=lambda size: _mean(measured[size].held_out))
-    vectors, frozen_values, seconds = measured[best]
-
-    begin = time.process_time()
-    of_length = _held_out_by_length(vectors, numbers, sides, training, plan)
-    length = max(of_length, key=lambda steps: _mean(of_length[steps]))
-    validation = _compared(frozen_values[training], of_length[length][training], numbers[training])
-    weight = _trained(vectors, numbers, training, length, plan)
-    linear_seconds = seconds + time.process_time() - begin
-
-    rungs = []
-    values = {}
+    rungs, values = [], {}
     for size, of_size in measured.items():
-        metrics, values[size] = _tested(of_size.vectors, numbers, test)
-        rungs.append(Rung("frozen", size, 0, _mean(of_size.held_out), metrics, of_size.seconds, None))
-    metrics, linear_values = _tested(mapped(vectors, weight), numbers, test)
-    difference = _compared(values[best], linear_values, numbers[test])
-    rungs.append(Rung("linear", best, length, _mean(of_length[length]), metrics, linear_seconds, difference))
-    is_ahead = validation.low > 0
-    chosen = (
-        rungs[-1] if is_ahead else next(rung for rung in rungs if (rung.name, rung.size) == ("frozen", best))
-    )
-
+        metrics, values[size] = _tested(of_size.vectors[test], numbers[test])
+        rungs.append(Rung("frozen", size, 0, _mean(of_size.held_out), metrics, of_size.seconds))
+    frozen = next(rung for rung in rungs if rung.size == best)
     model = output / MODEL
     shutil.rmtree(model, ignore_errors=True)
-    write_network(replace(plan.network, size=best), model)
-    if is_ahead:
-        rows = np.arange(len(numbers)) if plan.ship else training
-        if plan.ship:
-            weight = _trained(vectors, numbers, rows, length, plan)
-        about = {
-            "loss": plan.loss,
-            "steps": length,
-            "photos": len(rows),
-            "classes": len(np.unique(numbers[rows])),
-        }
-        add_linear(model, torch.from_numpy(weight), about | {"measured": not plan.ship})
-    return Result(rungs, chosen, validation, parts)
+    network = replace(plan.network, size=best)
+    write_network(network, model)
+
+    trainers: list[Trainer] = [LinearTrainer(measured[best].vectors, plan.loss, plan.seed)]
+    if plan.head is not None:
+        least = min(len(np.unique(numbers[np.setdiff1d(training, fold)])) for fold in sides)
+        given = inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
+        trainers.append(HeadTrainer(given, plan.seed))
+    classes = _Classes(numbers, sides, training, test)
+    climbed = [_climbed(trainer, classes, measured[best], values[best], best) for trainer in trainers]
+    rungs += [rung for rung, _ in climbed]
+    ahead = [index for index, (rung, _) in enumerate(climbed) if _is_ahead(rung)]
+    if not ahead:
+        return Result(rungs, frozen, parts)
+    index = max(ahead, key=lambda index: climbed[index][0].validation)
+    (chosen, trained), trainer = climbed[index], trainers[index]
+    rows = np.arange(len(numbers)) if plan.ship else training
+    if plan.ship:
+        (trained,) = trainer.train(rows, numbers[rows], (chosen.steps,), test)
+    trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
+    return Result(rungs, chosen, parts)
+
+
+def _is_ahead(rung: Rung) -> bool:
+    assert rung.validation_difference is not None
+    return rung.validation_difference.low > 0
+
+
+def _climbed(
+    trainer: Trainer,
+    classes: _Classes,
+    frozen: _Measured,
+    frozen_test: Float64[np.ndarray, "_"],
+    size: int,
+) -> tuple[Rung, Trained]:
+    """The rung of a trainer with the length that held-out classes choose, and its training on all training
+    classes. frozen_test: AP@R of the frozen rung on the test images."""
+    begin = time.process_time()
+    labels, training, test = classes.labels, classes.training, classes.test
+    held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
+    for fold in classes.folds:
+        others = np.setdiff1d(training, fold)
+        for trained in trainer.train(others, labels[others], trainer.lengths, fold):
+            held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
+    length = max(held_out, key=lambda steps: _mean(held_out[steps]))
+    (trained,) = trainer.train(training, labels[training], (length,), test)
+    seconds = time.process_time() - begin + (trainer.seconds or frozen.seconds)
+    metrics, values = _tested(trained.vectors, labels[test])
+    rung = Rung(
+        trainer.name,
+        size,
+        length,
+        _mean(held_out[length]),
+        metrics,
+        seconds,
+        _compared(frozen_test, values, labels[test]),
+        _compared(frozen.held_out[training], held_out[length][training], labels[training]),
+    )
+    return rung, trained
 
 
 def _labelled(pictures: Listed, labels: str) -> tuple[Listed, np.ndarray]:
@@ -189,35 +237,6 @@ def _measured(
     return _Measured(vectors, values, seconds)
 
 
-def _held_out_by_length(
-    vectors: Float32[np.ndarray, "N D"],
-    labels: Int64[np.ndarray, "N"],
-    folds: Sequence[Int64[np.ndarray, "_"]],
-    training: Int64[np.ndarray, "_"],
-    plan: Plan,
-) -> dict[int, Float64[np.ndarray, "N"]]:
-    """AP@R of the images of each fold with a map that the other folds trained, by its number of steps."""
-    values = {steps: np.full(len(labels), np.nan) for steps in LENGTHS}
-    for fold in folds:
-        others = np.setdiff1d(training, fold)
-        numbered = np.unique(labels[others], return_inverse=True)[1].astype(np.int64)
-        for steps, weight in train(vectors[others], numbered, LENGTHS, plan.loss, plan.seed):
-            values[steps][fold] = _precision(mapped(vectors[fold], weight), labels[fold])
-    return values
-
-
-def _trained(
-    vectors: Float32[np.ndarray, "N D"],
-    labels: Int64[np.ndarray, "N"],
-    rows: Int64[np.ndarray, "_"],
-    length: int,
-    plan: Plan,
-) -> Float32[np.ndarray, "D D"]:
-    numbered = np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
-    ((_, weight),) = train(vectors[rows], numbered, (length,), plan.loss, plan.seed)
-    return weight
-
-
 def _rows(vectors: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"]) -> Rows:
     return Rows(np.arange(len(labels), dtype=np.int64), labels, vectors)
 
@@ -231,10 +250,10 @@ def _precision(
 
 
 def _tested(
-    vectors: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"], test: Int64[np.ndarray, "_"]
-) -> tuple[Metrics, Float64[np.ndarray, "_"]]:
+    vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"]
+) -> tuple[Metrics, Float64[np.ndarray, "Q"]]:
     """The metrics on the test images, and the AP@R of each."""
-    rows = _rows(vectors[test], labels[test])
+    rows = _rows(vectors, labels)
     metrics, results = evaluate(Sides(rows, rows), {}, SETTINGS.protocol())
     return metrics, results[SELECTED].ap_at_r
 

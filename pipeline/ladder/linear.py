@@ -8,15 +8,18 @@ which starts at the mean feature of its class.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 from torch import nn
 
+from pipeline.ladder.trained import Trained
 from pipeline.losses.margin_softmax import ArcFace, CosFace
 from pipeline.losses.normalized_softmax import NormalizedSoftmax
 from pipeline.methods.method import unit
+from pipeline.methods.pretrained import add_linear
 
 BATCH = 256  # images
 LEARNING_RATE = 1e-3  # of A, AdamW
@@ -73,6 +76,36 @@ def mapped(
     """z' of N features."""
     result: np.ndarray = unit(torch.from_numpy(features) @ torch.from_numpy(weight).T).numpy()
     return result
+
+
+class LinearTrainer:
+    """The rung `linear` for the features of all photos."""
+
+    name = "linear"
+    lengths: tuple[int, ...] = LENGTHS
+    seconds = 0.0  # its features are those of the frozen rung
+
+    def __init__(self, features: Float32[np.ndarray, "N D"], loss: str, seed: int) -> None:
+        self._features, self._loss, self._seed = features, loss, seed
+
+    def train(
+        self,
+        rows: Int64[np.ndarray, "_"],
+        labels: Int64[np.ndarray, "_"],
+        lengths: Sequence[int],
+        searched: Int64[np.ndarray, "_"],
+    ) -> list[Trained]:
+        """As Trainer.train; `parameters` is W."""
+        numbered = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+        return [
+            Trained(steps, mapped(self._features[searched], weight), weight)
+            for steps, weight in train(self._features[rows], numbered, lengths, self._loss, self._seed)
+        ]
+
+    def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
+        """As Trainer.write."""
+        about = {"loss": self._loss, "steps": trained.steps, "photos": photos, "classes": classes}
+        add_linear(model, torch.from_numpy(trained.parameters), about | {"measured": measured})
 
 
 def _batches(count: int, steps: int, seed: int) -> Iterator[torch.Tensor]:

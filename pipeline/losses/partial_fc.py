@@ -2,10 +2,11 @@
 
     loss = 1/B sum_i -log( exp(s f(t_i)) / (exp(s f(t_i)) + sum_{c in S, c != y_i} exp(s cos(z_i, p_c))) )
 
-S contains the classes of the batch and random other classes, max(classes of the batch, floor(r C)) in all; f
-is that of CosFace or ArcFace (margin_softmax.py). With r = 1 it is their loss. (An et al. 2022, Killing Two
-Birds with One Stone: Efficient and Robust Training of Face Recognition CNNs by Partial FC, sec. 3; S as in
-the released code, insightface partial_fc_v2.) A step costs O(B r C D) for the products instead of O(B C D).
+S contains the classes of the batch and random other classes, max(min(B, C), floor(r C)) in all; f is that of
+CosFace or ArcFace (margin_softmax.py). With r = 1 it is their loss. (An et al. 2022, Killing Two Birds with
+One Stone: Efficient and Robust Training of Face Recognition CNNs by Partial FC, sec. 3; the sample as in the
+released code, insightface partial_fc_v2, which for floor(r C) < B takes the classes of the batch alone.) A
+step costs O(B r C D) for the products instead of O(B C D).
 
 Deviation: the released code also updates only the sampled proxies. Here the gradient of the others is zero,
 and the optimizer's momentum and weight decay apply to all.
@@ -55,8 +56,8 @@ class PartialFc(nn.Module):
         return self.full.loss(embeddings, torch.searchsorted(chosen, labels.long()), proxies[chosen])
 
     def sample(self, labels: Int[Tensor, "B"]) -> Int[Tensor, "S"]:
-        """S, ascending."""
+        """S, ascending. Its size does not depend on the labels, so that the host waits for no GPU."""
         classes = len(self.full.proxies)
-        present = labels.long().unique()
-        order = torch.rand(classes, device=labels.device).index_fill_(0, present, 2.0)
-        return order.topk(max(len(present), int(self.share * classes))).indices.sort().values
+        order = torch.rand(classes, device=labels.device).index_fill_(0, labels.long(), 2.0)
+        size = max(min(len(labels), classes), int(self.share * classes))
+        return order.topk(size).indices.sort().values

@@ -61,7 +61,7 @@ class Crt(Method):
         self.loss = modules.pair_loss(recipe.loss)
         self.recipe = recipe
 
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> CrtOutputs:
+    def forward(self, images: Float[Tensor, "B ..."]) -> CrtOutputs:
         features = self.backbone(images).maps[-1]
         embedding, *auxiliary = self.branches(features, None if self.training else 1)
         return CrtOutputs(unit(embedding), unit(auxiliary[0]) if auxiliary else None)

@@ -35,7 +35,7 @@ class EmbeddingMethod(Method):
         momentum = recipe.memory.momentum if recipe.memory is not None else None
         self.momentum = MomentumEncoder(self.backbone, self.head, momentum) if momentum is not None else None
 
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> EmbeddingOutputs:
+    def forward(self, images: Float[Tensor, "B ..."]) -> EmbeddingOutputs:
         pooled = self.head(self.backbone(images))
         average = pooled.average if self.training else None
         key = self.momentum(images) if self.momentum is not None and self.training else None

@@ -36,8 +36,10 @@ class Method(nn.Module, ABC):
     backbone: Backbone
 
     @abstractmethod
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
-        """The outputs of normalised images, from which `objective` computes the loss."""
+    def forward(self, images: Float[Tensor, "B ..."]) -> Outputs:
+        """The outputs of normalised images (B, 3, H, W), from which `objective` computes the loss.
+
+        Images are what `backbone` reads: with a CachedBackbone (pipeline/heads) their maps (B, V)."""
 
     @abstractmethod
     def objective(
@@ -53,11 +55,11 @@ class Method(nn.Module, ABC):
     def after_step(self) -> None:
         """Called after each step of the optimizer. Does nothing by default."""
 
-    def embed(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B D"]:
+    def embed(self, images: Float[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         """The unit vectors of images that `describe` returns."""
         return self.describe(images).embedding
 
-    def describe(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
+    def describe(self, images: Float[Tensor, "B ..."]) -> Outputs:
         """The unit vectors of images, and attributes if the pooling has prototypes. The result for an image
         does not depend on the others in the batch.
 

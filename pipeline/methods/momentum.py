@@ -33,7 +33,7 @@ class MomentumEncoder(nn.Module):
         return self
 
     @torch.no_grad()
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B D"]:
+    def forward(self, images: Float[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         return unit(self.head(self.backbone(images)).vector)
 
     @torch.no_grad()

@@ -49,7 +49,7 @@ class Multihead(Method):
             self.heads[name] = _head(width, self.dim // len(channels), reduction, recipe.attention_scale)
         self.loss = MetricLoss(recipe.loss, None, self.dim, recipe.batch.size, classes, samples)
 
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Outputs:
+    def forward(self, images: Float[Tensor, "B ..."]) -> Outputs:
         maps = self.backbone(images).maps
         if self.focus is not None:
             maps = (self.focus(*maps),)

@@ -72,6 +72,7 @@ class Backbone(nn.Module):
     """
 
     channels: tuple[int, ...]  # of each map, in the order of `stages`
+    stages: tuple[int, ...]  # index of each map among all maps of the network
     cls_channels: int | None  # of the class token; None: the network has none
     input_size: tuple[int, int] | None  # required height and width; None: any
     mean: tuple[float, ...]  # of RGB in [0, 1], in the training of the published weights
@@ -100,14 +101,14 @@ class Backbone(nn.Module):
                 f"{name} has {count} feature maps, 0 to {count - 1} or -{count} to -1; "
                 f"got stages {list(stages)}."
             )
-        self._stages = tuple(stage % count for stage in stages)
-        self._indices = sorted(set(self._stages))
+        self.stages = tuple(stage % count for stage in stages)
+        self._indices = sorted(set(self.stages))
         self._closes = isinstance(network, EfficientNet) and self._indices[-1] == count - 1
         network.prune_intermediate_layers([self._indices[-1]], prune_norm=False, prune_head=not self._closes)
         widths = [info["num_chs"] for info in network.feature_info]
         if self._closes:
             widths[-1] = network.num_features
-        self.channels = tuple(widths[stage] for stage in self._stages)
+        self.channels = tuple(widths[stage] for stage in self.stages)
         has_token = getattr(network, "cls_token", None) is not None
         has_token = has_token and getattr(network, "num_prefix_tokens", 0) > 0
         self.cls_channels = network.num_features if has_token else None
@@ -136,7 +137,7 @@ class Backbone(nn.Module):
             maps[-1] = final
         by_stage = dict(zip(self._indices, maps, strict=True))
         token = None if self.cls_channels is None else final[:, 0]
-        return Features(tuple(by_stage[stage] for stage in self._stages), token)
+        return Features(tuple(by_stage[stage] for stage in self.stages), token)
 
     def train(self, mode: bool = True) -> "Backbone":
         super().train(mode)

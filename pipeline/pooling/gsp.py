@@ -101,8 +101,10 @@ class Gsp(nn.Module):
                 self.prototypes.clamp_(-self.bound, self.bound)
         with torch.autocast(features.device.type, enabled=False):
             flat = positions(features)
-            # A copy, because the backward pass of this batch may come after the next clamp.
-            prototypes = self.prototypes.to(flat.dtype, copy=self.bound is not None)
+            # A copy, because the backward pass of this batch may come after the next clamp or, with the
+            # iteration, after `observe` selected the prototypes.
+            is_kept = self.bound is not None or self.solver == "iteration"
+            prototypes = self.prototypes.to(flat.dtype, copy=is_kept)
             active = self.initialized.clone()  # `observe` sets the flag between forward and backward pass
             if self.solver == "newton":
                 return TransportPooling.apply(flat, prototypes, active, self.transport_ratio, self.epsilon)

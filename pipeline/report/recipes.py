@@ -1,5 +1,6 @@
 """Settings of a resolved recipe as text, and what a variant changes in the method that it is like."""
 
+from pathlib import PurePath
 from typing import Any
 
 from pipeline.report.report_data import ReportData
@@ -30,7 +31,8 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def text(value: Any) -> str:
-    """A setting in the form of YAML."""
+    """A setting in the form of YAML. A path outside the project is shown as the name of its file: a report is
+    shared, and the folders of a machine contain names of users."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -41,6 +43,8 @@ def text(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, int) and abs(value) >= 10_000:
         return number(value)
+    if isinstance(value, str) and value.startswith(("/", "~")):
+        return f".../{PurePath(value).name}"
     return "none" if value == {} else str(value)
 
 

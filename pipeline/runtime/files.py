@@ -204,6 +204,14 @@ def restore_directory(path: Path) -> None:
         replaced.replace(path)
 
 
+def complete_directory(path: Path) -> Path:
+    """Where a reader finds the directory that `atomic_directory` wrote last: at `path`, or between its two
+    renames, also after a kill there, at `.NAME.replaced`."""
+    path = Path(path)
+    replaced = _replaced(path.resolve())
+    return replaced if not path.exists() and replaced.exists() else path
+
+
 def _remove_directory(path: Path) -> None:
     """Deletes a directory that another process may be deleting, too."""
     while path.exists():

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.data.decode import FORMATS, jpeg_header
-from pipeline.data.heif import FORMATS as HEIF
+from pipeline.data.heif import FORMATS as HEIF_FORMATS
 from pipeline.data.heif import is_heif
 
 
@@ -22,14 +22,14 @@ def size_of(encoded: bytes) -> tuple[int, int]:
     header = jpeg_header(np.frombuffer(encoded, np.uint8))
     if header is not None:
         return header.width, header.height
-    formats: tuple[str, ...] = FORMATS
-    if is_heif(encoded):
-        import pillow_heif  # loads libheif, which few photos need
-
-        pillow_heif.register_heif_opener(thumbnails=False)
-        formats = HEIF
     try:
-        with Image.open(io.BytesIO(encoded), formats=formats) as image:
+        if is_heif(encoded):
+            import pillow_heif  # loads libheif, which few photos need
+
+            pillow_heif.register_heif_opener(thumbnails=False)
+            with Image.open(io.BytesIO(encoded), formats=HEIF_FORMATS) as image:
+                return image.size
+        with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
             return image.size
     except Exception as error:  # any error of a parser: OSError, SyntaxError, struct.error, ...
         raise ValueError("it is none of the supported formats, or its header is damaged") from error

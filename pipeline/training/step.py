@@ -191,9 +191,14 @@ def _clip(parameters: list[Parameter], recipe: Recipe) -> Float[Tensor, ""]:
     return norm
 
 
-def to_pixels(images: UInt8[Tensor, "b 3 S S"], method: Method, recipe: Recipe) -> Float[Tensor, "b 3 S S"]:
-    """Images on the device of `method`, normalised there, in the type of its parameters."""
+def to_pixels(
+    images: UInt8[Tensor, "b 3 S S"] | Float[Tensor, "b V"], method: Method, recipe: Recipe
+) -> Float[Tensor, "b ..."]:
+    """Images on the device of `method`, normalised there, in the type of its parameters. Floating-point
+    images are cached maps (pipeline/heads) and are not normalised."""
     parameter = next(method.parameters())
+    if images.is_floating_point():
+        return images.to(parameter.device, parameter.dtype)
     pixels = normalize(images.to(parameter.device, non_blocking=True), *method.statistics(recipe.input))
     return pixels.to(parameter.dtype)
 

@@ -63,6 +63,7 @@ def test_the_interval_contains_the_mean_of_the_classes() -> None:
     assert 0.3 < share.low < share.share < share.high < 0.7
 
 
+@pytest.mark.slow
 def test_uniform_weights_get_the_area_and_weights_on_the_creature_more(tmp_path: Path) -> None:
     looks, maps = parts.classes(SMALL), []
     for row, name in enumerate(f"test/c00{label}/{image:04d}.jpg" for label in (4, 5) for image in range(4)):

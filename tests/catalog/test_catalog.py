@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.catalog import Catalog, Embedder, build
+from pipeline.catalog import catalog as module
 from pipeline.catalog.pictures import listed
 from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
 from pipeline.ingest.sources.folder import Directory
@@ -178,6 +181,40 @@ def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
     assert not (tmp_path / ".catalog.replaced").exists()
 
 
+def test_a_reader_finds_the_complete_catalog_of_a_killed_replacement(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    previous = build(photos, tmp_path / "catalog", model, processes=1)
+    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # the state between the two renames
+    catalog = Catalog(tmp_path / "catalog")
+    assert catalog.paths == previous.paths
+    assert catalog.find([photos / catalog.paths[0]], 1)[0][0].path == catalog.paths[0]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_reader_during_a_replacement_gets_one_complete_catalog(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool
+) -> None:
+    earlier = build(photos, tmp_path / "catalog", model, processes=1)
+    fewer = shutil.copytree(photos, tmp_path / "fewer")
+    (fewer / earlier.paths[0]).unlink()
+    build(fewer, tmp_path / "new", model, processes=1)
+    read = module._read
+    reads: list[str] = []
+
+    def exchanging(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+        reads.append(name)
+        if reads.count(module.PICTURES) == 1 and name == module.PICTURES:
+            (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")
+            (tmp_path / "new").rename(tmp_path / "catalog")
+        return read(directory, name, reader)
+
+    monkeypatch.setattr(module, "_read", exchanging)
+    catalog = Catalog(tmp_path / "catalog", verify=verify)
+    assert catalog.photos == fewer
+    assert len(catalog) == len(catalog.index.ids) == COUNT - 1
+
+
 def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -315,7 +352,7 @@ def test_rebuilds_a_damaged_catalog(
     embedded: list[int],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    complete = build(photos, tmp_path / "catalog", model, processes=1)
+    paths = build(photos, tmp_path / "catalog", model, processes=1).paths
     path = tmp_path / "catalog" / part
     content = path.read_bytes()
     match damage:
@@ -332,7 +369,7 @@ def test_rebuilds_a_damaged_catalog(
     assert any(part in line and problem in line and "is built again" in line for line in lines), lines
     assert embedded == [COUNT, COUNT]
     assert path.read_bytes() == content
-    assert rebuilt.paths == complete.paths
+    assert rebuilt.paths == paths
     build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, COUNT], "the new catalog is complete"
 
@@ -345,7 +382,7 @@ def test_refuses_another_model_than_that_of_the_catalog(model: Path, photos: Pat
         Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"])
 
 
-@pytest.mark.parametrize("version", [None, 1])
+@pytest.mark.parametrize("version", [None, 2])
 def test_builds_a_catalog_of_another_schema_version_again(
     model: Path, photos: Path, tmp_path: Path, version: int | None, embedded: list[int]
 ) -> None:
@@ -354,7 +391,7 @@ def test_builds_a_catalog_of_another_schema_version_again(
     about = json.loads(path.read_text())
     del about["schema_version"]
     path.write_text(json.dumps(about if version is None else about | {"schema_version": version}))
-    message = rf"catalog\.json has schema version {version}, this version of unseen reads 2.*\n.*unseen index"
+    message = rf"catalog\.json has schema version {version}, this version of unseen reads 3.*\n.*unseen index"
     with pytest.raises(UserError, match=message):
         Catalog(tmp_path / "catalog")
     embedded.clear()

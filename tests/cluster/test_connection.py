@@ -122,6 +122,17 @@ def test_names_an_address_without_cluster(
         pass
 
 
+def test_dead_nodes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.delenv("UNSEEN_RAY_WAIT", raising=False)
+    nodes = [{"Alive": alive, "Resources": {"CPU": 4.0}} for alive in (True, False, False)]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=0)
+    with pytest.raises(UserError, match=r"2 x \(4 CPU\) are required, .* has 4 CPU and 0 GPU on 1 node"):
+        cluster.claim(2, 4, "no")
+
+
 def test_assigns_gpus_or_refuses_too_few() -> None:
     assert HERE.claim(2, 4, "auto") == {"CPU": 1.0}
     assert HERE.claim(2, 4, "no") == {"CPU": 1.0}
@@ -182,6 +193,26 @@ def test_refuses_a_temporary_directory_too_long_for_sockets(
         private_cluster(1, False, 80 * 2**20),
     ):
         pass
+
+
+def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray raises a plain Exception about half a minute after the death of the raylet."""
+    import ray
+
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(UserError, match=r"Ray did not start on this machine: The current node timed out"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+    (logs,) = short_directory.iterdir()
+    assert f"Ray's logs: {logs}" in capsys.readouterr().err
 
 
 @pytest.mark.ray

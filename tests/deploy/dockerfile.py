@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy/Dockerfile"
-INSTRUCTIONS = {"FROM", "RUN", "COPY", "ARG", "ENV", "WORKDIR", "USER"}
+BUILT = {"FROM", "RUN", "COPY", "ARG", "ENV", "WORKDIR", "USER"}
+INSTRUCTIONS = BUILT | {"EXPOSE", "HEALTHCHECK", "ENTRYPOINT"}
 _OF_THE_SYSTEM = ("apt-get", "useradd")
 
 

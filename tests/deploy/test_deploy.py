@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, chain, copies, read
 from tests.deploy.kuberay import PersistentVolumeClaim, RayCluster, RayClusterSpec, RayJob
+from unseen import cli
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LOCKS = "".join(path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.txt"))
@@ -140,6 +141,51 @@ def test_the_image_is_built_from_files_and_targets_that_exist() -> None:
         names = [word for word in made if "=" not in word]
         assert names == ["cluster", "s3"]
         assert set(names) <= set(phony[1].split())
+
+
+def test_the_container_of_the_service_runs_the_command_without_tools_of_the_build() -> None:
+    target = TARGETS["serve"]
+    assert target.base == TARGETS["system"].base, "no compiler, git or make"
+    assert copies(target) == [("install-serve", ["/opt/venv"], "/opt/venv")]
+    steps = dict(target.steps)
+    assert steps["USER"] == "unseen"
+    assert [user for name, user in target.steps if name == "USER"] == ["unseen"]
+    assert [step for name, step in target.steps if name == "RUN"] == [
+        "useradd --create-home --uid 1000 unseen"
+    ]
+    program, *arguments = json.loads(steps["ENTRYPOINT"])
+    assert program == "unseen"
+    context = cli.command.make_context("unseen", [*arguments, "/catalog"])
+    name, command, rest = cli.command.resolve_command(context, [*arguments, "/catalog"])
+    values = command.make_context(name, rest).params
+    assert values["host"] == "0.0.0.0"
+    assert steps["EXPOSE"] == str(values["port"])
+    check = steps["HEALTHCHECK"].partition(" CMD ")
+    assert re.fullmatch(r"--start-period=\d+s", check[0])
+    probe = json.loads(check[2])
+    assert probe[:2] == ["python", "-c"]
+    compile(probe[2], "HEALTHCHECK", "exec")
+    assert f"http://127.0.0.1:{values['port']}/health" in probe[2]
+
+
+def test_the_container_of_the_service_contains_the_wheel_and_the_locked_packages() -> None:
+    (command,) = [step for name, step in TARGETS["install-serve"].steps if name == "RUN"]
+    make, _, install = command.partition(" && ")
+    assert make.split()[-1] == "serve"
+    assert {"make", "VENV=/opt/venv", "FAISS=cpu"} <= {*make.split()}
+    assert install == "/opt/venv/bin/python -m pip install --quiet --no-deps --no-build-isolation ."
+    sources = {source for _, paths, _ in copies(TARGETS["install-serve"]) for source in paths}
+    assert sources == {"setup.py", "pipeline", "unseen"}, (
+        "what setuptools.packages.find needs, without stages"
+    )
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert re.search(r"^serve: .*\n\t\$\(LOCKED\) -r requirements/serve\.txt$", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("instruction", ["VOLUME /data", "CMD unseen", "ENTRYPOIN []"])
+def test_the_reader_refuses_other_instructions(instruction: str) -> None:
+    with pytest.raises(ValueError, match="no instruction of this reader"):
+        read(f"FROM python:3.11 AS one\n{instruction}\n")
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -18,6 +18,7 @@ from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
+from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards, ShardWriter
 from pipeline.export import model as module
 from pipeline.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
@@ -112,6 +113,14 @@ def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     assert np.abs(selected - untrained).max() > 0.01
 
 
+def test_the_stage_writes_the_positions_of_test_images(project: Path) -> None:
+    run("tiny", "baseline", 0)
+    positions = read_positions(project / "data/positions/tiny/baseline/0.arrow")
+    rows = read(directory(project) / "test.arrow").row_id.tolist()
+    assert {each.row_id for each in positions.maps} <= set(rows)
+    assert len({each.row_id for each in positions.maps if each.reference is None}) == TEST
+
+
 @pytest.mark.slow
 def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
     model = project / "data/models/tiny/baseline/0"
@@ -138,6 +147,7 @@ def test_the_stage_embeds_at_the_scales_of_its_settings(
 ) -> None:
     calls: list[ExportSettings] = []
     monkeypatch.setattr(stage, "run_export", lambda *call: calls.append(call[-1]))
+    monkeypatch.setattr(stage, "export_positions", lambda *_: None)
     write_resolved(project, "export", "tiny", "baseline", batch_size=3, scales=[1.0, 0.5])
     run("tiny", "baseline", 0)
     assert calls == [ExportSettings(workers=1, batch_size=3, scales=(1.0, 0.5))]

@@ -219,6 +219,7 @@ class TestCreatureMask:
         assert different[mask > 0.5].mean() > 0.8
         assert 0.1 < mask.mean() < 0.6
 
+    @pytest.mark.slow
     def test_a_distractor_in_front_hides_the_creature(self, monkeypatch: pytest.MonkeyPatch) -> None:
         looks = parts.classes(SMALL)
         names = [f"train/c000/{image:04d}.jpg" for image in range(8)]
@@ -229,9 +230,10 @@ class TestCreatureMask:
         assert all((part <= full).all() for part, full in zip(visible, whole, strict=True))
         assert sum(part.sum() < 0.97 * full.sum() for part, full in zip(visible, whole, strict=True)) >= 6
 
+    @pytest.mark.slow
     def test_the_mask_has_the_shape_of_the_decoded_image(self) -> None:
         masks, reader = parts.creature_masks(SMALL), parts.collection(SMALL).read
-        for name in (f"train/c00{label}/{image:04d}.jpg" for label in range(4) for image in range(8)):
+        for name in (f"train/c00{label}/{image:04d}.jpg" for label in (0, 3) for image in range(8)):
             encoded = np.frombuffer(reader(name), np.uint8)
             assert masks(name).shape == decode(encoded).shape[:2]
             assert masks(name) is masks(name)

@@ -11,8 +11,10 @@ from pipeline.catalog.embedder import Embedder
 from pipeline.evaluation.external import evaluate_vectors
 from pipeline.evaluation.statistics.comparison import Comparison
 from pipeline.ladder import ladder as module
-from pipeline.ladder.ladder import Plan, ladder
-from pipeline.ladder.linear import mapped
+from pipeline.ladder.head import HeadTrainer
+from pipeline.ladder.ladder import Plan, Rung, ladder
+from pipeline.ladder.linear import LinearTrainer, mapped
+from pipeline.ladder.trained import Trained
 from pipeline.methods.pretrained import Network
 from pipeline.models.published_network import timm
 from pipeline.runtime.errors import UserError
@@ -23,6 +25,12 @@ from unseen import cli
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     return save_products(tmp_path / "photos", 20, 3)
+
+
+@pytest.fixture(autouse=True)
+def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinearTrainer, "lengths", (1, 2))
+    monkeypatch.setattr(HeadTrainer, "lengths", (1, 2))
 
 
 @pytest.fixture
@@ -71,9 +79,8 @@ def test_writes_the_rung_that_held_out_classes_choose(
         return compare(*arguments)._replace(low=0.01 if ahead else -0.01)
 
     monkeypatch.setattr(module, "_compared", decided)
-    monkeypatch.setattr(module, "LENGTHS", (1, 2))
     output = tmp_path / "out"
-    result = ladder(photos, output, Plan(network, (32,), ship=ship))
+    result = ladder(photos, output, Plan(network, (32,), head=None, ship=ship))
     assert result.chosen.name == ("linear" if ahead else "frozen")
     about = json.loads((output / "model/network.json").read_text())
     assert ("linear" in about) is ahead
@@ -96,6 +103,46 @@ def test_writes_the_rung_that_held_out_classes_choose(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("method", "ship"), [("gsp", False), ("multihead", True)])
+def test_writes_network_and_head_as_a_trained_model(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ship: bool, method: str
+) -> None:
+    compare = module._compared
+
+    def decided(*arguments: np.ndarray) -> Comparison:
+        return compare(*arguments)._replace(low=0.01)
+
+    def climbed(*arguments: object) -> tuple[Rung, Trained]:
+        rung, trained = climb(*arguments)
+        return rung._replace(validation=float(rung.name == "head")), trained
+
+    climb = module._climbed
+    monkeypatch.setattr(module, "_compared", decided)
+    monkeypatch.setattr(module, "_climbed", climbed)
+    output = tmp_path / "out"
+    result = ladder(photos, output, Plan(network, (64,), head=method, ship=ship))
+    assert [rung.name for rung in result.rungs] == ["frozen", "linear", "head"]
+    assert result.chosen.name == "head"
+    assert result.chosen.steps in (1, 2)
+    about = json.loads((output / "model/recipe.json").read_text())
+    assert about["samples"] == (60 if ship else 30)
+    assert str(tmp_path) not in json.dumps(about)
+    test = sorted(result.split.test)
+    files = [photos / name / f"{number}.png" for name in test for number in range(3)]
+    metrics = evaluate_vectors(Embedder(output / "model")(files), [path.parent.name for path in files])
+    if not ship:  # maps are rounded to float16
+        assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=0.03)
+
+
+def test_refuses_an_unknown_head_before_the_network_runs(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Embedder, "__call__", None)
+    with pytest.raises(UserError, match="no method gps"):
+        ladder(photos, tmp_path / "out", Plan(network, (32,), head="gps"))
+
+
+@pytest.mark.slow
 def test_features_are_computed_once(
     photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +154,6 @@ def test_features_are_computed_once(
         return call(self, pictures, label)
 
     monkeypatch.setattr(Embedder, "__call__", counted)
-    monkeypatch.setattr(module, "LENGTHS", (1,))
     first = ladder(photos, tmp_path / "out", Plan(network, (32,)))
     second = ladder(photos, tmp_path / "out", Plan(network, (32, 48)))
     assert counts == [60, 60]

@@ -183,3 +183,20 @@ def test_selects_positions_near_prototypes() -> None:
 def test_refuses_invalid_settings(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         layer(**change)
+
+
+@pytest.mark.parametrize("gradient", ["closed_form", "autograd"])
+def test_the_backward_pass_of_the_iteration_has_the_prototypes_of_its_forward_pass(gradient: str) -> None:
+    """`observe` selects new prototypes between both passes of the training step."""
+    gradients = []
+    for selects in (False, True):
+        torch.manual_seed(0)
+        gsp = Gsp(5, 4, initialization_memory=8, solver="iteration", iterations=9, gradient=gradient)
+        features = torch.randn(8, 5, 3, 3, requires_grad=True)
+        pooled, attributes = gsp(features)
+        if selects:
+            gsp.observe(features.detach().mean((2, 3)))
+            assert gsp.initialized
+        (pooled.square().sum() + attributes.square().sum()).backward()
+        gradients.append(features.grad)
+    assert torch.equal(*gradients)

@@ -114,7 +114,9 @@ def test_it_renders_without_errors_requests_or_overflow(
     assert missing > 0
     pairs = page.locator(".side-by-side .query").count()  # the second of each two repeats no query
     assert pairs > 2
-    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing
+    maps = page.locator("details.positions li").count()
+    assert maps > 10
+    assert len(images) == 3 * 20 * (1 + 5) + pairs // 2 * (1 + 5 + 5) + missing + maps + 2  # their queries
     assert min(images) > 0
     charts = page.evaluate(
         "() => [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)"
@@ -157,9 +159,47 @@ def test_a_phone_shows_two_metrics_and_unfolds_the_others(
         assert hidden == [[width == 390, 5]] * 2, "the method and the four other metrics"
         other_networks = page.locator("#set-0-results tr.beside").first
         assert not other_networks.is_visible()
-        page.locator("#set-0-results input[type=checkbox]").first.check()
+        page.locator("#set-0-results input.others").first.check()
         assert other_networks.is_visible()
         page.close()
+
+
+@pytest.mark.slow
+def test_methods_and_columns_of_the_results_can_be_hidden(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 850})
+    page.goto(file.as_uri())
+    table, choices = page.locator("#set-0-results table.results").first, "#set-0-results .choose"
+    page.locator(choices).first.evaluate("choose => { choose.open = true }")
+    headings = table.locator("thead th").all_inner_texts()
+    rows = table.locator("tr.first")
+    assert [row.is_visible() for row in rows.all()] == [True] * 3
+    page.locator(f"{choices} [value=method-1]").first.uncheck()
+    assert [row.is_visible() for row in rows.all()] == [True, False, True]
+    assert not table.locator("tr.beside").first.is_visible(), "a choice shows no other network"
+    page.locator(f"{choices} [value=metric-0]").first.uncheck()
+    page.locator(f"{choices} [value=metric-3]").first.uncheck()
+    visible = [cell.is_visible() for cell in table.locator("thead th").all()]
+    assert visible == [number not in (1, 4) for number in range(len(headings))]
+    of_row = [cell.is_visible() for cell in rows.first.locator("th, td").all()]
+    assert of_row == visible
+    page.locator(f"{choices} [value=method-1]").first.check()
+    assert [row.is_visible() for row in rows.all()] == [True] * 3
+    page.close()
+
+
+@pytest.mark.slow
+def test_the_pointer_on_a_point_of_the_map_shows_its_picture(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 850})
+    page.goto(file.as_uri())
+    page.locator("details.maps").first.evaluate("maps => { maps.open = true }")
+    point = page.locator(".plane .point").last  # no other point covers it
+    picture = point.locator("use")
+    assert not picture.is_visible()
+    point.locator("circle").hover()
+    assert picture.is_visible()
+    box = picture.bounding_box()
+    assert box["width"] > 20
+    page.close()
 
 
 @pytest.mark.slow

@@ -128,7 +128,8 @@ def test_the_stage_writes_the_page_and_the_heat_maps(
     assert files == ["index.html", "positions/birds/good.csv", "positions/birds/good.svg", "verdict.json"]
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
-    assert len(page.all("div", **{"class": "query"})) == 4
+    gallery = page.first("section", id="set-0-gallery")
+    assert len(gallery.all("div", **{"class": "query"})) == 4
     assert "good reaches MAP@R: " in page.first("p", **{"class": "lede"}).text(), (
         "a single method is not compared"
     )

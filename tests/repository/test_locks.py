@@ -19,6 +19,7 @@ OF_EXTRA = {
     "gpu": "faiss-gpu",
     "dev": "development",
     "cluster": "cluster",
+    "serve": "serve",
     "s3": "s3",
     "docs": "docs",
 }

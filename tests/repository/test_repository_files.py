@@ -61,5 +61,24 @@ def test_the_table_of_faults_names_files_and_tests_that_exist() -> None:
         assert f"def {name}(" in tests, name
 
 
+def test_every_repaired_defect_names_tests_that_exist() -> None:
+    lines = (ROOT / "docs/defects.md").read_text("utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| defect")]
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(rows) >= 35
+    for row in rows:
+        defect, names = row.strip("| ").rsplit(" | ", 1)
+        assert re.fullmatch(r"`test_\w+`(, `test_\w+`)*", names), defect
+        for name in re.findall(r"test_\w+", names):
+            assert f"def {name}(" in tests, name
+
+
+def test_the_tests_of_flipped_bits_exist() -> None:
+    names = re.findall(r"`(test_\w+)`", (ROOT / "docs/reliability.md").read_text("utf-8"))
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(names) >= 5
+    assert [name for name in names if f"def {name}(" not in tests] == []
+
+
 def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200

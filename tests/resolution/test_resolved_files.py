@@ -85,7 +85,8 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         # the report contains the number of parameters
         ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json", "report.json"}),
         ({"ingest.quality": 90}, {"ingest/parts.json"}),
-        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json"}),
+        # the analysis replays the positions of the creatures
+        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json", "analyze.json"}),
         (
             {"evaluate.bootstrap": 7},
             {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},

@@ -22,6 +22,7 @@ from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.labels import labels_of
 from pipeline.data.embeddings import read as read_embeddings
+from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards
 from pipeline.evaluation.vectors import read_vectors
 from pipeline.methods.artifact import load_method
@@ -187,6 +188,12 @@ def kinds(folder: Path) -> dict[str, Kind]:
             seeds.embedding_files(folder),
             [of_file("test.arrow", read_embeddings)],
             ("pipeline.data.embeddings",),
+            damaged,
+        ),
+        "positions": Kind(
+            seeds.positions_files(folder),
+            [of_file("0.arrow", read_positions)],
+            ("pipeline.data.positions",),
             damaged,
         ),
         **{

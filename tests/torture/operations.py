@@ -142,7 +142,7 @@ OPERATIONS = (
         "export",
         _stage("export", *CELL),
         after=("train",),
-        outputs=(f"data/embeddings/{_NAME}",),
+        outputs=(f"data/embeddings/{_NAME}", f"data/positions/{_NAME}.arrow"),
         modules=("stages.export",),
     ),
     Operation(

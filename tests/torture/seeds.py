@@ -18,6 +18,8 @@ from PIL import Image
 from safetensors.torch import save as safetensors
 
 from pipeline.data.embeddings import write as write_embeddings
+from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
+from pipeline.data.positions import write as write_positions
 from pipeline.data.shards import ShardWriter
 from pipeline.training import checkpoint as training_checkpoint
 from tests.torture.readers import IDENTITY
@@ -181,6 +183,18 @@ def embedding_files(folder: Path) -> list[bytes]:
     rows = np.eye(4, dtype=np.float32)
     path = folder / "test.arrow"
     write_embeddings(path, np.arange(4), np.array([0, 0, 1, 1]), rows)
+    return [path.read_bytes()]
+
+
+def positions_files(folder: Path) -> list[bytes]:
+    region, weights = (0.0, 0.0, 1.0, 1.0), np.eye(2, dtype=np.float32)
+    maps = (
+        PositionMap(3, 1, "a/3.png", region, "contribution", weights, reference=4),
+        PositionMap(4, 1, "a/4.png", region, "mass", weights, prototype=np.eye(2, dtype=np.int32)),
+        PositionMap(4, 1, "a/4.png", region, "point 1", weights, detail=True, point=(0.5, 0.25)),
+    )
+    path = folder / "0.arrow"
+    write_positions(path, Positions(maps, (QueryMatches(3, Match(4, 0.5), None),)))
     return [path.read_bytes()]
 
 

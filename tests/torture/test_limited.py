@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "process": (lambda: subprocess.run(["true"], check=True), "subprocess.Popen"),
     "outside": (write_outside, "open ('../outside'"),
     "endless": (compute, "more than 0.2 s of CPU"),
-    "waiting": (lambda: time.sleep(30), "no end within 0.5 s"),
+    "waiting": (lambda: time.sleep(30), "no end within 2 s"),
     "dead": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "ended the process by SIGSEGV"),
     "last": (refuse, ""),
 }
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
 @pytest.mark.slow
 def test_counts_each_kind_of_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "SECONDS", 0.2)
-    monkeypatch.setattr(limited, "WALL", 0.5)
+    monkeypatch.setattr(limited, "WALL", 2.0)
     counts = Counts()
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -1,4 +1,4 @@
-"""Commands that measure networks on labelled photos."""
+"""Commands that measure networks and methods on labelled photos."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 
 from unseen.commands.examples import Examples
 from unseen.commands.network import network_of, network_options
-from unseen.commands.values import PATH, labels_option, numbers
+from unseen.commands.values import PATH, files_by_name, labels_option, numbers
 
 
 @click.command(
@@ -40,6 +40,7 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     unseen ladder photos ladder
     unseen ladder photos ladder --sizes 160,224 --loss arcface --json
     unseen ladder photos ladder --groups groups.csv
+    unseen ladder photos ladder --head proxy_anchor
     """,
 )
 @click.argument("photos", type=PATH)
@@ -73,8 +74,16 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     show_default=True,
     help="Of the linear layer.",
 )
+@click.option(
+    "--head",
+    default="gsp",
+    show_default=True,
+    metavar="METHOD",
+    help="Pooling, projection and loss of the rung `head`: a method of the recipes, such as gsp, ms, crt, "
+    "proxy_anchor; none omits the rung.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
-@click.option("--ship", is_flag=True, help="Train the written linear layer on all labelled classes.")
+@click.option("--ship", is_flag=True, help="Train the written layer or head on all labelled classes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def ladder(
     photos: Path,
@@ -84,21 +93,86 @@ def ladder(
     groups: Path | None,
     test_share: float,
     loss: str,
+    head: str,
     seed: int,
     ship: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure what pays on labelled photos: image size, and a linear layer on frozen features.
+    """Measure what pays on labelled photos: image size, and a linear layer or a head on a frozen
+    network.
 
     Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
-    OUTPUT is a directory: `model` is the chosen model, `features` are the features of the photos, which a
-    second call uses again. The network runs once for each size.
+    OUTPUT is a directory: `model` is the chosen model, `features` are the features and maps of the photos,
+    which a second call uses again. The network runs once for each size, and once for the maps.
     """
     from unseen.ladder import measured_rungs
 
     network = network_of(**options)
     sizes = (options["size"],) if options["size"] else sizes
+    method = None if head == "none" else head
     sys.stdout.write(
-        measured_rungs(photos, output, labels, network, sizes, groups, test_share, loss, seed, ship, as_json)
+        measured_rungs(
+            photos, output, labels, network, sizes, groups, test_share, loss, method, seed, ship, as_json
+        )
     )
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen claims --list                                           every claim, with the committed verdict
+    unseen claims --photos grocery --weights vit-tiny=vit.safetensors
+    unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
+    """,
+)
+@click.argument("names", nargs=-1, metavar="[CLAIM]...")
+@click.option("--list", "listed", is_flag=True, help="List the claims.")
+@click.option("--photos", type=PATH, help="Photos in one folder per class.")
+@click.option("--output", type=PATH, default=Path("claims"), show_default=True, help="A directory.")
+@click.option(
+    "--weights",
+    multiple=True,
+    metavar="NETWORK=FILE",
+    callback=files_by_name,
+    help="Weights of mobilenetv2, vit-tiny or lite0. Those of lite0 are in the extra `lite0`.",
+)
+@click.option("--download", is_flag=True, help="Download the weights of the other networks.")
+@click.option(
+    "--groups",
+    type=PATH,
+    help="A CSV with the columns label and group, for a second split in which no group is divided.",
+)
+@click.option("--seeds", type=click.IntRange(2), default=5, show_default=True, help="Trainings of each arm.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(2),
+    default=40,
+    show_default=True,
+    help="Photos of a class that are used.",
+)
+def claims(
+    names: tuple[str, ...],
+    listed: bool,
+    photos: Path | None,
+    output: Path,
+    weights: dict[str, Path],
+    download: bool,
+    groups: Path | None,
+    seeds: int,
+    at_most: int,
+) -> None:
+    """Test claims of the papers on photos: paired comparisons of heads on a frozen network.
+
+    CLAIM is a name of --list; without one, all claims are computed. OUTPUT keeps the maps of the networks and
+    a record of each training, with which a second call continues. docs/claims.md states the rule of the
+    verdict.
+    """
+    from unseen.claims import computed, listing
+
+    if listed:
+        sys.stdout.write(listing())
+        return
+    if photos is None:
+        raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
+    sys.stdout.write(computed(names, photos, output, weights, groups, seeds, at_most, download))

@@ -43,3 +43,12 @@ def share_of_text(_: click.Context, __: click.Parameter, text: str | None) -> fl
     if not 0 < share < 1:
         raise click.BadParameter(f"{text!r} is no share between 0 and 1, such as 1% or 0.01.")
     return share
+
+
+def files_by_name(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    """NAME=FILE values."""
+    pairs = [value.partition("=") for value in values]
+    for (name, separator, path), value in zip(pairs, values, strict=True):
+        if not (name and separator and path):
+            raise click.BadParameter(f"{value!r} is no NETWORK=FILE, such as vit-tiny=vit.safetensors.")
+    return {name: Path(path) for name, _, path in pairs}

@@ -15,7 +15,7 @@ from pipeline.methods.positions.weights import PositionWeights
 from pipeline.models.coded_residual import CodedResidualBranches
 from pipeline.pooling.positions import single
 
-SHOWN = 4  # prototypes; fig. 2 of the paper shows 8
+SHOWN = 8  # prototypes, as in fig. 2 of the paper
 
 
 def projection(

@@ -31,11 +31,12 @@ def of_point(
 
 @torch.no_grad()
 def position_weights(method: Multihead, images: Float[Tensor, "B 3 H W"]) -> list[PositionWeights]:
-    """For each map, the attention that a position receives, 1/P sum_i A_ij; then the attention of two points
+    """For each map, the attention that a position receives, 1/P sum_i A_ij; then the attention of four points
     in each map.
 
-    The points are the positions of the last map that receive the most and the least attention. Fig. 6 of the
-    paper shows points that the authors chose. Empty without attention.
+    The points are positions of the last map, ordered by the attention that they receive: the first, the last,
+    and those at one and two thirds. Fig. 6 of the paper shows four points that the authors chose. Empty
+    without attention.
     """
     maps = method.backbone(images).maps
     if method.focus is not None:
@@ -52,8 +53,9 @@ def position_weights(method: Multihead, images: Float[Tensor, "B 3 H W"]) -> lis
         for each in attended
     ]
     last = received[-1]
-    extremes = last.weights.argmax(1), last.weights.argmin(1)
-    points = [_center(position, last.height, last.width) for position in extremes]
+    order, count = last.weights.argsort(dim=1, descending=True, stable=True), last.weights.shape[1]
+    ranks = (0, count - 1, count // 3, 2 * count // 3)
+    points = [_center(order[:, rank], last.height, last.width) for rank in ranks]
     of_points = [
         PositionWeights(
             f"attention of point {number}, {each.head} map",

@@ -14,6 +14,9 @@ from pipeline.report.names import labels_of
 from pipeline.report.pictures import thumbnails
 from pipeline.report.words import percent, span
 
+CONTRIBUTION = "contribution"  # the map of every method (pipeline/methods/positions/contribution.py)
+DETAILS = 4  # maps of single prototypes and points on the page; the files have all
+
 
 @dataclass(frozen=True)
 class HeatMap:
@@ -77,14 +80,21 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 
 def _looks(dataset: DataSet, method: MethodStyle, positions: Positions, row: int) -> Looks:
     query = next(query for query in positions.queries if query.row_id == row)
-    maps = [_heat_map(dataset, each, caption, right) for each, caption, right in chosen(positions, query)]
+    maps = [
+        _heat_map(dataset, each, caption, right) for each, caption, right in chosen(positions, query, DETAILS)
+    ]
     return Looks(method, tuple(maps))
 
 
-def chosen(positions: Positions, query: QueryMatches) -> list[tuple[PositionMap, str, bool | None]]:
-    """The maps that the report shows for a query, with their captions and whether their image is a right
-    match: the query compared with its right match, both matches compared with the query, and the maps of the
-    query that belong to its method."""
+def chosen(
+    positions: Positions, query: QueryMatches, details: int | None = None
+) -> list[tuple[PositionMap, str, bool | None]]:
+    """The maps of a query and its matches, with their captions and whether their image is a right match: the
+    query compared with its right match, both matches compared with the query, and the maps of the query that
+    belong to its method.
+
+    details: the number of maps of single prototypes and points; None: all.
+    """
     of_row: dict[int, list[PositionMap]] = {}
     for each in positions.maps:
         of_row.setdefault(each.row_id, []).append(each)
@@ -101,8 +111,10 @@ def chosen(positions: Positions, query: QueryMatches) -> list[tuple[PositionMap,
             name = f"{compared[0].name}, {caption}" if is_right is None else caption
             result.append((compared[0], name, is_right))
     compared_names = {each.name for each, _, _ in result}
-    for each in of_row[query.row_id]:
-        if each.reference is None and each.name not in compared_names:
+    own = [each for each in of_row[query.row_id] if each.reference is None]
+    single = [each for each in own if each.detail][:details]
+    for each in [each for each in own if not each.detail] + single:
+        if each.name not in compared_names:
             result.append((replace(each, prototype=None), each.name, None))
             if each.prototype is not None:
                 result.append((each, "dominant prototypes", None))
@@ -122,22 +134,22 @@ def _heat_map(dataset: DataSet, each: PositionMap, caption: str, right: bool | N
 
 
 def _shares(dataset: DataSet) -> list[dict[str, Any]]:
-    """The share of each kind of map of each method: the mean over seeds, with the interval of a single
-    seed."""
+    """The shares of each method: of its contributions, and of each kind of its own weights, by name."""
     rows = dataset.report_data.object_shares_of(dataset.name)
     result = []
     for method in dataset.methods:
-        of_method = [row for row in rows if row["method"] == method.name]
-        for name in dict.fromkeys(row["map"] for row in of_method):
-            of_map = [row for row in of_method if row["map"] == name]
-            single = of_map[0] if len(of_map) == 1 else None
-            result.append(
-                {
-                    "method": method,
-                    "map": name,
-                    "share": percent(statistics.fmean(row["share"] for row in of_map)),
-                    "interval": span(single["low"], single["high"]) if single else "",
-                    "images": of_map[0]["images"],
-                }
-            )
+        of_map: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            if row["method"] == method.name:
+                of_map.setdefault(row["map"], []).append(row)
+        shares = {name: _share(of_seeds) for name, of_seeds in of_map.items()}
+        if shares:
+            contribution = shares.pop(CONTRIBUTION, "–")
+            result.append({"method": method, "contribution": contribution, "own": shares})
     return result
+
+
+def _share(rows: list[dict[str, Any]]) -> str:
+    """The mean over seeds in percent, with the interval of a single seed."""
+    text = percent(statistics.fmean(row["share"] for row in rows))
+    return f"{text} ({span(rows[0]['low'], rows[0]['high'])})" if len(rows) == 1 else text

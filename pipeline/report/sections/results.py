@@ -59,7 +59,8 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     best = {name: best_method(summary, name) for name in metrics}
     rows = []
     methods = {method.name: method for method in dataset.methods}
-    for method in (methods[name] for name in summary.ranked()):
+    ranked = summary.ranked()
+    for number, method in enumerate(methods[name] for name in ranked):
         for network in NETWORKS:
             if all(summary.of(method.name, name, network) is None for name in metrics):
                 continue
@@ -82,9 +83,20 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
             label = before(runs[0]) if network == "untrained" else name_of(network)
             recall = search_recall(runs) if network == "approximate" else ""
             rows.append(
-                {"method": method, "network": network, "label": label, "recall": recall, "cells": cells}
+                {
+                    "method": method,
+                    "number": number,
+                    "network": network,
+                    "label": label,
+                    "recall": recall,
+                    "cells": cells,
+                }
             )
-    return {"metrics": [name_of(name.removeprefix(CLASS_MEAN)) for name in metrics], "rows": rows}
+    return {
+        "methods": ranked,
+        "metrics": [name_of(name.removeprefix(CLASS_MEAN)) for name in metrics],
+        "rows": rows,
+    }
 
 
 def search_recall(runs: Sequence[RunResults]) -> str:

@@ -42,6 +42,15 @@ def test_registry_has_valid_hashes_and_links() -> None:
     assert [file.name for file in PUBLISHED["cars"].layouts[0]] == ["car_ims.tgz", "cars_annos.mat"]
 
 
+def test_only_known_files_have_neither_tls_nor_a_published_hash() -> None:
+    """Their publisher offers neither. SECURITY.md names them."""
+    files = [file for published in PUBLISHED.values() for file in published.files]
+    insecure = [file for file in files if file.url is not None and not file.url.startswith("https://")]
+    unverified = {file.name for file in insecure if file.md5 is None and file.sha256 is None}
+    truth = {"gnd_roxford5k.pkl", "gnd_rparis6k.pkl", "retrieval-SfM-120k.pkl"}
+    assert unverified == truth | {"ims.tar.gz"}
+
+
 def test_counts_parts_and_refuses_other_counts_and_mixed_splits() -> None:
     pictures = [
         Picture("1", "a", "train"),

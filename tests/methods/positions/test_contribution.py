@@ -91,6 +91,7 @@ def vector_of_gsp(method: Any, features: tuple[Tensor, ...]) -> Tensor:
     return vector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "vector_of"), [("crt", vector_of_crt), ("gsp", vector_of_gsp)], ids=["crt", "gsp"]
 )

@@ -79,7 +79,7 @@ class TestAttention:
         rows = multihead.of_point(maps, 2, 3, point)
         assert torch.equal(rows, torch.stack([maps[0, 4], maps[1, 2]]))
 
-    def test_both_maps_show_the_attention_that_positions_receive_and_that_of_two_points(self) -> None:
+    def test_both_maps_show_the_attention_that_positions_receive_and_that_of_four_points(self) -> None:
         method = built("multihead", backbone={**WIDE, "stages": [-2, -1]})
         weights = {each.name: each for each in multihead.position_weights(method, IMAGES)}
         local, last = method.backbone(IMAGES).maps
@@ -87,12 +87,13 @@ class TestAttention:
             expected = multihead.attention(method.heads[name][0], features)
             received = weights[f"attention, {name} map"]
             torch.testing.assert_close(received.weights, expected.mean(1))
-            for number, extreme in ((1, torch.argmax), (2, torch.argmin)):
+            values = weights["attention, global map"].weights
+            ordered = [sorted(range(16), key=lambda i, row=row: -row[i]) for row in values.tolist()]
+            for number, rank in enumerate((0, 15, 5, 10), 1):
                 of_point = weights[f"attention of point {number}, {name} map"]
-                chosen = extreme(weights["attention, global map"].weights, 1)
+                chosen = [order[rank] for order in ordered]
                 assert of_point.point is not None
-                places = [(float((int(c) % 4 + 0.5) / 4), float((int(c) // 4 + 0.5) / 4)) for c in chosen]
-                assert of_point.point.tolist() == [list(place) for place in places]
+                assert of_point.point.tolist() == [[(c % 4 + 0.5) / 4, (c // 4 + 0.5) / 4] for c in chosen]
                 for image in range(3):
                     torch.testing.assert_close(of_point.weights[image], expected[image, chosen[image]])
 

@@ -129,8 +129,30 @@ def test_axes_of_percentages_are_within_0_to_100(share: float) -> None:
     curves = [tick for tick in ticks(validation({"a": [rows]}, {"a": 0}, "recall_at_1", "x")) if tick < 1000]
     values = {"a": {"selected": {"recall_at_1": Value(share, share, share)}}}
     intervals = ticks(forest(Summary(("a",), ("recall_at_1",), values, 1), "recall_at_1", "x"))
-    trials = [{"trial": place, "dim": f"of {place}", "best_map_at_r": share} for place in range(3)]
-    swept = ticks(sweep(trials, "dim", "best_map_at_r", {"trial": 1, "metric": "map_at_r"}, "x"))
+    trials = [
+        {"trial": place, "dim": f"of {place}", "best_map_at_r": share, "stopped_early": "False"}
+        for place in range(3)
+    ]
+    best = {"trials": [1], "values": {"dim": "of 1"}, "metric": "map_at_r"}
+    swept = ticks(sweep(trials, "dim", "best_map_at_r", best, "x"))
     for axis in (curves, intervals, swept):
         assert len(axis) > 1
         assert 0 <= min(axis) <= max(axis) <= 100
+
+
+def test_points_of_a_sweep_are_means_over_seeds_at_equal_lengths() -> None:
+    """Two seeds of two values have two points and two intervals; a stopped trial has a hollow point and no
+    place on the line."""
+    trials = [
+        {"trial": 2 * place + seed, "seed": seed, "k": k, "best": score + seed / 10, "stopped_early": "False"}
+        for place, (k, score) in enumerate(((1, 0.2), (3, 0.5)))
+        for seed in (0, 1)
+    ]
+    best = {"trials": [2, 3], "values": {"k": 3}, "metric": "map_at_r"}
+    short = {**trials[0], "trial": 4, "k": 2, "stopped_early": "True"}
+    for rows, points in ((trials, 3), ([*trials, short], 4)):  # the circle of the best values is one of them
+        figure = sweep(rows, "k", "best", best, "x")
+        assert figure.count("<use ") == points
+        assert figure.count("fill: none; stroke: var(--series-0); stroke-width: 1.4") == 2  # intervals
+        (line,) = re.findall(r'd="([^"]*)"[^>]*stroke: var\(--grid\); stroke-width: 1.4', figure)
+        assert line.count("L") == 1

@@ -70,11 +70,18 @@ def test_the_page_has_one_picture_per_map_and_marks_the_matches(page: Element, b
 def test_the_table_has_the_share_of_every_kind_of_map(page: Element, birds: DataSet) -> None:
     rows = birds.report_data.object_shares_of("birds")
     cells = [[cell.text() for cell in row.all("td")] for row in section(page).first("tbody").all("tr")]
-    by_method = {name: [row for row in rows if row["method"] == name] for name in birds.report_data.methods}
-    expected = [row for group in by_method.values() for row in group]
-    assert [row["map"] for row in expected].count("contribution") == 3
-    assert [cell[:2] for cell in cells] == [[row["map"], percent(row["share"])] for row in expected]
+    shares = {(row["method"], row["map"]): _text(row) for row in rows}
+    attention, mass = "attention, global map", "transported mass"
+    assert cells == [
+        [shares["good", "contribution"], ""],
+        [shares[MEASURED, "contribution"], f"{attention} {shares[MEASURED, attention]}"],
+        [shares[ATTRIBUTES, "contribution"], f"{mass} {shares[ATTRIBUTES, mass]}"],
+    ]
     assert f"covers {percent(rows[0]['area'])} %" in section(page).text()
+
+
+def _text(row: dict[str, float]) -> str:
+    return f"{percent(row['share'])} ({percent(row['low'])} – {percent(row['high'])})"
 
 
 def test_shares_are_means_over_the_seeds(two_seeds_inputs: ReportData) -> None:
@@ -84,8 +91,7 @@ def test_shares_are_means_over_the_seeds(two_seeds_inputs: ReportData) -> None:
     rows = [row for row in dataset.report_data.object_shares_of("birds") if row["method"] == "good"]
     assert len(rows) == 2
     (share,) = [row for row in content["shares"] if row["method"].name == "good"]
-    assert share["share"] == percent((rows[0]["share"] + rows[1]["share"]) / 2)
-    assert share["interval"] == ""
+    assert share["contribution"] == percent((rows[0]["share"] + rows[1]["share"]) / 2)
 
 
 def test_a_data_set_that_does_not_know_its_object_has_no_table(two_seeds_inputs: ReportData) -> None:

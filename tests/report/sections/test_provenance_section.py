@@ -34,6 +34,18 @@ def test_recipes_and_protocol_are_printed(page: Element) -> None:
     assert "training.patiencenull" in section
 
 
+def test_the_page_contains_no_folder_of_the_machine(birds: DataSet, html: str, project: Path) -> None:
+    assert str(project) not in html
+    runs = list(birds.report_data.runs)
+    for path in ("/home/anna/weights.pth", "~anna/weights.pth"):
+        settings = runs[0].recipe["recipe"]
+        backbone = settings["backbone"] | {"checkpoint": path}
+        runs[0] = replace(runs[0], recipe=runs[0].recipe | {"recipe": settings | {"backbone": backbone}})
+        texts = str(content(replace(birds, report_data=replace(birds.report_data, runs=runs)))["recipes"])
+        assert ".../weights.pth" in texts
+        assert "anna" not in texts
+
+
 @pytest.mark.slow
 def test_seeds_are_named_if_there_are_several(two_seeds_page: Element) -> None:
     rows = two_seeds_page.first("section", id="set-1-provenance").all("tr")[1:]

@@ -1,0 +1,258 @@
+"""Computes claims on the photos of a folder: maps of each network once, one record per arm, then the
+verdicts."""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.catalog.labels import FOLDERS, labels_of
+from pipeline.catalog.pictures import listed
+from pipeline.claims.arm import Material, Record, record
+from pipeline.claims.claim import OF_CLASSES, Claim, Claims
+from pipeline.claims.results import CellResult, Comparison, Results
+from pipeline.claims.verdict import Cell, Effect, of_classes, of_trainings, verdict
+from pipeline.heads.maps import Trunk, maps_of, trunk
+from pipeline.ladder.split import split
+from pipeline.methods.pretrained import Network
+from pipeline.models import lite0
+from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import write_json
+from pipeline.runtime.progress import Progress
+
+STAGES = (-2, -1)  # the maps that are cached: Multi-Head reads both
+MAPS, MODELS, RECORDS, RESULTS = "maps", "networks", "records", "claims.json"  # in the output directory
+LITE0 = "lite0"  # its weights are in an installed package
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to compute. weights: file of each network by its name in claims.yaml. groups: group of each class,
+    for a second split. at_most: photos of a class. download: other networks may be downloaded."""
+
+    photos: Path
+    output: Path
+    names: tuple[str, ...]
+    weights: Mapping[str, Path]
+    groups: Mapping[str, str] | None = None
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    at_most: int = 40
+    download: bool = False
+
+
+@dataclass(frozen=True)
+class _Photos:
+    """The photos of the claims, those of a class in the order of their sha256."""
+
+    paths: list[Path]
+    sha256: list[str]
+    labels: list[str]
+
+    @property
+    def digest(self) -> str:
+        content = sorted(zip(self.labels, self.sha256, strict=True))
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def run(claims: Claims, plan: Plan) -> Results:
+    """The results of the claims of a plan. Claims without an available network are left out. Writes
+    OUTPUT/claims.json, and keeps records, with which a killed run continues.
+
+    Raises UserError for photos that cannot be read, too few classes, an unknown name, and if no claim has an
+    available network.
+    """
+    if len(plan.seeds) < 2:
+        raise UserError("A verdict needs two seeds or more.", "Set --seeds.")
+    chosen = {name: claims.claims[name] for name in plan.names}
+    networks = _available(claims, chosen, plan)
+    photos = _photos(plan)
+    splits = _splits(photos, plan)
+    names = tuple(sorted(set(photos.labels)))
+    torch.set_num_threads(1)  # sums of several threads round differently
+    plan.output.mkdir(parents=True, exist_ok=True)
+    arms = {
+        network: sorted(
+            {arm for claim in chosen.values() if network in claim.networks for arm in _arms(claim)}
+        )
+        for network in networks
+    }
+    total = sum(map(len, arms.values())) * len(splits) * len(plan.seeds)
+    records: dict[tuple[str, str, str, int], Record] = {}
+    begin = time.process_time()
+    with Progress("claims", total, "trainings") as progress:
+        for network, description in networks.items():
+            material = _material(network, description, photos, names, splits, plan)
+            for arm in arms[network]:
+                for kind, of_split in material.items():
+                    for seed in plan.seeds:
+                        records[network, arm, kind, seed], _ = record(
+                            plan.output / RECORDS, *claims.arm(arm), of_split, seed
+                        )
+                        progress.note = f"{network} {arm} {kind}"
+                        progress.advance(1)
+    computed = {
+        name: _compared(
+            claims, name, [n for n in claim.networks if n in networks], list(splits), records, plan
+        )
+        for name, claim in chosen.items()
+        if any(network in networks for network in claim.networks)
+    }
+    sys.stderr.write(f"claims: {time.process_time() - begin:.0f} CPU seconds in this run\n")
+    results = Results(
+        data=plan.photos.resolve().name,
+        photos=len(photos.paths),
+        classes=len(names),
+        test_classes={kind: len(test) for kind, test in splits.items()},
+        at_most=plan.at_most,
+        seeds=len(plan.seeds),
+        cpu_seconds=round(sum(each.cpu_seconds for each in records.values())),
+        claims=computed,
+    )
+    write_json(plan.output / RESULTS, results.model_dump(mode="json"))
+    return results
+
+
+def _arms(claim: Claim) -> tuple[str, str]:
+    return claim.first, claim.second
+
+
+def _available(claims: Claims, chosen: Mapping[str, Claim], plan: Plan) -> dict[str, Network]:
+    """The networks of the chosen claims whose weights are available."""
+    if unknown := plan.weights.keys() - claims.networks.keys():
+        raise UserError(
+            f"--weights: no claim has a network {min(unknown)}.", f"Known are: {', '.join(claims.networks)}."
+        )
+    networks = {}
+    for name in dict.fromkeys(network for claim in chosen.values() for network in claim.networks):
+        about, file = claims.networks[name], plan.weights.get(name)
+        is_installed = name == LITE0 and lite0.installed() is not None
+        if file is not None or is_installed or plan.download:
+            statistics = about.statistics if file is not None else None
+            networks[name] = Network(about.name, file, about.size, statistics, dict(about.arguments))
+        else:
+            sys.stderr.write(f"claims: no weights of {name}: its comparisons are left out\n")
+    if not networks:
+        raise UserError(
+            "The weights of no network of these claims are available.",
+            "Name files with --weights NETWORK=FILE, install `unseen[lite0]`, or set --download.",
+        )
+    return networks
+
+
+def _photos(plan: Plan) -> _Photos:
+    pictures = listed(plan.photos)
+    if pictures.damaged:
+        name, reason = next(iter(pictures.damaged.items()))
+        raise UserError(f"{plan.photos / name} cannot be read: {reason}.", "Repair or remove it.")
+    by_class: dict[str, list[tuple[str, Path]]] = {}
+    for path, digest, label in zip(
+        pictures.paths, pictures.sha256, labels_of(FOLDERS, pictures.paths), strict=True
+    ):
+        if label is not None:
+            by_class.setdefault(label, []).append((digest, plan.photos / path))
+    rows = [
+        (path, digest, label)
+        for label, members in sorted(by_class.items())
+        for digest, path in sorted(dict(sorted(members)).items())[: plan.at_most]
+    ]
+    return _Photos([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+
+
+def _splits(photos: _Photos, plan: Plan) -> dict[str, frozenset[str]]:
+    """The test classes of each split: half of the classes at random, and half of the groups."""
+    splits = {"random": split(photos.labels, 0.5, 1, 0).test}
+    if plan.groups is not None:
+        splits["groups"] = split(photos.labels, 0.5, 1, 0, plan.groups).test
+    return splits
+
+
+def _material(
+    name: str,
+    network: Network,
+    photos: _Photos,
+    names: tuple[str, ...],
+    splits: Mapping[str, frozenset[str]],
+    plan: Plan,
+) -> dict[str, Material]:
+    frozen: Trunk = trunk(network, plan.output / MODELS / name, STAGES)
+    maps = maps_of(photos.paths, photos.sha256, frozen, plan.output / MAPS, f"claims: maps of {name}")
+    labels = np.array([names.index(label) for label in photos.labels], np.int64)
+    return {kind: Material(frozen, maps, names, labels, photos.digest, test) for kind, test in splits.items()}
+
+
+def _compared(
+    claims: Claims,
+    name: str,
+    networks: Sequence[str],
+    splits: Sequence[str],
+    records: Mapping[tuple[str, str, str, int], Record],
+    plan: Plan,
+) -> Comparison:
+    claim = claims.claims[name]
+    places = [(network, kind) for network in networks for kind in splits]
+
+    def of(arm: str, network: str, kind: str) -> list[Record]:
+        return [records[network, arm, kind, seed] for seed in plan.seeds]
+
+    pairs = [(of(claim.first, *place), of(claim.second, *place)) for place in places]
+    if claim.metric in OF_CLASSES:
+        cells = [_cell(claim.metric, first, second) for first, second in pairs]
+        effects = of_classes(cells)
+        means = [tuple(_mean(values, cell.images) for values in cell[:2]) for cell in cells]
+    else:
+        values = [
+            tuple(np.array([each.training[claim.metric] for each in arm]) for arm in pair) for pair in pairs
+        ]
+        effects = of_trainings([second - first for first, second in values])
+        means = [(float(first.mean()), float(second.mean())) for first, second in values]
+    judged = [verdict(effect, claim.expects, claim.margin) for effect in effects]
+    return Comparison(
+        definition=claims.definition(name),
+        verdict=judged[0],
+        **_plain(effects[0]),
+        cells=[
+            CellResult(
+                network=network,
+                split=kind,
+                first=round(first, 5),
+                second=round(second, 5),
+                verdict=of_cell,
+                **_plain(effect),
+            )
+            for (network, kind), (first, second), effect, of_cell in zip(
+                places, means, effects[1:], judged[1:], strict=True
+            )
+        ],
+    )
+
+
+def _plain(effect: Effect) -> dict[str, Any]:
+    return {name: round(value, 5) for name, value in effect._asdict().items()}
+
+
+def _cell(metric: str, first: Sequence[Record], second: Sequence[Record]) -> Cell:
+    images = first[0].images
+    rows = [
+        np.array([[each.classes[metric][name] for name in images] for each in arm]) for arm in (first, second)
+    ]
+    return Cell(rows[0], rows[1], tuple(images), np.array(list(images.values()), np.float64))
+
+
+def _mean(values: np.ndarray, images: np.ndarray) -> float:
+    return float((values * images).sum(axis=1).mean() / images.sum())
+
+
+def lines(claims: Claims, results: Results) -> Iterator[str]:
+    """The verdicts as text."""
+    width = max(map(len, results.claims), default=0)
+    for name, result in results.claims.items():
+        scale = 100 if claims.claims[name].metric in OF_CLASSES else 1
+        span = f"{scale * result.difference:+.2f} ({scale * result.low:+.2f} to {scale * result.high:+.2f})"
+        yield f"{name:<{width}}  {result.verdict:<9}  {span:<26}  {claims.claims[name].statement}"

@@ -1,0 +1,55 @@
+"""`unseen study` in the real graph: trains the rows that are missing, and shows them in the report."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.graph.conftest import NETWORK, Project
+from tests.report.page_reader import read_page
+
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
+
+
+def trained(output: str) -> list[str]:
+    return re.findall(r"Running stage 'train@parts-(\S+)'", output)
+
+
+def write(project: Project, dims: list[int]) -> None:
+    """A study of the dimension of MS, with the small network of these tests."""
+    study = {
+        "title": "Dimensions",
+        "methods": {"ms": {"like": "ms", **NETWORK}},
+        "space": {"dim": {"grid": dims}},
+        "datasets": ["parts"],
+        "metric": "map_at_r",
+    }
+    (project.path / "studies/mine.yaml").write_text(json.dumps({"mine": study}), encoding="utf-8")
+
+
+@pytest.fixture
+def clean(project: Project) -> Iterator[Project]:
+    """The copy at its last commit, before and after the test."""
+    project.run("git reset -q --hard && git clean -fdq")
+    yield project
+    project.run("git reset -q --hard && git clean -fdq")
+
+
+def test_a_study_trains_only_the_rows_that_are_missing(clean: Project) -> None:
+    write(clean, [8])
+    output = clean.run("unseen study mine")
+    assert trained(output) == ["mine-ms-dim-8-0"]
+    assert "1 training: data sets x rows x seeds" in output
+
+    write(clean, [8, 16])
+    assert trained(clean.run("unseen study mine")) == ["mine-ms-dim-16-0"]
+    page = read_page((clean.path / "data/report/index.html").read_text(encoding="utf-8"))
+    card = page.first("section", id="set-0-studies")
+    assert [row["data-row"] for row in card.first("tbody").all("tr")] == ["mine-ms-dim-8", "mine-ms-dim-16"]
+    assert len(card.all("svg", role="img")) == 1
+    files = {path.name for path in (clean.path / "data/report/studies/mine").iterdir()}
+    assert files == {"parts.csv", "parts.tex", "parts.svg", "parts.pdf"}
+    model = clean.path / "data/models/parts/mine-ms-dim-16/0/recipe.json"
+    recipe = json.loads(model.read_text(encoding="utf-8"))["recipe"]
+    assert (recipe["dim"], recipe["training"]["protocol"]) == (16, "published")
