@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pipeline.analysis.density import embedding_density
+from pipeline.analysis.embedding_map import embedding_map
 from pipeline.analysis.gap import METRICS, retrieved, train_test_gap
 from pipeline.analysis.similarity import Histogram, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
@@ -84,6 +85,8 @@ def analyze(
                 train = read(folder / "train.arrow")
                 row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
                 _train_classes(train, bins, pairs, row, curves)
+                if not (folder / "ground_truth.parquet").is_file():
+                    _embedding_map(test, curves)
             else:
                 row |= retrieved("test", test.embedding, test.label)
             if test.attributes is not None:
@@ -150,6 +153,19 @@ def _train_classes(
         _histogram(cosine.positive),
         _histogram(cosine.negative),
     )
+
+
+def _embedding_map(test: Embeddings, curves: dict[str, Any]) -> None:
+    """Adds the map of the embedding in two dimensions, if it has one."""
+    plane = embedding_map(test.row_id, test.label, test.embedding)
+    if plane is not None:
+        curves["map"] = {
+            "rows": plane.rows.tolist(),
+            "labels": plane.labels.tolist(),
+            "x": _rounded_list(plane.points[:, 0]),
+            "y": _rounded_list(plane.points[:, 1]),
+            "variance": _rounded_list(plane.variance),
+        }
 
 
 def _transfer(

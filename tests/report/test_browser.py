@@ -188,6 +188,21 @@ def test_methods_and_columns_of_the_results_can_be_hidden(browser: Any, file: Pa
 
 
 @pytest.mark.slow
+def test_the_pointer_on_a_point_of_the_map_shows_its_picture(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 850})
+    page.goto(file.as_uri())
+    page.locator("details.maps").first.evaluate("maps => { maps.open = true }")
+    point = page.locator(".plane .point").last  # no other point covers it
+    picture = point.locator("use")
+    assert not picture.is_visible()
+    point.locator("circle").hover()
+    assert picture.is_visible()
+    box = picture.bounding_box()
+    assert box["width"] > 20
+    page.close()
+
+
+@pytest.mark.slow
 def test_a_click_enlarges_a_picture(browser: Any, file: Path) -> None:
     page = browser.new_page(viewport={"width": 900, "height": 700})
     page.goto(file.as_uri())

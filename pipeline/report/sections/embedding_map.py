@@ -1,0 +1,55 @@
+"""The embedding of some test classes in two dimensions: a point per image, its picture beside the pointer."""
+
+from typing import Any
+
+from pipeline.report.dataset import DataSet
+from pipeline.report.figures.svg import SERIES
+from pipeline.report.names import labels_of
+from pipeline.report.pictures import data_uri
+from pipeline.report.words import percent
+
+SIDE, MARGIN, PICTURE = 260, 8, 56  # of a map, around its points, and of a picture; pixels
+
+
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    """The maps of the first seed of each method. None without maps, as for a landmark set."""
+    curves = {name: curve["map"] for name, curve in dataset.analysis.first_curves.items() if curve.get("map")}
+    if not curves:
+        return None
+    shards, names = dataset.shards, dataset.shards.class_names
+    short = labels_of(names)
+    first = next(iter(curves.values()))
+    labels = list(dict.fromkeys(first["labels"]))
+    colours = {label: number % len(SERIES) for number, label in enumerate(labels)}
+    maps = []
+    for method in dataset.methods:
+        if method.name in curves:
+            curve = curves[method.name]
+            points = [
+                {"row": row, "x": x, "y": y, "colour": colours[label], "title": f"{short[label]}: {source}"}
+                for row, label, (x, y) in zip(
+                    curve["rows"], curve["labels"], places(curve["x"], curve["y"]), strict=True
+                )
+                for source in [shards.sources[row]]
+            ]
+            maps.append(
+                {"method": method, "points": points, "variance": [percent(v) for v in curve["variance"]]}
+            )
+    rows = sorted({row for curve in curves.values() for row in curve["rows"]})
+    return {
+        "maps": maps,
+        "side": SIDE,
+        "picture": PICTURE,
+        "images": {row: data_uri(shards.image(row), PICTURE) for row in rows},
+        "classes": [{"colour": colours[label], "name": short[label]} for label in labels],
+    }
+
+
+def places(x: list[float], y: list[float]) -> list[tuple[float, float]]:
+    """Pixels of the points from the left and from the top, with one scale for both axes."""
+    scale = (SIDE - 2 * MARGIN) / max(max(x) - min(x), max(y) - min(y), 1e-12)
+    middle_x, middle_y = (max(x) + min(x)) / 2, (max(y) + min(y)) / 2
+    return [
+        (round(SIDE / 2 + scale * (a - middle_x), 1), round(SIDE / 2 - scale * (b - middle_y), 1))
+        for a, b in zip(x, y, strict=True)
+    ]
