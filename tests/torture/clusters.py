@@ -40,7 +40,7 @@ STATE = results.RESULTS / "clusters.json"
 MODULES = ("pipeline.cluster.train_workers", "pipeline.cluster.training", "pipeline.training.loop")
 TARGETS = ("worker", "raylet", "head", "driver", "node")
 MARK = "UNSEEN_CAMPAIGN"  # a variable that every process of a run inherits
-LIMIT = 400.0  # seconds of a run
+LIMIT = 900.0  # seconds of a run
 GRACE = 60.0  # seconds until the last process has ended
 # of the command line of the victim
 NAMES = {"worker": "RayTrainWorker", "raylet": "raylet/raylet", "head": "gcs_server"}
