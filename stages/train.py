@@ -8,7 +8,7 @@ from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
-from pipeline.training.job import check_world, job_of, note_unwatched_checkpoint
+from pipeline.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
 
 def run(dataset: str, method: str, seed: int) -> None:
@@ -19,9 +19,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     cores = usable_cores()
-    threads = machine.cpus_per_worker or max(1, cores // machine.workers)
+    threads = machine.cpus_per_worker or max(1, cores // machine.most_workers)
     with field_origins(params, dataset, method):
-        check_world(recipe, machine.workers)
+        possible_worlds(recipe, machine)
         job = job_of(
             dataset,
             method,

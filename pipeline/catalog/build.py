@@ -9,38 +9,28 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from jaxtyping import Float32
-
 from pipeline.catalog.catalog import (
     ABOUT,
     INDEX,
     MODEL,
     PICTURES,
-    RIVALS,
-    SCHEMA_VERSION,
     Catalog,
     read_about,
 )
 from pipeline.catalog.embedder import Embedder, require_distinct
 from pipeline.catalog.labels import FOLDERS, NONE, labels_of
 from pipeline.catalog.pictures import Stamp, listed
-from pipeline.catalog.unknown import rivals
-from pipeline.index.index import build as build_index
-from pipeline.index.index import save
-from pipeline.index.kinds import Flat, Setting, stores_vectors, to_plain
+from pipeline.catalog.stored import StoredVectors, write_vectors
+from pipeline.catalog.write import Contents, Model, default_setting, write_catalog
+from pipeline.index.kinds import Setting, stores_vectors
 from pipeline.ingest.sources.folder import SUFFIXES
 from pipeline.methods.pretrained import Network, default_network, write_network
-from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_directory, atomic_file, restore_directory, write_json
+from pipeline.runtime.files import restore_directory
 from pipeline.runtime.lock import exclusive
 
 BLOCK = 2048  # pictures that are embedded before their vectors are written
 _LISTED = 5  # damaged pictures in an error message
-Vectors = dict[str, np.ndarray]  # by the sha256 of the file of the picture
 
 
 def build(
@@ -61,7 +51,8 @@ def build(
     size and modification time of the catalog is not read. A damaged catalog is built again from the pictures.
     Vectors that a killed build had embedded are read from `<output>.unfinished`.
 
-    `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat.
+    `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat, or an
+    approximate one from 10^6 pictures on (write.py).
     `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
     the existing catalog, otherwise none.
 
@@ -118,9 +109,11 @@ def _build_with(
 
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths)
-    vectors = _vectors(earlier, output, fingerprint)
+    vectors = StoredVectors()
+    if earlier is not None and _is_of_model(earlier, output, fingerprint):
+        vectors.add(earlier.sha256, earlier.vectors)
     unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
-    vectors |= read_vectors(unfinished)
+    vectors.add_files(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
@@ -131,39 +124,21 @@ def _build_with(
         label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
         embedded = embedder([photos / path_of[digest] for digest in block], label)
         write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
-        vectors |= dict(zip(block, embedded, strict=True))
+    vectors.add_files(unfinished)
 
-    setting = index or (Flat() if earlier is None else earlier.index.setting)
-    rows = np.stack([vectors[digest] for digest in pictures.sha256])
-    built = build_index(rows, np.arange(len(rows)), setting)
-    with atomic_directory(output) as directory:
-        save(directory / INDEX, built)
-        sizes, times = zip(*pictures.stamps, strict=True)
-        columns = {
-            "path": pictures.paths,
-            "sha256": pictures.sha256,
-            "size": pa.array(sizes, pa.int64()),
-            "mtime_ns": pa.array(times, pa.int64()),
-            "label": pa.array(label_of, pa.string()),
-        }
-        pq.write_table(pa.table(columns), directory / PICTURES)
-        _write_rivals(directory / RIVALS, rows, label_of)
-        (directory / MODEL).mkdir()
-        for path in embedder.files():
-            shutil.copyfile(path, directory / MODEL / path.name)
-        about = {
-            "schema_version": SCHEMA_VERSION,
-            "photos": str(photos.resolve()),
-            "pictures": len(pictures.paths),
-            "dim": embedder.dim,
-            "model": model_name,
-            "fingerprint": fingerprint,
-            "index": to_plain(setting),
-            "labels": label_source,
-            "left_out": pictures.damaged,
-            "files": {path.name: sha256_of(path) for path in sorted(directory.iterdir()) if path.is_file()},
-        }
-        write_json(directory / ABOUT, about)
+    setting = index
+    if setting is None:
+        setting = (
+            default_setting(len(pictures.paths), embedder.dim) if earlier is None else earlier.index.setting
+        )
+    contents = Contents(
+        photos,
+        pictures,
+        label_of,
+        label_source,
+        Model(model_name, fingerprint, embedder.dim, embedder.files()),
+    )
+    write_catalog(output, contents, vectors, setting)
     shutil.rmtree(unfinished.parent, ignore_errors=True)
     return Catalog(output)
 
@@ -224,7 +199,7 @@ def _earlier(output: Path) -> Catalog | None:
     if not output.exists():
         return None
     try:
-        return Catalog(output)
+        return Catalog(output, verify=True)
     except UserError as error:
         sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded again\n")
         return None
@@ -242,15 +217,13 @@ def _unchanged(earlier: Catalog | None, photos: Path) -> dict[tuple[str, Stamp],
     }
 
 
-def _vectors(earlier: Catalog | None, output: Path, fingerprint: str) -> Vectors:
-    """The vectors of the existing catalog if it is of the same model."""
-    if earlier is None:
-        return {}
-    if earlier.about["fingerprint"] != fingerprint:
-        model = earlier.about["model"]
-        sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
-        return {}
-    return dict(zip(earlier.sha256, earlier.vectors(), strict=True))
+def _is_of_model(earlier: Catalog, output: Path, fingerprint: str) -> bool:
+    """Whether the vectors of the existing catalog are of the same model."""
+    if earlier.about["fingerprint"] == fingerprint:
+        return True
+    model = earlier.about["model"]
+    sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
+    return False
 
 
 def _label_source(output: Path, labels: str | None) -> str:
@@ -261,29 +234,3 @@ def _label_source(output: Path, labels: str | None) -> str:
         except UserError:  # _earlier reports the damaged catalog
             return NONE
     return labels if labels in (NONE, FOLDERS) else str(Path(labels).resolve())
-
-
-def _write_rivals(path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None]) -> None:
-    """Writes the rivals of the photos (unknown.py) if every photo has a label and there are two products."""
-    if None in labels or len(set(labels)) < 2:
-        return
-    sys.stderr.write("catalog: compare every photo with those of other products\n")
-    numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)[1]
-    pq.write_table(pa.table(rivals(rows, numbered.astype(np.int64))._asdict()), path)
-
-
-def write_vectors(path: Path, digests: list[str], vectors: Float32[np.ndarray, "N D"]) -> None:
-    """Writes vectors and the sha256 of their pictures."""
-    rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-    with atomic_file(path) as aside:
-        pq.write_table(pa.table({"sha256": digests, "vector": rows}), aside)
-
-
-def read_vectors(directory: Path) -> Vectors:
-    """The vectors in the files of a directory; none without one."""
-    vectors: Vectors = {}
-    for path in sorted(directory.glob("*.parquet")):
-        table = pq.read_table(path, memory_map=False)
-        rows = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
-        vectors |= dict(zip(table["sha256"].to_pylist(), rows, strict=True))
-    return vectors

@@ -8,15 +8,15 @@ pictures.parquet    path below the folder of the pictures; sha256, size and modi
                     label (a time just before the build and a missing label are null)
 rivals.parquet      what each picture resembles among the other labels (unknown.py); with labels only
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-                    setting of the index, source of the labels, files that were left out, and the sha256
-                    of the files above
+                    setting of the index and its recall against exact search, source of the labels, files
+                    that were left out, sha256 and size of the files above
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
 network
 """
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,10 @@ from pipeline.runtime.files import complete_directory
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 ABOUT, MODEL = "catalog.json", "model"
-SCHEMA_VERSION = 2  # of the directory; catalogs of unreleased versions have none
+VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
+SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
 _EXCHANGES = 10  # of the directory by builds, while one reader opens it
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files"}
+_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files", "sizes"}
 
 
 class Match(NamedTuple):
@@ -68,7 +69,9 @@ class Catalog:
     """A catalog that `build` wrote.
 
     verify: compare the sha256 of index and tables with catalog.json, so that one wrong bit is an error; it
-    reads them once more. The model is always verified, at its first use.
+    reads them once more. None: of files up to `VERIFIED` bytes, and of larger ones the size, so that a
+    catalog of 10^6 pictures opens at once. The model is always verified, at its first use. A larger index is
+    mapped into memory, and the table is read when it is needed.
 
     A build may replace the directory meanwhile, or be killed while it does: all parts are those of one
     complete catalog, the earlier or the new one.
@@ -76,7 +79,7 @@ class Catalog:
     Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
     """
 
-    def __init__(self, directory: str | Path, verify: bool = True) -> None:
+    def __init__(self, directory: str | Path, verify: bool | None = None) -> None:
         self.directory = Path(directory)
         for _ in range(_EXCHANGES):
             place, before = complete_directory(self.directory), _identity(self.directory)
@@ -93,32 +96,78 @@ class Catalog:
             "End the builds that write it again and again.",
         )
 
-    def _load(self, directory: Path, verify: bool) -> None:
+    def _load(self, directory: Path, verify: bool | None) -> None:
         """Reads the catalog in `directory`."""
         self.about = read_about(directory)
-        if verify:
-            for name, digest in self.about["files"].items():
-                _read(directory, name, partial(_verify, digest))
-        table: pa.Table = _read(directory, PICTURES, lambda path: pq.read_table(path, memory_map=False))
-        self.paths: list[str] = table["path"].to_pylist()
-        self.sha256: list[str] = table["sha256"].to_pylist()
-        self.stamps: tuple[list[int], list[int | None]] = (
-            table["size"].to_pylist(),
-            table["mtime_ns"].to_pylist(),
-        )
-        self.labels: list[str | None] = table["label"].to_pylist()
+        for name, digest in self.about["files"].items():
+            _read(directory, name, partial(_verify, digest, self.about["sizes"][name], verify))
+        self._table: pq.ParquetFile = _read(directory, PICTURES, pq.ParquetFile)
         setting = from_plain(self.about["index"])
-        self.index: Index = _read(directory, INDEX, lambda path: load(path, setting))
+        self.index: Index = _read(
+            directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
+        )
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
-        if not len(self.paths) == vectors == self.about["pictures"]:
+        if not len(self) == vectors == self.about["pictures"]:
             raise UserError(
-                f"{directory} is damaged: {len(self.paths):,} pictures, {vectors:,} vectors.",
+                f"{directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
                 _rebuild(self.directory),
             )
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return int(self._table.metadata.num_rows)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The path of each picture below `photos`."""
+        return self._column("path")
+
+    @cached_property
+    def sha256(self) -> list[str]:
+        """The digest of the file of each picture."""
+        return self._column("sha256")
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """The label of each picture; None without one."""
+        return self._column("label")
+
+    @cached_property
+    def stamps(self) -> tuple[list[int], list[int | None]]:
+        """The size and the modification time of the file of each picture."""
+        return self._column("size"), self._column("mtime_ns")
+
+    def _column(self, name: str) -> list[Any]:
+        values: list[Any] = self._part(lambda: self._table.read([name]))[name].to_pylist()
+        return values
+
+    def _group(self, number: int) -> pa.Table:
+        """Paths and labels of a row group."""
+        return self._part(lambda: self._table.read_row_group(number, ["path", "label"]))
+
+    def _part(self, reader: Callable[[], pa.Table]) -> pa.Table:
+        """A part of the table. Its file was opened with the catalog: a build does not change it."""
+        try:
+            return reader()
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            raise UserError(
+                f"{self.directory / PICTURES} is damaged: {str(error).splitlines()[0]}.",
+                _rebuild(self.directory),
+            ) from error
+
+    def _pictures_at(self, rows: Sequence[int]) -> dict[int, tuple[str, str | None]]:
+        """Path and label of rows. It reads the row groups that contain them."""
+        groups = np.cumsum(
+            [0, *(self._table.metadata.row_group(n).num_rows for n in range(self._table.num_row_groups))]
+        )
+        pictures: dict[int, tuple[str, str | None]] = {}
+        asked = np.unique(np.array(rows, np.int64))
+        for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
+            inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
+            table = self._group(group).take(inside - groups[group])
+            values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
+            pictures |= dict(zip(inside.tolist(), values, strict=True))
+        return pictures
 
     @property
     def photos(self) -> Path:
@@ -153,9 +202,10 @@ class Catalog:
         if not pictures:
             return []
         rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
+        picture_of = self._pictures_at(rows[rows >= 0].tolist())
         return [
             [
-                Match(self.paths[row], similarity, self.labels[row])
+                Match(picture_of[row][0], similarity, picture_of[row][1])
                 for row, similarity in zip(*matches, strict=True)
                 if row >= 0
             ]
@@ -243,8 +293,11 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
 
 
-def _verify(digest: str, path: Path) -> None:
-    if sha256_of(path) != digest:
+def _verify(digest: str, size: int, verify: bool | None, path: Path) -> None:
+    length = path.stat().st_size
+    if length != size:
+        raise ValueError(f"it has {length:,} bytes, the build wrote {size:,}")
+    if (verify or (verify is None and size <= VERIFIED)) and sha256_of(path) != digest:
         raise ValueError("its sha256 is not that of the build")
 
 

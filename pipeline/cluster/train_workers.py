@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,27 @@ from pipeline.runtime.leftovers import owned
 from pipeline.runtime.progress import terminal_columns
 from pipeline.training.job import Job, Loop
 
+RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
 _RETRIES = 2  # of a run whose worker died
 _RESUMES = "The same command resumes from the last checkpoint."
 
 
-def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = None) -> dict[str, Any]:
+def fit(
+    job: Job, worlds: Sequence[int], gpu: str, cluster: Cluster, loop: Loop | None = None
+) -> dict[str, Any]:
     """Trains `job` under Ray Train: {result: of the loop; began, ended: seconds since 1970}.
 
-    `gpu` is train.gpu. Each new start waits until the cluster has the resources free.
+    `worlds` are the possible numbers of workers, ascending. With several, the number follows the resources of
+    a cluster that is not private; a private one does not change, and its largest possible number is taken.
+    `gpu` is train.gpu. Each new start waits until the cluster has the resources of the smallest number free.
     """
-    trainer = trainer_class(cluster.private)
-    deaths = 0
+    elastic = len(worlds) > 1 and not cluster.private
+    if len(worlds) > 1 and cluster.private:
+        worlds = [_most(worlds, cluster, gpu)]
+    trainer = trainer_class(cluster.private, elastic)
+    if elastic and trainer is TorchTrainer:
+        worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
+    deaths, checkpoint = 0, ""
     with _run_directory(job) as directory:
         console = directory / "console"
         shared = job.shards if job.shards.is_dir() else None
@@ -59,36 +69,61 @@ def fit(job: Job, workers: int, gpu: str, cluster: Cluster, loop: Loop | None = 
             "loop": loop,
         }
         for number in itertools.count():
-            bundle = cluster.claim(workers, job.threads, gpu)
-            arguments = _arguments(workers, bundle, cluster.private, directory / f"run-{number}")
+            bundle = cluster.claim(worlds[0], job.threads, gpu)
+            arguments = _arguments(worlds, bundle, cluster.private, directory / f"run-{number}")
+            if elastic:
+                arguments["worlds"] = worlds
             try:
                 with copied(console), _handler_of_ctrl_c():
                     result = trainer(work, train_loop_config=config, **arguments).fit()
                     return dict(result.return_value)
             except WorkerGroupError as error:
-                deaths += 1
-                raise_unless_dead(error, job.name, workers, deaths)
+                newest = newest_checkpoint(job)
+                # Nodes of an elastic training leave often: only deaths without progress count.
+                deaths = 1 if elastic and newest != checkpoint else deaths + 1
+                checkpoint = newest
+                raise_unless_dead(error, job.name, worlds[-1], deaths)
             except Exception as error:
                 if trainer is TorchTrainer or not internals_differ(error):
-                    raise_failure(error, job.name)
+                    deaths += 1
+                    if not elastic or not isinstance(error, TrainingFailedError) or deaths > _RETRIES:
+                        raise_failure(error, job.name)
+                    continue  # a node left while the workers started
                 _warn(error)
                 trainer = TorchTrainer
+                worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
     raise AssertionError("the loop above returns or raises")
 
 
-def trainer_class(private: bool) -> Any:
-    """The trainer with few helper processes on a private cluster, otherwise Ray's TorchTrainer.
+def trainer_class(private: bool, elastic: bool = False) -> Any:
+    """The trainer with few helper processes on a private cluster, that with a changing number of workers if
+    `elastic`, otherwise Ray's TorchTrainer.
 
-    Where the internals of Ray Train are not those that the former overrides: TorchTrainer, after a warning.
+    Where the internals of Ray Train are not those that the former override: TorchTrainer, after a warning.
     """
-    if not private:
+    if not private and not elastic:
         return TorchTrainer
     try:
-        from pipeline.cluster.lean_trainer import LeanTrainer
+        from pipeline.cluster.lean_trainer import ElasticTrainer, LeanTrainer
     except (ImportError, AttributeError) as error:
         _warn(error)
         return TorchTrainer
-    return LeanTrainer
+    return ElasticTrainer if elastic else LeanTrainer
+
+
+def newest_checkpoint(job: Job) -> str:
+    """The name of the last checkpoint of any state of the run; empty if there is none."""
+    if job.state is None:
+        return ""
+    states = (job.state / job.dataset / job.method).glob(f"{job.seed}-*/*.pt")
+    return max((path.name for path in states), default="")
+
+
+def _most(worlds: Sequence[int], cluster: Cluster, gpu: str, cpus: int = 1) -> int:
+    """The largest number of workers, each of `cpus` CPUs or a GPU, for which the cluster has resources; at
+    least the first."""
+    room = cluster.gpus if gpu == "yes" or (gpu == "auto" and cluster.gpus) else cluster.cpus // cpus
+    return max((world for world in worlds if world <= room), default=worlds[0])
 
 
 def internals_differ(error: Exception) -> bool:
@@ -100,17 +135,24 @@ def internals_differ(error: Exception) -> bool:
 def _warn(error: Exception) -> None:
     sys.stderr.write(
         f"warning: the fast start of workers fails with Ray {ray.__version__}: {_last_line(error)}\n"
-        "  The workers start with Ray's TorchTrainer, which takes longer.\n"
+        "  The workers start with Ray's TorchTrainer: it takes longer, and their number is fixed.\n"
     )
     sys.stderr.flush()
 
 
-def _arguments(workers: int, bundle: dict[str, float], private: bool, storage: Path) -> dict[str, Any]:
+def _arguments(
+    worlds: Sequence[int], bundle: dict[str, float], private: bool, storage: Path
+) -> dict[str, Any]:
     """The arguments of a trainer: workers with the resources of `bundle` each. `fit` retries, not Ray."""
-    gpu = "GPU" in bundle
+    gpu, workers = "GPU" in bundle, worlds[0] if len(worlds) == 1 else (worlds[0], worlds[-1])
     return {
         "torch_config": TorchConfig(backend="nccl" if gpu else "gloo"),
-        "scaling_config": ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker=bundle),
+        "scaling_config": ScalingConfig(
+            num_workers=workers,
+            use_gpu=gpu,
+            resources_per_worker=bundle,
+            elastic_resize_monitor_interval_s=RESIZE_SECONDS,
+        ),
         "run_config": RunConfig(
             name=storage.name,
             storage_path=str(storage.parent),

@@ -10,28 +10,30 @@ them.
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from pipeline.cluster.connection import cluster_address, connection, imported, run_cluster_address
 from pipeline.cluster.devices import device_here, usable_gpu
 from pipeline.config.stages import TrainSettings
 from pipeline.runtime.files import require_writable, write_json
-from pipeline.training.job import Job, Loop, check_world
+from pipeline.training.job import Job, Loop, possible_worlds
 
 
 def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) -> dict[str, Any]:
-    """Trains `job` on `settings.workers` workers of `job.threads` CPUs; returns the loop's value on rank 0.
+    """Trains `job` on `settings.workers` workers (as many of a range as
+    the cluster has) of `job.threads` CPUs; returns the loop's value on rank 0.
 
     Adds to the job's log `train_seconds` (the loop and its imports) and, if Ray starts the workers,
     `ray_seconds` (connect, start of the workers, return, shutdown). Raises UserError for a batch that the
     workers cannot share, for outputs that cannot be written, for a machine or cluster without the resources,
     and for every UserError of the loop.
     """
-    check_world(job.resolved(), settings.workers)
+    worlds = possible_worlds(job.resolved(), settings)
     _require_writable(job)
-    if settings.workers == 1 and cluster_address() is None and run_cluster_address() is None:
+    if worlds == [1] and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
-    return _train_on_workers(job, settings, loop)
+    return _train_on_workers(job, settings, worlds, loop)
 
 
 def _require_writable(job: Job) -> None:
@@ -53,19 +55,23 @@ def _train_here(job: Job, gpu: str, loop: Loop | None) -> dict[str, Any]:
     return result
 
 
-def _train_on_workers(job: Job, settings: TrainSettings, loop: Loop | None) -> dict[str, Any]:
+def _train_on_workers(
+    job: Job, settings: TrainSettings, worlds: Sequence[int], loop: Loop | None
+) -> dict[str, Any]:
     """The training on workers that Ray starts."""
-    plural = "s" * (settings.workers > 1)
-    sys.stderr.write(f"train {job.name}: starting Ray and {settings.workers} worker{plural} ...\n")
+    count = f"{worlds[-1]} worker{'s' * (worlds[-1] > 1)}"
+    if len(worlds) > 1:
+        count = f"{', '.join(map(str, worlds[:-1]))} or {count}"
+    sys.stderr.write(f"train {job.name}: starting Ray and {count} ...\n")
     sys.stderr.flush()
     began = time.time()
-    processes, gpu = settings.workers, settings.gpu != "no"
+    processes, gpu = worlds[-1], settings.gpu != "no"
     with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:
         from pipeline.cluster.train_workers import fit
 
         usable = usable_gpu(settings.gpu, cluster)
         connected = time.time()
-        run = fit(job, processes, usable, cluster, loop)
+        run = fit(job, worlds, usable, cluster, loop)
         returned = time.time()
     ray_seconds = {
         "connect": connected - began,

@@ -38,13 +38,29 @@ class TrainSettings(Strict):
     """Block `train`: the resources of a training. They do not change the loss. Equal settings give equal
     bytes."""
 
-    workers: Count = 1
+    # [1, 8]: between 1 and 8, as many as the cluster has, also if nodes leave and join during a training
+    workers: Count | tuple[Count, Count] = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
     cpus_per_worker: Count | None = None  # None: the cores of this machine shared among the workers
     loader_threads: Count = 2
     checkpoint_every: Count = 100  # iterations
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
     images_per_pass: Count | None = None
+
+    @field_validator("workers")
+    @classmethod
+    def _ascending(cls, workers: int | tuple[int, int]) -> int | tuple[int, int]:
+        if isinstance(workers, tuple) and workers[0] > workers[1]:
+            raise ValueError(f"expected the smaller number first, got {list(workers)}")
+        return workers
+
+    @property
+    def fewest_workers(self) -> int:
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
+
+    @property
+    def most_workers(self) -> int:
+        return self.workers if isinstance(self.workers, int) else self.workers[1]
 
 
 class EnsembleBlock(Strict):

@@ -41,7 +41,7 @@ def build(gallery: Float32[np.ndarray, "N D"], ids: Int64[np.ndarray, "N"], sett
     if (ids[1:] < ids[:-1]).any():
         gallery = gallery[ascending]
     gallery = np.ascontiguousarray(gallery)
-    with _threads(1 if isinstance(setting, Flat) else setting.build_threads):
+    with threads(1 if isinstance(setting, Flat) else setting.build_threads):
         engine = train(gallery, setting)
         engine.add(gallery)
     prepare(engine, setting)
@@ -58,13 +58,19 @@ def save(path: Path, index: Index) -> None:
     faiss.write_index(index.engine, str(path))
 
 
-def load(path: Path, setting: Setting) -> Index:
+def load(path: Path, setting: Setting, mapped: bool = False) -> Index:
     """A saved index with ids 0 to N - 1, for searches under `setting`.
 
+    mapped: the file is mapped into memory, and a search reads the parts that it needs. FAISS does not check
+    such a file completely: compare its size first. It may be replaced while it is used, but not changed in
+    place, which would end the process.
     Parameters of the search (probes, refine, search_width) may differ from those of the build. Raises
     RuntimeError for a damaged file and ValueError for an index of another kind.
     """
-    engine = faiss.read_index(str(path))
+    try:
+        engine = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    except RuntimeError as error:  # of a mapped file FAISS does not name the path
+        raise RuntimeError(f"{path}: {error}") from error
     prepare(engine, setting)
     rows = np.arange(engine.ntotal)
     return Index(engine, setting, rows, rows, None)
@@ -138,7 +144,8 @@ def _similarities(
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
+    """Runs the block with this number of threads of FAISS."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
     try:

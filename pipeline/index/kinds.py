@@ -172,8 +172,13 @@ def _cells(index: Any) -> Any:
     return faiss.downcast_index(faiss.extract_index_ivf(index))
 
 
+def default_lists(rows: int) -> int:
+    """The number of cells of a gallery: 4 sqrt(N), at most N / 39."""
+    return max(1, min(round(4 * rows**0.5), rows // LEAST_PER_LIST))
+
+
 def _lists(setting: Ivf, rows: int) -> int:
-    lists = setting.lists or max(1, min(round(4 * rows**0.5), rows // LEAST_PER_LIST))
+    lists = setting.lists or default_lists(rows)
     if lists > rows:
         raise UserError(
             f"The index has {lists:,} lists, but the gallery has only {rows:,} rows.",

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from pipeline.catalog.build import BLOCK, read_vectors, write_vectors
+from pipeline.catalog.build import BLOCK
 from pipeline.catalog.embedder import Embedder
 from pipeline.catalog.pictures import Listed
+from pipeline.catalog.stored import StoredVectors, write_vectors
 
 
 def features(
@@ -20,12 +21,13 @@ def features(
     """
     embedder = Embedder(model)
     store = directory / embedder.fingerprint()[:16]
-    vectors = read_vectors(store)
+    vectors = StoredVectors()
+    vectors.add_files(store)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
         embedded = embedder([photos / path_of[digest] for digest in block], label)
         write_vectors(store / f"{block[0]}.parquet", block, embedded)
-        vectors |= dict(zip(block, embedded, strict=True))
-    return np.stack([vectors[digest] for digest in pictures.sha256])
+    vectors.add_files(store)
+    return vectors.vectors(pictures.sha256)

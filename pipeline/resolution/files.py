@@ -66,7 +66,7 @@ from pipeline.resolution.sizes import require_batches, require_evaluable, requir
 from pipeline.runtime.errors import UserError
 from pipeline.studies.catalogue import studies_of_run, with_rows
 from pipeline.studies.sweep.space import draw, trial_recipes
-from pipeline.training.job import check_world
+from pipeline.training.job import possible_worlds
 
 _OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
 _BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a block with its name
@@ -156,7 +156,7 @@ def check(run: Plan) -> None:
             if method in run.axes.methods or (dataset, method) in run.swept() or method in run.axes.ensembles:
                 require_checkpoint(recipe)
             if method in run.axes.methods:  # a trial and a member of an ensemble train on one worker
-                check_world(recipe, run.machine.workers)
+                possible_worlds(recipe, run.machine)
     trained = {
         cell: recipe
         for cell, recipe in run.recipes.items()

@@ -40,7 +40,7 @@ def needs(params: Params, gpus: int) -> Needs:
     on_gpus = gpus > 0 and train.gpu != "no"
     names = params.read("run.sweeps")
     return Needs(
-        train=train.workers if train.workers > 1 or on_gpus else 0,
+        train=train.most_workers if train.most_workers > 1 or on_gpus else 0,
         export=export.workers if export.workers > 1 else 0,
         sweep=max((sweep_settings(params, name).concurrent for name in names), default=0),
         ensemble=0 if ensemble.concurrent == 1 else ensemble.concurrent or max(gpus, usable_cores()),
@@ -51,9 +51,9 @@ def slots(params: Params, cpus: int, gpus: int) -> int:
     """How many trainings a cluster with `cpus` CPUs and `gpus` GPUs runs at the same time, at least 1."""
     train = settings(params, "train", TrainSettings)
     if gpus and train.gpu != "no":
-        return max(1, gpus // train.workers)
-    threads = train.cpus_per_worker or max(1, usable_cores() // train.workers)
-    return max(1, cpus // (train.workers * threads))
+        return max(1, gpus // train.most_workers)
+    threads = train.cpus_per_worker or max(1, usable_cores() // train.most_workers)
+    return max(1, cpus // (train.most_workers * threads))
 
 
 def gpus_of_this_machine() -> int:

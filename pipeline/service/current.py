@@ -60,7 +60,7 @@ class Current:
         return status.st_ino, status.st_mtime_ns
 
     def _load(self) -> State:
-        catalog = Catalog(self.directory)
+        catalog = Catalog(self.directory, verify=True)
         explainer = Explainer(catalog.embedder)  # loads the model before the first photo
         threshold = None if self.at_most_false is None else catalog.threshold(self.at_most_false)
         rows = {path: row for row, path in enumerate(catalog.paths)}

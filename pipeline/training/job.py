@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.methods import Recipe, parse_recipe
+from pipeline.config.stages import TrainSettings
 from pipeline.runtime.errors import UserError
 
 # As pipeline.training.loop.train. None selects that function: only the process that trains imports it, and
@@ -110,6 +111,22 @@ def note_unwatched_checkpoint(recipe: Recipe, stage: str) -> None:
     if checkpoint is not None:
         command = f"dvc repro -f -s {stage} && dvc repro"
         sys.stderr.write(f"note: DVC does not watch {checkpoint}. After a change there: {command}\n")
+
+
+def possible_worlds(recipe: Recipe, machine: TrainSettings) -> list[int]:
+    """The numbers of workers from `machine.workers` that can take equal slices of the global batch,
+    ascending.
+
+    Raises UserError if there is none.
+    """
+    worlds = [
+        world
+        for world in range(machine.fewest_workers, machine.most_workers + 1)
+        if recipe.batch.size % world == 0
+    ]
+    if not worlds:
+        check_world(recipe, machine.most_workers)
+    return worlds
 
 
 def check_world(recipe: Recipe, world: int) -> None:

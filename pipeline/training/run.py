@@ -87,7 +87,7 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
         require_trainable_validation(shards)
     is_published = recipe.training.protocol == "published"
     split = without_validation(shards) if is_published else hold_out(shards, recipe, job.seed)
-    facts = identity(job, shards.fingerprint, worker.world, worker.device.type, recipe.training.precision)
+    facts = identity(job, shards.fingerprint, worker.device.type, recipe.training.precision)
     parts = _parts(job, recipe, worker, shards, split)
     return TrainingRun(job, recipe, worker, shards, split, *parts, facts, state_directory(job, facts), clock)
 

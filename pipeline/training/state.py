@@ -1,8 +1,9 @@
 """The state of a run: state/<dataset>/<method>/<seed>-<hash>/.
 
 It is outside the outputs, which DVC deletes before a run. The hash covers everything that determines the
-bytes of the result, the run's identity: resolved recipe, shards, checkpoint of the backbone, code, seed,
-workers, threads, kind of device, effective precision, libraries. So the same command resumes, and a run of
+bytes of the result but the number of workers, the run's identity: resolved recipe, shards, checkpoint of
+the backbone, code, seed, threads, kind of device, effective precision, libraries. So the same command
+resumes, also with another number of workers, which changes no batch, and the loss only by rounding. A run of
 another identity starts from the first step.
 """
 
@@ -31,8 +32,8 @@ _LIBRARIES = (
 )
 
 
-def identity(job: Job, fingerprint: str, world: int, device: str, precision: str) -> dict[str, Any]:
-    """What determines the result of `job`, as JSON values.
+def identity(job: Job, fingerprint: str, device: str, precision: str) -> dict[str, Any]:
+    """What determines the result of `job`, up to rounding, as JSON values.
 
     `fingerprint`: of the shards. `device`: a kind such as `cpu`. `precision`: of the training; `auto` if
     its workers are not known yet.
@@ -44,7 +45,6 @@ def identity(job: Job, fingerprint: str, world: int, device: str, precision: str
         "shards": fingerprint,
         "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),
         "code": job.code,
-        "workers": world,
         "threads": job.threads,
         **({} if job.images_per_pass is None else {"images_per_pass": job.images_per_pass}),
         "device": device,

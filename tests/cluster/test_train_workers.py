@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
-from ray.train import ControllerError, WorkerGroupError
+from ray.train import ControllerError, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
@@ -108,7 +108,7 @@ def test_failing_internals_select_rays_trainer_with_one_warning(
         raise error
 
     monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fail)
-    assert train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE) == {"result": {}}
+    assert train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE) == {"result": {}}
     assert fits == ["run-1"]
     assert capsys.readouterr().err.count("warning:") == 1
 
@@ -127,7 +127,7 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
-        train_workers.fit(job(root, recipe("baseline")), 2, "no", shared)
+        train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
 
 
@@ -138,7 +138,7 @@ def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fit)
     handler = signal.getsignal(signal.SIGINT)
-    assert train_workers.fit(job(root, recipe("baseline")), 2, "no", HERE) == {}
+    assert train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE) == {}
     assert signal.getsignal(signal.SIGINT) is handler
 
 
@@ -146,3 +146,57 @@ def test_a_worker_without_the_shards_of_the_driver_names_its_node(tmp_path: Path
     config = {"job": job(tmp_path, recipe("baseline")), "shared": tmp_path / "shards", "loop": print}
     with pytest.raises(UserError, match=rf"does not have {tmp_path}/shards"):
         train_workers.work(config)
+
+
+@pytest.mark.parametrize(
+    ("resources", "count"),
+    [
+        ({}, 0),
+        ({"a": {"CPU": 2.0}}, 0),
+        ({"a": {"CPU": 9.0}}, 4),
+        ({"a": {"CPU": 8.0}, "b": {"CPU": 8.0}}, 6),
+    ],
+)
+def test_elastic_workers_can_share_the_batch(resources: dict[str, dict[str, float]], count: int) -> None:
+    """Two CPUs each; 4 and 6 workers can share the batch, 5 cannot."""
+    scaling = ScalingConfig(num_workers=(2, 6), resources_per_worker={"CPU": 2.0})
+    policy = lean_trainer.DividingPolicy(scaling, (3, 4, 6))
+    assert policy._count_possible_workers(resources) == count
+
+
+def test_a_private_cluster_takes_the_largest_number_of_workers(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = []
+
+    def fit(trainer: Any) -> Any:
+        numbers.append(trainer.scaling_config.num_workers)
+        return SimpleNamespace(return_value={})
+
+    monkeypatch.setattr(TorchTrainer, "fit", fit)
+    train_workers.fit(job(root, recipe("baseline")), [1, 2, 3, 4], "no", HERE)
+    assert numbers == [2]
+
+
+def test_only_deaths_without_a_new_checkpoint_end_an_elastic_training(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes leave five times, each time after a checkpoint; then a worker dies three times at one step."""
+    cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
+    training = job(root, recipe("baseline"))
+    monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
+    assert training.state is not None
+    state = training.state / "tiny/baseline/0-abc"
+    state.mkdir(parents=True)
+    starts = []
+
+    def fit(trainer: Any) -> Any:
+        starts.append((type(trainer), trainer.scaling_config.num_workers, trainer.worlds))
+        if len(starts) <= 5:
+            (state / f"{len(starts):08d}.pt").touch()
+        raise WorkerGroupError("a worker failed", {0: ActorDiedError()})
+
+    monkeypatch.setattr(TorchTrainer, "fit", fit)
+    with pytest.raises(UserError, match="died 3 times"):
+        train_workers.fit(training, [1, 2, 4], "no", cluster)
+    assert starts == [(lean_trainer.ElasticTrainer, (1, 4), (1, 2, 4))] * 7

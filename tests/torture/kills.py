@@ -150,11 +150,11 @@ def _cpu_seconds() -> float:
 def campaign(kills: int, state: Path) -> None:
     """Runs the kills that the results lack."""
     recorded = results.load(state)
-    of_command = {name: results.current(recorded, name, modules) for name, modules in MODULES.items()}
     with project() as copy:
         undisturbed = Campaign(copy)
         for number in range(kills):
-            result = of_command[drawn(number)[0]]
+            name, _ = drawn(number)
+            result = results.current(recorded, name, MODULES[name])
             done = result.setdefault("kills", {})
             if str(number) in done:
                 continue

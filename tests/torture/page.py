@@ -52,8 +52,18 @@ unless all processes end within a minute, the same command then succeeds without
 bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left when the next
 stage has started. (DVC may restore the outputs of a killed stage from its run cache; then no stage runs.)
 
-"Too late": kills after the end of the command. Kills of Ray's workers and raylets are tests
-(`tests/cluster`, `tests/graph`), not part of this campaign.
+"Too late": kills after the end of the command.
+"""
+
+_CLUSTERS = """## Kills of the parts of a cluster
+
+`python -m tests.torture.clusters`
+
+A training of 12 steps on two workers, on a private Ray cluster or on three raylets of one CPU each on one
+machine. Each kill ends a worker, the raylet or the head of the private cluster, the process of the stage, or
+one of the three raylets with its worker, by SIGKILL at a random time. If the command fails, it runs again. A
+kill is a violation unless the command or its second run succeeds, weights and history have the bytes of an
+undisturbed run, and no process, partial file, file of a cluster or shared memory is left.
 """
 
 _LIMITS = f"""A case is read or refused with a message. A violation is another exception, more than
@@ -201,6 +211,25 @@ def _kills(results: dict[str, Result]) -> Iterator[str]:
                 yield f"- kill {number}, {kill['kill']}: {problem}"
 
 
+def _clusters(results: dict[str, Result]) -> Iterator[str]:
+    yield _CLUSTERS
+    rows = []
+    for result in results.values():
+        of_target: dict[str, list[dict[str, Any]]] = {}
+        for kill in result["kills"].values():
+            of_target.setdefault(kill["kill"].split()[0], []).append(kill)
+        for target, kills in sorted(of_target.items()):
+            ended = sum("ended before" in kill["kill"] or "not started" in kill["kill"] for kill in kills)
+            again = sum("second run" in kill["kill"] for kill in kills)
+            violations = sum(bool(kill["violations"]) for kill in kills)
+            rows.append((target, len(kills), ended, again, violations, result["commit"]))
+    yield from table(("target", "kills", "without effect", "run again", "violations", "commit"), rows)
+    for result in results.values():
+        for number, kill in result["kills"].items():
+            for problem in kill["violations"]:
+                yield f"- kill {number}, {kill['kill']}: {problem}"
+
+
 def _without_end(kill: dict[str, Any]) -> str:
     """The description of a kill, without the note that the command had already ended."""
     description: str = kill["kill"]
@@ -286,6 +315,7 @@ def page(folder: Path = RESULTS) -> str:
     sections = {
         "file_operations": _file_operations,
         "kills": _kills,
+        "clusters": _clusters,
         "broken_files": _broken_files,
         "mutations": _mutations,
         "digests": _digests,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import BaselineRecipe
+from pipeline.config import BaselineRecipe, TrainSettings
 from pipeline.config.inputs import digest
 from pipeline.runtime.errors import UserError
 from pipeline.training import state
-from pipeline.training.job import Job, check_world, job_of
+from pipeline.training.job import Job, check_world, job_of, possible_worlds
 
 
 def _job(root: Path, **backbone: Any) -> Job:
@@ -29,16 +29,15 @@ def _job(root: Path, **backbone: Any) -> Job:
 def _name(
     job: Job,
     fingerprint: str = "shards",
-    world: int = 1,
     device: str = "cpu",
     precision: str = "float32",
 ) -> str:
-    return digest(state.identity(job, fingerprint, world, device, precision))
+    return digest(state.identity(job, fingerprint, device, precision))
 
 
 def test_same_inputs_same_directory(tmp_path: Path) -> None:
     job = _job(tmp_path)
-    facts = state.identity(job, "shards", 1, "cpu", "float32")
+    facts = state.identity(job, "shards", "cpu", "float32")
     assert (
         state.state_directory(job, facts) == tmp_path / "data/state/set/name" / f"3-{_name(_job(tmp_path))}"
     )
@@ -55,7 +54,6 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
         lambda job: _name(dataclasses.replace(job, threads=1)),
         lambda job: _name(dataclasses.replace(job, code="of other modules")),
         lambda job: _name(job, fingerprint="other shards"),
-        lambda job: _name(job, world=2),
         lambda job: _name(job, device="cuda"),
         lambda job: _name(job, precision="bfloat16"),
     ],
@@ -133,3 +131,18 @@ def test_a_state_whose_removal_fails_is_not_resumed(tmp_path: Path, monkeypatch:
     assert not (tmp_path / "0-a").exists()
     state.remove_states(tmp_path / "0-a")
     assert [path.name for path in tmp_path.iterdir()] == ["1-a"]
+
+
+def test_possible_numbers_of_workers_divide_the_batch() -> None:
+    twelve = BaselineRecipe.model_validate({"batch": {"classes": 3, "images_per_class": 4}})
+    assert possible_worlds(twelve, TrainSettings(workers=4)) == [4]
+    assert possible_worlds(twelve, TrainSettings(workers=(1, 8))) == [1, 2, 3, 4, 6]
+    with pytest.raises(UserError, match="5 workers cannot share a batch of 12"):
+        possible_worlds(twelve, TrainSettings(workers=(5, 5)))
+
+
+def test_a_range_of_workers_ascends() -> None:
+    assert TrainSettings.parse({"workers": [1, 8]}).most_workers == 8
+    for workers in ([8, 1], [0, 1], [1, 2, 3]):
+        with pytest.raises(ValueError, match="workers"):
+            TrainSettings.parse({"workers": workers})

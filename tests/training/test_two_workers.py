@@ -59,6 +59,21 @@ def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]
     return {"result": result, "told": reports, "measured": _measure(straight, rank, SETTINGS)}
 
 
+def _die(rank: int, world: int, root: Path) -> None:
+    original = loop.train_step
+
+    def killed(*arguments: Any) -> Any:
+        if arguments[1].step == 7:
+            raise Killed
+        return original(*arguments)
+
+    loop.train_step = killed
+    try:
+        loop.train(job(root, SETTINGS), rank, world, CPU)
+    except Killed:
+        loop.train_step = original
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[dict[str, Any]]]:
     roots = tmp_path_factory.mktemp("straight"), tmp_path_factory.mktemp("broken")
@@ -85,6 +100,24 @@ def test_two_workers_killed_and_resumed_end_with_the_same_bytes(
     log = json.loads((broken / "data/logs/tiny/irt/0.json").read_text())
     assert (log["resumed_at"], log["workers"]) == ([6], 2)
     assert list((broken / "data/state/tiny/irt").iterdir()) == []
+
+
+def test_one_worker_continues_a_training_of_two(
+    finished: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """From their last checkpoint. The batches are equal; losses differ by rounding, which Adam enlarges."""
+    write_tiny_set(tmp_path, images=7)
+    run_workers(_die, 2, tmp_path)
+    loop.train(job(tmp_path, SETTINGS), 0, 1, CPU)
+    log = json.loads((tmp_path / "data/logs/tiny/irt/0.json").read_text())
+    assert (log["resumed_at"], log["workers"]) == ([6], 1)
+    of_two, of_both = (
+        (root / "data/history/tiny/irt/0.csv").read_text().splitlines() for root in (finished[0], tmp_path)
+    )
+    assert of_both[:2] == of_two[:2], "the first row is of two workers in both runs"
+    column = of_two[0].split(",").index("loss")
+    losses = [[float(line.split(",")[column]) for line in lines[1:]] for lines in (of_two, of_both)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 def test_validation_on_two_workers_equals_that_of_one(

@@ -87,7 +87,7 @@ def plan(base: Job, settings: EnsembleSettings, state: Path, fingerprint: str, g
         training = recipe.training.model_copy(update={"protocol": "selected", "fold": fold})
         value = recipe.model_copy(update={"training": training}).model_dump(mode="json")
         job = replace(base, seed=settings.seed + number, recipe=value)
-        name = digest(identity(job, fingerprint, 1, gpu, training.precision))
+        name = digest(identity(job, fingerprint, gpu, training.precision))
         directory = state / f"model-{model}-repeat-{repeat}-{name}"
         outputs = Outputs(model=directory / "model", history=directory / HISTORY, log=directory / "log.json")
         job = replace(job, state=directory / "state", outputs=outputs)

@@ -76,7 +76,7 @@ def sweep(
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})
     identities = [
-        identity(job, fingerprint, 1, machine.gpu, recipe.training.precision)
+        identity(job, fingerprint, machine.gpu, recipe.training.precision)
         for job, (recipe, _) in zip(jobs_of(base, recipes, state), recipes, strict=True)
     ]
     directory = state / digest({"jobs": identities, "settings": schedule})

@@ -1,0 +1,78 @@
+"""A small training on Ray, for the campaign of clusters.py: `python -m tests.torture.cluster_training ROOT`.
+
+Without --nodes it has two workers on a private cluster. With --nodes the cluster is a head without CPUs and
+raylets of one CPU each on this machine. The lines `leave` and `join` on standard input end the oldest raylet
+without notice, and start one. With --elastic the number of workers is 1 or 2.
+"""
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from pipeline.cluster import train_workers
+from pipeline.cluster.training import run_training
+from pipeline.config import TrainSettings
+from pipeline.training.job import Job
+from tests.training.jobs import job, recipe
+
+STORE = 80 * 2**20  # bytes of shared memory of a node
+
+
+def small_job(root: Path) -> Job:
+    return job(root, recipe("baseline"))
+
+
+def _train(root: Path, settings: TrainSettings, codes: list[int]) -> None:
+    try:
+        run_training(small_job(root), settings)
+    except Exception as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        codes.append(1)
+    else:
+        codes.append(0)
+
+
+def _with_nodes(root: Path, nodes: int, settings: TrainSettings) -> int:
+    from ray.cluster_utils import Cluster
+
+    head: dict[str, Any] = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    raylets = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(nodes)]
+    cluster.wait_for_nodes()
+    os.environ["RAY_ADDRESS"] = cluster.address
+    commands: list[str] = []
+    threading.Thread(target=lambda: commands.extend(map(str.strip, sys.stdin)), daemon=True).start()
+    codes: list[int] = []
+    training = threading.Thread(target=_train, args=(root, settings, codes))
+    training.start()
+    while training.is_alive():  # Ray starts nodes from the main thread only
+        training.join(0.2)
+        command = commands.pop(0) if commands else ""
+        if command == "leave":
+            cluster.remove_node(raylets.pop(0), allow_graceful=False)
+        elif command == "join":
+            raylets.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+    cluster.shutdown()
+    return codes[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--nodes", type=int, default=0)
+    parser.add_argument("--elastic", action="store_true")
+    options = parser.parse_args()
+    train_workers.RESIZE_SECONDS = 5.0
+    settings = TrainSettings(workers=(1, 2) if options.elastic else 2, gpu="no", cpus_per_worker=1)
+    if options.nodes:
+        return _with_nodes(options.root, options.nodes, settings)
+    codes: list[int] = []
+    _train(options.root, settings, codes)
+    return codes[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Kills of the parts of a Ray cluster at random times: `python -m tests.torture.clusters --kills N`.
+
+A training of 12 steps has two workers (cluster_training.py), on a private cluster or on raylets of one
+machine. A kill ends, by SIGKILL at a random time of the run,
+
+    worker      a training worker
+    raylet      the raylet of the private cluster
+    head        the head of the private cluster, its GCS
+    driver      the process of the stage
+    node        one of three raylets, each with one CPU, so that a spare remains
+
+If the command fails, the same command runs again. A kill is a violation unless
+
+    the command, or its second run, succeeds
+    weights and history have the bytes of an undisturbed run
+    no process, partial file, file of a cluster or shared memory is left
+
+Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.torture import results
+from tests.torture.cluster_training import small_job
+from tests.torture.kills import shared_memory
+from tests.training.jobs import write_tiny_set
+
+STATE = results.RESULTS / "clusters.json"
+MODULES = ("pipeline.cluster.train_workers", "pipeline.cluster.training", "pipeline.training.loop")
+TARGETS = ("worker", "raylet", "head", "driver", "node")
+MARK = "UNSEEN_CAMPAIGN"  # a variable that every process of a run inherits
+LIMIT = 900.0  # seconds of a run
+GRACE = 60.0  # seconds until the last process has ended
+# of the command line of the victim
+NAMES = {"worker": "RayTrainWorker", "raylet": "raylet/raylet", "head": "gcs_server"}
+
+
+def drawn(number: int) -> tuple[str, random.Random]:
+    """The target of kill `number`, and the generator of the rest of the kill."""
+    return TARGETS[number % len(TARGETS)], random.Random(number)
+
+
+class Run:
+    """A training in its own project, with its own files of Ray."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.root, self.temporary = folder / "project", folder / "r"
+        self.temporary.mkdir()
+        write_tiny_set(self.root)
+        self.arguments = ["--nodes", "3"] if target == "node" else []
+        self.mark = folder.name
+        self.log = folder / "output"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        removed = ("RAY_ADDRESS", "UNSEEN_RAY_WAIT")
+        environment = {name: value for name, value in os.environ.items() if name not in removed}
+        environment |= {MARK: self.mark, "RAY_TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1"}
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.torture.cluster_training", str(self.root), *self.arguments],
+                cwd=results.ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def ended(self, process: subprocess.Popen[bytes]) -> int | None:
+        """The exit status, or None after LIMIT seconds, when the process is killed."""
+        try:
+            return process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return None
+
+    def outputs(self) -> dict[str, bytes]:
+        """Weights and history."""
+        outputs = small_job(self.root).outputs
+        assert outputs is not None
+        paths = [*outputs.model.glob("*"), outputs.history]
+        return {path.name: path.read_bytes() for path in paths if path.is_file()}
+
+    def processes(self) -> list[psutil.Process]:
+        """The processes of the run, by the variable that they inherited."""
+        marked = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    marked.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return marked
+
+    def victim(self, target: str, driver: subprocess.Popen[bytes]) -> psutil.Process | None:
+        """The process to kill; None if there is none yet or any more."""
+        if target == "driver":
+            return psutil.Process(driver.pid)
+        for process in self.processes():
+            try:
+                if NAMES[target] in " ".join(process.cmdline()):
+                    return process
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+        return None
+
+    def left(self) -> list[str]:
+        """Processes after GRACE seconds, partial files, and files of clusters."""
+        deadline = time.monotonic() + GRACE
+        while (processes := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        names = [f"process {' '.join(process.cmdline())[:80]}" for process in processes]
+        for process in processes:
+            process.kill()
+        names += [str(path.relative_to(self.root)) for path in self.root.rglob("*.partial")]
+        names += [f"state {path.name}" for path in (self.root / "data/state/tiny/baseline").glob("*")]
+        return names + [f"ray/{path.name}" for path in self.temporary.glob("unseen-*")]
+
+
+def kill(number: int, undisturbed: dict[str, bytes], seconds: float) -> tuple[str, list[str]]:
+    """Kill `number`. Returns its description, and what it broke."""
+    target, draw = drawn(number)
+    shared = shared_memory()
+    folder = Path(tempfile.mkdtemp(prefix="uc-"))
+    try:
+        run = Run(folder, target)
+        driver = run.start()
+        moment = draw.uniform(0.2, 1.0) * seconds
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it runs
+            driver.wait(moment)
+        description = f"{target} after {moment:.0f} s"
+        if driver.poll() is not None:
+            description += ", ended before"
+        elif target == "node":
+            assert driver.stdin is not None
+            driver.stdin.write(b"leave\n")
+            driver.stdin.flush()
+        elif (victim := run.victim(target, driver)) is None:
+            description += ", not started"
+        else:
+            victim.kill()
+        problems = []
+        if run.ended(driver) != 0:
+            description += ", second run"
+            if (status := run.ended(run.start())) != 0:
+                end = run.log.read_text(encoding="utf-8", errors="replace")[-300:]
+                problems.append(f"the second run ends with {status}: {end}")
+        outputs = run.outputs()
+        problems += [
+            f"{name} differs"
+            for name in sorted(outputs.keys() | undisturbed.keys())
+            if outputs.get(name) != undisturbed.get(name)
+        ]
+        problems += [f"{name} is left" for name in run.left()]
+        left = shared_memory() - shared
+        if left:  # that of another process of the machine may have ended during the scan
+            time.sleep(2)
+            left &= shared_memory()
+        return description, problems + [f"/dev/shm/{name} is left" for name in sorted(left)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _undisturbed(target: str) -> tuple[dict[str, bytes], float]:
+    """The outputs of a run without a kill, and how long it takes."""
+    folder = Path(tempfile.mkdtemp(prefix="uc-"))
+    try:
+        run, start = Run(folder, target), time.monotonic()
+        if (status := run.ended(run.start())) != 0:
+            end = run.log.read_text(encoding="utf-8", errors="replace")[-500:]
+            raise RuntimeError(f"the training ends with {status} without a kill: {end}")
+        return run.outputs(), time.monotonic() - start
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def campaign(kills: int, state: Path) -> None:
+    """Runs the kills that the results lack."""
+    recorded = results.load(state)
+    result = results.current(recorded, "two workers", MODULES)
+    done = result.setdefault("kills", {})
+    undisturbed: dict[bool, tuple[dict[str, bytes], float]] = {}
+    for number in range(kills):
+        if str(number) in done:
+            continue
+        on_nodes = drawn(number)[0] == "node"
+        if on_nodes not in undisturbed:
+            undisturbed[on_nodes] = _undisturbed(drawn(number)[0])
+        description, problems = kill(number, *undisturbed[on_nodes])
+        done[str(number)] = {"kill": description, "violations": problems}
+        results.save(state, recorded)
+        print(f"{number}: {description}: {'; '.join(problems) or 'ok'}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kills of parts of a cluster lose and leave nothing.")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
+    arguments = parser.parse_args()
+    campaign(arguments.kills, arguments.state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The campaign of kills continues where it was stopped, and each command has its own record."""
+
+import json
+import random
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.torture import kills
+from tests.torture.results import version
+
+
+class Undisturbed:
+    """Counts the kills instead of running them."""
+
+    def __init__(self, copy: object) -> None:
+        self.numbers: list[int] = []
+        RUNS.append(self.numbers)
+
+    def kill(self, number: int) -> tuple[str, list[str]]:
+        self.numbers.append(number)
+        return f"{kills.drawn(number)[0]}, all, SIGKILL", []
+
+
+RUNS: list[list[int]] = []
+
+
+def test_a_kill_is_drawn_by_its_number_only() -> None:
+    name, draw = kills.drawn(7)
+    again, other = kills.drawn(7)
+    assert (name, draw.getstate()) == (again, other.getstate())
+    assert draw.getstate() != random.Random(7).getstate(), (
+        "the rest of the kill is drawn from the same generator"
+    )
+    assert {kills.drawn(number)[0] for number in range(200)} == set(kills.MODULES)
+
+
+def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "Campaign", Undisturbed)
+    monkeypatch.setattr(kills, "project", nullcontext)
+    RUNS.clear()
+    state = tmp_path / "state.json"
+    kills.campaign(5, state)
+    kills.campaign(8, state)
+    assert RUNS == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    records = json.loads(state.read_text())
+    for name, record in records.items():
+        assert record["digest"] == version(kills.MODULES[name])
+        assert all(kills.drawn(int(number))[0] == name for number in record["kills"])
+    changed = kills.drawn(0)[0]
+    state.write_text(json.dumps(records | {changed: records[changed] | {"digest": "of other code"}}))
+    kills.campaign(8, state)
+    assert RUNS[2] == [number for number in range(8) if kills.drawn(number)[0] == changed]
