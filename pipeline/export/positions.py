@@ -164,7 +164,7 @@ def _maps(
         yield PositionMap(
             row,
             int(data.labels[row]),
-            data.sources[row],
+            data.source(row),
             _region(data, row, loaded.recipe.input),
             weights.name,
             values[index].reshape(size),

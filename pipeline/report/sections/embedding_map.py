@@ -30,7 +30,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
                 for row, label, (x, y) in zip(
                     curve["rows"], curve["labels"], places(curve["x"], curve["y"]), strict=True
                 )
-                for source in [shards.sources[row]]
+                for source in [shards.source(row)]
             ]
             maps.append(
                 {"method": method, "points": points, "variance": [percent(v) for v in curve["variance"]]}
