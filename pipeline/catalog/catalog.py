@@ -138,10 +138,22 @@ class Catalog:
         return self._column("size"), self._column("mtime_ns")
 
     def _column(self, name: str) -> list[Any]:
-        return _read(self.directory, PICTURES, lambda _: self._table.read([name])[name].to_pylist())
+        values: list[Any] = self._part(lambda: self._table.read([name]))[name].to_pylist()
+        return values
 
-    def _group(self, number: int, _: Path) -> pa.Table:
-        return self._table.read_row_group(number, ["path", "label"])
+    def _group(self, number: int) -> pa.Table:
+        """Paths and labels of a row group."""
+        return self._part(lambda: self._table.read_row_group(number, ["path", "label"]))
+
+    def _part(self, reader: Callable[[], pa.Table]) -> pa.Table:
+        """A part of the table. Its file was opened with the catalog: a build does not change it."""
+        try:
+            return reader()
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            raise UserError(
+                f"{self.directory / PICTURES} is damaged: {str(error).splitlines()[0]}.",
+                _rebuild(self.directory),
+            ) from error
 
     def _pictures_at(self, rows: Sequence[int]) -> dict[int, tuple[str, str | None]]:
         """Path and label of rows. It reads the row groups that contain them."""
@@ -152,8 +164,7 @@ class Catalog:
         asked = np.unique(np.array(rows, np.int64))
         for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
             inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
-            table = _read(self.directory, PICTURES, partial(self._group, group))
-            table = table.take(inside - groups[group])
+            table = self._group(group).take(inside - groups[group])
             values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
             pictures |= dict(zip(inside.tolist(), values, strict=True))
         return pictures

@@ -7,6 +7,7 @@ README.md             model card (model_card.py)
 """
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,10 @@ def export_model(model: Path, output: Path, accuracy: Accuracy | None = None) ->
         batch = ({0: torch.export.Dim("batch")},)
         with _errors(model, "cannot be traced"):
             program = torch.export.export(module, (example,), dynamic_shapes=batch)
-            torch.export.save(program, directory / TORCH)
+            with warnings.catch_warnings():
+                # The weights are on the CPU, where the warning of torch about shared tensors does not apply.
+                warnings.filterwarnings("ignore", "No complete tensor found in the group")
+                torch.export.save(program, directory / TORCH)
         with _errors(model, "has no ONNX form"):
             torch.onnx.export(
                 program,

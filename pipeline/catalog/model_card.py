@@ -79,8 +79,8 @@ def card(embedder: Embedder, accuracy: Accuracy | None, differences: Mapping[str
     lines += [f"- Fingerprint: {embedder.fingerprint()}", "", "## Training", "", *training]
     lines += ["", "## Accuracy", "", *_accuracy(accuracy), "", "## Use", ""]
     lines += [
-        f"`{' and '.join(differences)}` map pixels to unit vectors of {embedder.dim} dimensions; "
-        "`preprocessing.json` describes the pixels.",
+        f"{' and '.join(f'`{file}`' for file in differences)} map pixels to unit vectors of "
+        f"{embedder.dim} dimensions; `preprocessing.json` describes the pixels.",
         *(
             f"- `{file}` differed from PyTorch by at most {difference:.1g} in a component."
             for file, difference in differences.items()

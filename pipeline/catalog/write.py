@@ -16,8 +16,8 @@ from pipeline.catalog.stored import StoredVectors
 from pipeline.catalog.unknown import rivals
 from pipeline.index.index import load, save
 from pipeline.index.kinds import Flat, Hnsw, IvfPq, Setting, to_plain
-from pipeline.index.mapped import all_vectors, build_mapped
-from pipeline.index.recall import Recall, recall
+from pipeline.index.mapped import all_vectors, build_mapped, recall_mapped
+from pipeline.index.recall import Recall
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.files import atomic_directory, write_json
 
@@ -72,8 +72,7 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
         _write_table(directory / PICTURES, contents)
         measured: Recall | None = None
         if not isinstance(setting, Flat):
-            stored = all_vectors(index)
-            measured = recall(index, stored, index.ids, stored, index.ids, K, QUERIES, 0)
+            measured = recall_mapped(index, K, QUERIES, 0)
             sys.stderr.write(
                 f"catalog: recall against exact search: {measured.at_1:.3f} of the nearest picture, "
                 f"{measured.at_k:.3f} of the {measured.k} nearest ({measured.queries:,} queries)\n"

@@ -9,11 +9,14 @@ import faiss
 import numpy as np
 from jaxtyping import Float32
 
-from pipeline.index.index import Index, threads, vectors_at
+from pipeline.index.exact import search_blocks
+from pipeline.index.index import Index, search, threads, vectors_at
 from pipeline.index.kinds import CENTRES, Flat, Hnsw, Ivf, IvfPq, Setting, default_lists, prepare, train
+from pipeline.index.recall import Recall
 
 PER_LIST = 64  # rows of the sample for each list of an inverted file
 SEED = 0  # of the sample
+PART = 1 << 15  # rows of exact search at a time
 
 
 def build_mapped(gallery: Float32[np.ndarray, "N D"], setting: Setting) -> Index:
@@ -37,6 +40,27 @@ def build_mapped(gallery: Float32[np.ndarray, "N D"], setting: Setting) -> Index
     prepare(engine, setting)
     ids = np.arange(len(gallery))
     return Index(engine, setting, ids, ids, None)
+
+
+def recall_mapped(index: Index, k: int, sample: int, seed: int) -> Recall:
+    """`recall.recall` of an index with the ids 0 to N - 1, whose rows are the queries. Exact search reads
+    `PART` rows at a time: the k largest similarities of all parts are those of the gallery."""
+    count = len(index.ids)
+    chosen = np.sort(np.random.default_rng(seed).permutation(count)[:sample])
+    queries = vectors_at(index, chosen)
+    _, similarities = search(index, queries, chosen, k)
+    exact = np.full((len(chosen), k), -np.inf, np.float32)
+    for start in range(0, count, PART):
+        rows = np.arange(start, min(start + PART, count))
+        for block in search_blocks(queries, chosen, vectors_at(index, rows), rows, k):
+            both = np.concatenate([exact[block.queries], block.similarities], axis=1)
+            exact[block.queries] = -np.sort(-both, axis=1)[:, :k]
+    neighbours = np.isfinite(exact).sum(axis=1)
+    last = exact[np.arange(len(chosen)), np.maximum(neighbours, 1) - 1]
+    retrieved = (np.isfinite(similarities) & (similarities >= last[:, None])).sum(axis=1)
+    shares = np.where(neighbours > 0, retrieved / np.maximum(neighbours, 1), 1.0)
+    at_1 = similarities[:, 0] >= exact[:, 0]
+    return Recall(float(at_1.mean()), float(shares.mean()), k, len(chosen))
 
 
 def all_vectors(index: Index) -> Float32[np.ndarray, "N D"]:

@@ -95,9 +95,7 @@ def test_a_search_reads_the_row_groups_of_its_matches(
     )
     groups: list[int] = []
     read = Catalog._group
-    monkeypatch.setattr(
-        Catalog, "_group", lambda self, number, path: groups.append(number) or read(self, number, path)
-    )
+    monkeypatch.setattr(Catalog, "_group", lambda self, number: groups.append(number) or read(self, number))
     (match,), (other,) = catalog.find(["250", "599"], k=1)
     assert (match.path, match.label) == ("250.jpg", "product 125")
     assert (other.path, other.label) == ("599.jpg", "product 299")

@@ -139,10 +139,10 @@ def test_a_result_of_another_definition_is_not_run() -> None:
     results = load().model_copy(update={"claims": {name: result}})
     assert state_of(name, results) == "confirmed"
     assert f"1 confirmed, 0 refuted, 0 open, {len(others)} not run." in markdown(results)
-    assert "+3.1 [+1.0, +5.0]" in markdown(results)
+    assert "+3.14 [+1.00, +5.00]" in markdown(results)
     changed = results.model_copy(update={"claims": {name: result.model_copy(update={"definition": "0"})}})
     assert state_of(name, changed) == "not run"
-    assert "+3.1" not in markdown(changed)
+    assert "+3.14" not in markdown(changed)
 
 
 def test_lists_every_claim(capsys: pytest.CaptureFixture[str]) -> None:

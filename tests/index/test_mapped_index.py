@@ -8,7 +8,8 @@ import pytest
 from pipeline.index import mapped as mapping
 from pipeline.index.index import build, load, save, search
 from pipeline.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting
-from pipeline.index.mapped import all_vectors, build_mapped
+from pipeline.index.mapped import all_vectors, build_mapped, recall_mapped
+from pipeline.index.recall import recall
 from tests.vectors import gaussian, unit
 
 GALLERY = unit(gaussian(1500, 16, seed=3)).astype(np.float32)
@@ -54,6 +55,19 @@ def test_learns_lists_from_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "sampled").read_bytes() != (tmp_path / "built").read_bytes()
     rows, _ = search(index, GALLERY[:50], None, 1)
     assert rows[:, 0].tolist() == list(range(50)), "with all lists probed the search is exact"
+
+
+@pytest.mark.parametrize(
+    "setting", [Ivf(lists=30, probes=2), IvfPq(lists=30, probes=2, code_bytes=4), Hnsw()]
+)
+def test_recall_in_parts_is_that_of_the_whole_gallery(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapping, "PART", 400)
+    index, ids = build_mapped(GALLERY, setting), np.arange(len(GALLERY))
+    measured = recall_mapped(index, 5, 100, 0)
+    assert measured == recall(index, GALLERY, ids, GALLERY, ids, 5, 100, 0)
+    assert isinstance(setting, Hnsw) or measured.at_k < 1
 
 
 def test_refuses_an_index_of_codes_only() -> None:

@@ -105,8 +105,7 @@ def test_two_workers_killed_and_resumed_end_with_the_same_bytes(
 def test_one_worker_continues_a_training_of_two(
     finished: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """From their last checkpoint. The batches are the same; losses differ by rounding, which Adam
-    enlarges."""
+    """From their last checkpoint. The batches are equal; losses differ by rounding, which Adam enlarges."""
     write_tiny_set(tmp_path, images=7)
     run_workers(_die, 2, tmp_path)
     loop.train(job(tmp_path, SETTINGS), 0, 1, CPU)
