@@ -19,7 +19,6 @@ Kill n is drawn by a generator seeded by n. The campaign continues where it was 
 """
 
 import argparse
-import contextlib
 import os
 import random
 import shutil
