@@ -22,7 +22,7 @@ STORE = 80 * 2**20  # bytes of shared memory of a node
 
 
 def small_job(root: Path) -> Job:
-    return job(root, recipe("baseline"))
+    return job(root, recipe("baseline", training={"iterations": 40, "validate_every": 20}))
 
 
 def _train(root: Path, settings: TrainSettings, codes: list[int]) -> None:

@@ -1,7 +1,7 @@
 """Kills of the parts of a Ray cluster at random times: `python -m tests.torture.clusters --kills N`.
 
-A training of 12 steps has two workers (cluster_training.py), on a private cluster or on raylets of one
-machine. A kill ends, by SIGKILL at a random time of the run,
+A training of 40 steps has two workers (cluster_training.py), on a private cluster or on raylets of one
+machine. A kill ends, by SIGKILL after a random checkpoint of the first 30 steps, or in the first seconds,
 
     worker      a training worker
     raylet      the raylet of the private cluster
@@ -19,7 +19,6 @@ Kill n is drawn by a generator seeded by n. The campaign continues where it was 
 """
 
 import argparse
-import contextlib
 import os
 import random
 import shutil
@@ -77,6 +76,11 @@ class Run:
                 start_new_session=True,
             )
 
+    def reached(self, step: int) -> bool:
+        """Whether a checkpoint of this step or a later one was written; False for step 0."""
+        states = (self.root / "data/state/tiny/baseline").glob("0-*/*.pt")
+        return bool(step) and any(int(path.stem) >= step for path in states)
+
     def ended(self, process: subprocess.Popen[bytes]) -> int | None:
         """The exit status, or None after LIMIT seconds, when the process is killed."""
         try:
@@ -129,7 +133,7 @@ class Run:
         return names + [f"ray/{path.name}" for path in self.temporary.glob("unseen-*")]
 
 
-def kill(number: int, undisturbed: dict[str, bytes], seconds: float) -> tuple[str, list[str]]:
+def kill(number: int, undisturbed: dict[str, bytes]) -> tuple[str, list[str]]:
     """Kill `number`. Returns its description, and what it broke."""
     target, draw = drawn(number)
     shared = shared_memory()
@@ -137,10 +141,11 @@ def kill(number: int, undisturbed: dict[str, bytes], seconds: float) -> tuple[st
     try:
         run = Run(folder, target)
         driver = run.start()
-        moment = draw.uniform(0.2, 1.0) * seconds
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it runs
-            driver.wait(moment)
-        description = f"{target} after {moment:.0f} s"
+        step = 2 * draw.randint(0, 15)
+        deadline = time.monotonic() + (LIMIT if step else draw.uniform(2, 15))
+        while driver.poll() is None and time.monotonic() < deadline and not run.reached(step):
+            time.sleep(0.02)
+        description = f"{target} after step {step}" if step else f"{target} in the first seconds"
         if driver.poll() is not None:
             description += ", ended before"
         elif target == "node":
@@ -173,15 +178,15 @@ def kill(number: int, undisturbed: dict[str, bytes], seconds: float) -> tuple[st
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _undisturbed(target: str) -> tuple[dict[str, bytes], float]:
-    """The outputs of a run without a kill, and how long it takes."""
+def _undisturbed(target: str) -> dict[str, bytes]:
+    """The outputs of a run without a kill."""
     folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
-        run, start = Run(folder, target), time.monotonic()
+        run = Run(folder, target)
         if (status := run.ended(run.start())) != 0:
             end = run.log.read_text(encoding="utf-8", errors="replace")[-500:]
             raise RuntimeError(f"the training ends with {status} without a kill: {end}")
-        return run.outputs(), time.monotonic() - start
+        return run.outputs()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -191,14 +196,14 @@ def campaign(kills: int, state: Path) -> None:
     recorded = results.load(state)
     result = results.current(recorded, "two workers", MODULES)
     done = result.setdefault("kills", {})
-    undisturbed: dict[bool, tuple[dict[str, bytes], float]] = {}
+    undisturbed: dict[bool, dict[str, bytes]] = {}
     for number in range(kills):
         if str(number) in done:
             continue
         on_nodes = drawn(number)[0] == "node"
         if on_nodes not in undisturbed:
             undisturbed[on_nodes] = _undisturbed(drawn(number)[0])
-        description, problems = kill(number, *undisturbed[on_nodes])
+        description, problems = kill(number, undisturbed[on_nodes])
         done[str(number)] = {"kill": description, "violations": problems}
         results.save(state, recorded)
         print(f"{number}: {description}: {'; '.join(problems) or 'ok'}", flush=True)

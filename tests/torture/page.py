@@ -59,11 +59,12 @@ _CLUSTERS = """## Kills of the parts of a cluster
 
 `python -m tests.torture.clusters`
 
-A training of 12 steps on two workers, on a private Ray cluster or on three raylets of one CPU each on one
+A training of 40 steps on two workers, on a private Ray cluster or on three raylets of one CPU each on one
 machine. Each kill ends a worker, the raylet or the head of the private cluster, the process of the stage, or
-one of the three raylets with its worker, by SIGKILL at a random time. If the command fails, it runs again. A
-kill is a violation unless the command or its second run succeeds, weights and history have the bytes of an
-undisturbed run, and no process, partial file, file of a cluster or shared memory is left.
+one of the three raylets with its worker, by SIGKILL after a random checkpoint or in the first seconds. If the
+command fails, it runs again. A kill is a violation unless the command or its second run succeeds, weights
+and history have the bytes of an undisturbed run, and no process, partial file, file of a cluster or shared
+memory is left.
 """
 
 _LIMITS = f"""A case is read or refused with a message. A violation is another exception, more than
