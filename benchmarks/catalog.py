@@ -1,6 +1,6 @@
 """Opening, building and searching a catalog of synthetic vectors, for docs/scale.md.
 
-    python benchmarks/catalog.py [--rows 1000000] [--dim 512] [--index KIND]
+    python benchmarks/catalog.py [--rows 1000000] [--dim 512] [--index flat]
 
 The vectors are on the disk before the build, as those of a build that was killed after its last picture. Ten
 pictures around each centre, with a spectrum that decays as 1 / sqrt(i) (benchmarks/approximate.py). Exits
@@ -27,7 +27,7 @@ import psutil
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.pictures import Listed, Stamp
 from pipeline.catalog.stored import StoredVectors
-from pipeline.catalog.write import Contents, Model, default_setting, write_catalog
+from pipeline.catalog.write import FLAT_BELOW, Contents, Model, default_setting, write_catalog
 from pipeline.index.index import search
 from pipeline.index.kinds import KINDS, kind_of
 
@@ -93,13 +93,14 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--index", choices=KINDS)
+    parser.add_argument("--index", choices=KINDS, default="flat")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         vectors = write_vectors(root / "vectors.npy", options.rows, options.dim)
-        kind = options.index
-        setting = KINDS[kind]() if kind else default_setting(options.rows, options.dim)
+        setting = default_setting(FLAT_BELOW, options.dim)
+        if kind_of(setting) != options.index:
+            setting = KINDS[options.index]()
         digests = [f"{row:064x}" for row in range(options.rows)]
         pictures = Listed(
             [f"product {row // 10:07d}/{row:08d}.jpg" for row in range(options.rows)],

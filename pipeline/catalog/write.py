@@ -52,7 +52,7 @@ def default_setting(count: int, dim: int) -> Setting:
     again by their full vectors, or a graph if the length of the codes does not divide the dimensions."""
     if count < FLAT_BELOW:
         return Flat()
-    codes = IvfPq()
+    codes = IvfPq(probes=256, refine=1000)  # recall and time: docs/scale.md
     return Hnsw() if dim % codes.code_bytes else codes
 
 
