@@ -26,6 +26,7 @@ def build_mapped(gallery: Float32[np.ndarray, "N D"], setting: Setting) -> Index
     """
     if isinstance(setting, IvfPq) and setting.refine is None:
         raise ValueError("an index of codes only needs the vectors in memory for each search")
+    gallery = np.asarray(gallery)  # not np.memmap, which faiss.contrib.torch_utils refuses
     fixed, sample = setting, gallery
     if isinstance(setting, Ivf):
         fixed = dataclasses.replace(setting, lists=setting.lists or default_lists(len(gallery)))

@@ -309,7 +309,12 @@ _BESIDE_OTHERS = """
 import sys
 import faiss.contrib.torch_utils  # as other libraries do: it replaces methods of every index
 sys.path.insert(0, {root!r})
-from tests.index import test_index as here
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from tests.index import test_index as here, test_mapped_index as mapped
+with TemporaryDirectory() as directory:
+    for setting in mapped.SETTINGS:
+        mapped.test_the_index_of_a_mapped_gallery_is_that_of_build(setting, Path(directory))
 for setting in here.SETTINGS:
     here.test_recall_is_the_share_of_exact_neighbours(setting)
 for setting in here.THOROUGH:
