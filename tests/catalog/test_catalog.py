@@ -63,6 +63,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 def test_finds_the_nearest_for_a_file_for_bytes_and_for_a_new_picture(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def test_finds_the_nearest_for_a_file_for_bytes_and_for_a_new_picture(
     assert (index.metric_type, index.ntotal, index.d) == (faiss.METRIC_INNER_PRODUCT, COUNT, 8)
 
 
+@pytest.mark.slow
 def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp_path: Path) -> None:
     expected = build(photos, tmp_path / "catalog", model, processes=1).find(
         [photos / "shelf 0/schön 0.jpg"], 3
@@ -154,6 +156,7 @@ def test_a_killed_build_resumes_to_the_same_bytes(
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_an_unfinished_build_of_another_model_is_not_continued(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +174,7 @@ def test_an_unfinished_build_of_another_model_is_not_continued(
     assert embedded == [COUNT, COUNT]
 
 
+@pytest.mark.slow
 def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_build_killed_during_the_replacement_embeds_no_picture_twice(
     assert not (tmp_path / ".catalog.replaced").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_finds_the_complete_catalog_of_a_killed_replacement(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -191,6 +196,7 @@ def test_a_reader_finds_the_complete_catalog_of_a_killed_replacement(
     assert catalog.find([photos / catalog.paths[0]], 1)[0][0].path == catalog.paths[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_reader_during_a_replacement_gets_one_complete_catalog(
     model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool
@@ -215,6 +221,7 @@ def test_a_reader_during_a_replacement_gets_one_complete_catalog(
     assert len(catalog) == len(catalog.index.ids) == COUNT - 1
 
 
+@pytest.mark.slow
 def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
     model: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -241,6 +248,7 @@ def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.Cap
     assert f"catalog: warning: {warning}\n" in errors
 
 
+@pytest.mark.slow
 def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"catalog\.json is missing: .* is no catalog"):
         Catalog(tmp_path)
@@ -374,6 +382,7 @@ def test_rebuilds_a_damaged_catalog(
     assert embedded == [COUNT, COUNT], "the new catalog is complete"
 
 
+@pytest.mark.slow
 def test_refuses_another_model_than_that_of_the_catalog(model: Path, photos: Path, tmp_path: Path) -> None:
     build(photos, tmp_path / "catalog", model, processes=1)
     other_model = save_model(tmp_path / "other", 2)
@@ -382,6 +391,7 @@ def test_refuses_another_model_than_that_of_the_catalog(model: Path, photos: Pat
         Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [None, 2])
 def test_builds_a_catalog_of_another_schema_version_again(
     model: Path, photos: Path, tmp_path: Path, version: int | None, embedded: list[int]
@@ -517,6 +527,7 @@ def test_files_of_equal_size_and_time_are_not_read(
     assert updated.paths == first.paths
 
 
+@pytest.mark.slow
 def test_refuses_a_second_build_and_takes_over_the_lock_of_a_killed_one(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:
@@ -539,6 +550,7 @@ def test_refuses_a_second_build_and_takes_over_the_lock_of_a_killed_one(
     assert not lock.exists()
 
 
+@pytest.mark.slow
 def test_one_wrong_bit_is_an_error(model: Path, photos: Path, tmp_path: Path, embedded: list[int]) -> None:
     catalog = tmp_path / "catalog"
     complete = build(photos, catalog, model, labels="folders", processes=1)
@@ -589,6 +601,7 @@ def test_refuses_a_file_name_that_is_not_utf8_before_the_embedding(
     assert embedded == []
 
 
+@pytest.mark.slow
 def test_builds_with_a_published_network_and_updates_without_naming_it(
     photos: Path, tmp_path: Path, embedded: list[int]
 ) -> None:

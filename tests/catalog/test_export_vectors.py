@@ -13,6 +13,7 @@ from tests.photos import save_model, save_products
 from unseen import cli
 
 
+@pytest.mark.slow
 def test_unseen_evaluate_reads_the_exported_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

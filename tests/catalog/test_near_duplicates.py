@@ -69,6 +69,7 @@ def test_reports_pictures_that_cannot_be_compared(photos: Path, tmp_path: Path) 
     assert len(groups) == 1
 
 
+@pytest.mark.slow
 def test_the_command_prints_groups_and_writes_a_page(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def network(directory: Path, name: str, linear: bool = False) -> Embedder:
     return Embedder(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("name", ["test_resnet.r160_in1k", "test_convnext.r160_in1k"])
 def test_contributions_of_averaging_networks_sum_to_the_similarity(

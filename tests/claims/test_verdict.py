@@ -27,6 +27,7 @@ def test_the_effect_is_the_mean_over_seeds_classes_by_images_and_cells() -> None
     assert overall.difference == pytest.approx(np.mean([each.difference for each in of_cells]))
 
 
+@pytest.mark.slow
 def test_the_interval_contains_that_of_resampled_seeds_and_classes_and_that_of_seeds() -> None:
     cells = [drawn(0, 0.2), drawn(1, 0.4, classes=7)._replace(classes=tuple(f"c{n}" for n in range(5, 12)))]
     random = np.random.default_rng(3)

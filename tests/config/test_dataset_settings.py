@@ -50,6 +50,7 @@ def test_the_k_of_each_data_set_include_those_of_its_published_rows() -> None:
             assert printed <= set(RECALL_AT[row.dataset]), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
 def test_official_parts_of_cifar_are_trained_on_completely(tmp_path: Path, dataset: str) -> None:
     images = {"source": {"kind": dataset, "split": "images"}}

@@ -124,6 +124,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(*(st.dictionaries(st.sampled_from("abc"), TREES, max_size=3) for _ in range(2)))
 @settings(max_examples=50)
 def test_a_merge_changes_no_argument_and_keeps_other_leaves(

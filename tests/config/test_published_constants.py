@@ -43,6 +43,7 @@ def value_of(dataset: str, method: str, field: str) -> Any:
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("datasets", "methods", "field", "value", "source"),
     TABLE,

@@ -60,6 +60,7 @@ def test_a_batch_has_the_rows_of_the_sampler(shards: Shards) -> None:
         np.testing.assert_array_equal(image.numpy(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 3, 16])
 def test_threads_do_not_change_batches(shards: Shards, threads: int) -> None:
     assert_equal(
@@ -67,6 +68,7 @@ def test_threads_do_not_change_batches(shards: Shards, threads: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3, 4, 12])
 def test_slices_of_the_workers_make_the_global_batch(shards: Shards, world: int) -> None:
     ranks = [list(train_loader(shards, rank, world, threads=2).iterate(3, 9)) for rank in range(world)]
@@ -83,6 +85,7 @@ def test_slices_of_the_workers_make_the_global_batch(shards: Shards, world: int)
     assert_equal(joined, list(train_loader(shards).iterate(3, 9)))
 
 
+@pytest.mark.slow
 def test_a_restart_continues_with_the_same_batches(shards: Shards) -> None:
     uninterrupted = list(train_loader(shards).iterate(0, 14))
     assert_equal(uninterrupted[9:], list(train_loader(shards, threads=2).iterate(9, 14)))

@@ -78,6 +78,7 @@ def test_the_length_of_an_epoch_equals_the_definition() -> None:
         assert _most_batches(chunks, classes) == max(fits)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("arranged")
 def test_classes_appear_in_proportion_to_their_chunks() -> None:
     labels = np.repeat(np.arange(10), [4, 4, 4, 4, 4, 8, 8, 8, 8, 8])

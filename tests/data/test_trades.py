@@ -24,6 +24,7 @@ def test_batches_have_distinct_classes_with_their_counts(counts: list[int], clas
         assert np.bincount(batches.ravel(), minlength=len(counts)).tolist() == counts
 
 
+@pytest.mark.slow
 def test_all_pairs_of_classes_are_equally_frequent() -> None:
     """Equal counts: by symmetry every pair of the 20 classes has the same expected number of batches."""
     together = np.zeros((20, 20))
@@ -36,6 +37,7 @@ def test_all_pairs_of_classes_are_equally_frequent() -> None:
     assert np.abs(pairs - expected).max() < 5 * np.sqrt(expected)
 
 
+@pytest.mark.slow
 def test_positions_of_a_class_are_uniform() -> None:
     """The start places a class in consecutive batches; after the trades its steps are independent of each
     other."""

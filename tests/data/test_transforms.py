@@ -54,6 +54,7 @@ def test_uniform_numbers_fill_their_range() -> None:
     assert set(bounded) == {0, 1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (90, 120), (64, 64)])
 def test_crop_distribution(width: int, height: int) -> None:
     """Area share and log-ratio are uniform and independent where the box fits. Boxes lie inside, and
@@ -112,6 +113,7 @@ def test_augmentation_depends_only_on_the_key(picture: Picture) -> None:
     assert for_training(source, 2**64 - 1, input).shape == (3, 32, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(500, 375), (100, 120), (1200, 900), (40, 30)])
 @pytest.mark.parametrize("size", [64, 224])
 def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int], size: int) -> None:

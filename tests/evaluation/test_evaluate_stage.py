@@ -311,6 +311,7 @@ def test_measures_an_index_of_codes(project: Path, refine: int | None) -> None:
     assert (metrics["approximate_map_at_r"] == metrics["map_at_r"]) is (refine == 300)
 
 
+@pytest.mark.slow
 def test_several_scales_have_their_own_protocol(project: Path) -> None:
     hashes = set()
     for scales in ((1.0,), (1.0, 0.5), (0.5,)):

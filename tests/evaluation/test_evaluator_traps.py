@@ -23,6 +23,7 @@ def recall_at_1(queries: Rows, gallery: Rows, engine: Engine) -> float:
 # ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_collapsed_network_is_chance_query_against_gallery(engine: Engine) -> None:
     """500 queries, 1,000 gallery rows, 100 classes: 0.010. An evaluator that counts strictly better negatives
     reports 1.000."""

@@ -71,6 +71,7 @@ def test_equals_the_definition(name: str, classes: int) -> None:
     assert count(rows, rows) == ranks_by_definition(rows, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", galleries())
 def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, gives the

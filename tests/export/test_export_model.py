@@ -113,6 +113,7 @@ def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
     assert np.abs(selected - untrained).max() > 0.01
 
 
+@pytest.mark.slow
 def test_the_stage_writes_the_positions_of_test_images(project: Path) -> None:
     run("tiny", "baseline", 0)
     positions = read_positions(project / "data/positions/tiny/baseline/0.arrow")
@@ -259,6 +260,7 @@ def test_precision_settings_are_restored(project: Path) -> None:
         torch.set_float32_matmul_precision(precision_before)
 
 
+@pytest.mark.slow
 def test_refuses_a_diverged_model_and_writes_no_file(project: Path) -> None:
     model = project / "data/models/tiny/baseline/0"
     method = initial_method(recipe(), 3, TRAIN, 1)
@@ -274,6 +276,7 @@ def test_refuses_a_diverged_model_and_writes_no_file(project: Path) -> None:
     assert not list(directory(project).parent.iterdir())
 
 
+@pytest.mark.slow
 def test_names_a_missing_model(project: Path) -> None:
     (project / "data/models/tiny/baseline/0/last.safetensors").unlink()
     with pytest.raises(UserError, match=r"last\.safetensors is missing"):

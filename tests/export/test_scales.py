@@ -51,6 +51,7 @@ def images(count: int = 2, size: int = 64) -> torch.Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("blocks", "p"),
     [

@@ -79,6 +79,7 @@ def test_ranks_long_runs_of_equal_codes(rows: int, bits: int, k: int) -> None:
     assert np.array_equal(neighbours, brute_force(codes, k))
 
 
+@pytest.mark.slow
 def test_ranks_a_collapsed_gallery_by_id() -> None:
     """The ranking of every query is all other ids in ascending order."""
     rows, k = 6000, 12

@@ -57,6 +57,7 @@ def test_splits_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
     assert np.array_equal(decode(shards.image(row)), cifars.planes("data_batch_3.bin", 17).transpose(1, 2, 0))
 
 
+@pytest.mark.slow
 def test_groups_of_cifar_100_are_super_classes(tmp_path: Path) -> None:
     manifest = run(cifars.packed(tmp_path / "raw", "cifar100"), tmp_path / "out", "cifar100")
     shards = Shards(tmp_path / "out", verify=True)
@@ -70,6 +71,7 @@ def test_groups_of_cifar_100_are_super_classes(tmp_path: Path) -> None:
     assert np.array_equal(decode(shards.image(row)), cifars.planes("test.bin", 67).transpose(1, 2, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cifar10", "cifar100"])
 def test_official_parts_have_the_same_classes(tmp_path: Path, kind: str) -> None:
     manifest = run(cifars.unpacked(tmp_path / "raw", kind), tmp_path / "out", kind, split="images")

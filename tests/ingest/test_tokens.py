@@ -58,6 +58,7 @@ def test_validation_uses_unseen_bags_of_all_classes(tmp_path: Path) -> None:
     assert not set(split.rows) & set(split.validation_rows)
 
 
+@pytest.mark.slow
 def test_shares_and_tokens_have_the_published_distribution() -> None:
     generator = np.random.default_rng(0)
     bags = np.array([tokens.bag(TokensSource(), 7, generator) for _ in range(4000)])

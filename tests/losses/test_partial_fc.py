@@ -58,6 +58,7 @@ def test_equals_the_definition_over_its_sample(function: str, share: float) -> N
     assert not loss.full.proxies.grad[omitted].any()
 
 
+@pytest.mark.slow
 def test_gradcheck() -> None:
     embeddings, labels, loss = setting("arcface", 0.5)
     proxies = loss.full.proxies.detach().clone().requires_grad_()

@@ -55,6 +55,7 @@ def test_a_loaded_model_gives_equal_embeddings(tmp_path: Path, name: str) -> Non
     assert (loaded.recipe, loaded.dataset, loaded.seed) == (settings, "drawn", SEED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["last", "untrained", "best_on_test"])
 def test_each_kind_of_weights_has_its_file(tmp_path: Path, weights: Weights) -> None:
     settings = recipe("baseline")
@@ -88,6 +89,7 @@ def test_memories_are_not_saved(tmp_path: Path, name: str, blocks: dict[str, Any
     assert int(load_method(tmp_path).method.loss.memory.filled) == 0
 
 
+@pytest.mark.slow
 def test_loading_does_not_need_the_initial_checkpoint(tmp_path: Path) -> None:
     """Loading works without the checkpoint from which the training started, also for the untrained model."""
     donor = recipe("baseline")

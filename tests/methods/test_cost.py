@@ -22,6 +22,7 @@ def test_costs_equal_those_of_irt(method: str, parameters: float, flops: float) 
     assert cost.flops / 1e9 == pytest.approx(flops, rel=0.02)
 
 
+@pytest.mark.slow
 def test_counts_only_what_the_embedding_needs() -> None:
     """A branch of the training and proxies cost nothing; a projection has its size."""
     crt = resolve(PARAMS, "parts", "crt")

@@ -81,6 +81,7 @@ def test_a_loss_is_positive_and_its_gradient_equals_finite_differences(name: str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
 def test_the_code_for_gpus_is_equal_and_reads_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, batch, memory = loss_of(name), vectors(9, 1), vectors(14, 3)

@@ -232,6 +232,7 @@ def test_irt_uses_the_class_token() -> None:
     torch.testing.assert_close(method.embed(images), unit(tokens[:, 0]))
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_weights_and_keep_the_generator() -> None:
     torch.manual_seed(7)
     state = torch.get_rng_state()

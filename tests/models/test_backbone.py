@@ -50,6 +50,7 @@ def test_maps_of_the_requested_stages(
     assert network.channels == tuple(shape[0] for shape in shapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "channels"),
     [
@@ -208,6 +209,7 @@ def test_fixed_batch_norm_keeps_statistics_scale_and_shift() -> None:
     assert network.state_dict().keys() == Backbone("test_resnet", batch_norm="frozen").state_dict().keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "first", "last"),
     [

@@ -112,6 +112,7 @@ def test_separate_branches_are_independent_transforms(shared_network: bool) -> N
     assert torch.autograd.gradcheck(call(head), (features.requires_grad_(), *head.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prototypes", [1, 3])
 @pytest.mark.parametrize("shared_network", [False, True])
 def test_shared_branches_share_all_but_the_last_layer(prototypes: int, shared_network: bool) -> None:

@@ -118,6 +118,7 @@ def test_loads_weights_saved_from_the_network(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_googlenet_equals_that_of_torchvision() -> None:
     """torchvision converts ImageNet-normalised pixels to the statistics of its weights. The backbone names
     those statistics instead."""
@@ -165,6 +166,7 @@ def test_resnet20_has_twenty_layers_and_activates_its_last_map() -> None:
     assert float(network(torch.randn(2, 3, 64, 64)).maps[0].detach().min()) == 0
 
 
+@pytest.mark.slow
 def test_layers_are_ordered_from_the_stem_to_the_last_block() -> None:
     expected = {
         "googlenet": 3 + 9,
@@ -198,6 +200,7 @@ def test_layers_are_ordered_from_the_stem_to_the_last_block() -> None:
     assert {names[id(p)].rsplit(".", 2)[0] for p in network.layers()[-1]} > {"stages.3"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -333,6 +333,7 @@ def test_rmac_regions_are_inside_the_map_and_reach_its_borders(height: int, widt
     assert min(min(top, left) for top, left, _ in boxes) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 20.0])
 def test_sinkhorn_equals_entropic_transport(epsilon: float) -> None:
     ot = pytest.importorskip("ot")

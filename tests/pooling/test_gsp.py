@@ -53,6 +53,7 @@ def test_ratio_of_one_equals_average_pooling() -> None:
     assert torch.autograd.grad(attributes.square().sum(), features)[0].abs().max() > 1e-4
 
 
+@pytest.mark.slow
 def test_gradcheck_of_both_outputs() -> None:
     gsp = layer().double()
 

@@ -162,6 +162,7 @@ def test_equal_costs_give_equal_weights() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [*RATIOS, 1.0])
 @pytest.mark.parametrize("epsilon", [0.5, 5.0, 20.0])
 @pytest.mark.parametrize("scale", [0.2, 2.0])
@@ -172,6 +173,7 @@ def test_gradcheck(ratio: float, epsilon: float, scale: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_gradcheck_of_all_outputs_together_and_separately() -> None:
     features, prototypes = problem(positions=5, scale=0.7)
     inputs = features.transpose(1, 2).requires_grad_(), prototypes.requires_grad_()

@@ -119,6 +119,7 @@ def test_equals_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunR
     assert intervals["precision_at_1"] == intervals["recall_at_1"]
 
 
+@pytest.mark.slow
 def test_one_seed_or_three_equal_seeds_have_the_interval_of_the_evaluation(
     runs: list[RunResults],
 ) -> None:
@@ -138,6 +139,7 @@ def test_differs_from_the_mean_of_the_intervals(runs: list[RunResults]) -> None:
     assert upper - lower < 0.95 * statistics.fmean(widths)
 
 
+@pytest.mark.slow
 def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     truth = {"benchmark": [], "query": [], "easy": [], "hard": [], "junk": []}
@@ -187,6 +189,7 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
     assert len([v for v in values[0] if v is None]) + len(places) == 7
 
 
+@pytest.mark.slow
 def test_refuses_missing_files_and_files_of_another_evaluation(runs: list[RunResults]) -> None:
     for prefix, name in (("", "queries"), ("last_", "queries-last")):
         changed = {f"{prefix}map": runs[1].metrics[f"{prefix}map"] + 1e-4}

@@ -113,6 +113,7 @@ def test_differences_of_seeds_have_their_own_interval(two_seeds_inputs: ReportDa
     assert pairs[0].seeds == over_seeds(np.subtract(good_values, fair), 0.95)
 
 
+@pytest.mark.slow
 def test_refuses_methods_of_other_queries(make_project: Callable[..., Path]) -> None:
     root = make_project(noise={"good": 0.25, "poor": 1.2})
     path = root / "evaluation/birds/poor/0/queries.parquet"

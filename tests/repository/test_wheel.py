@@ -45,6 +45,7 @@ def modules_of(source: str) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_renames_the_package_in_every_module(setup: ModuleType) -> None:
     replaced = 0
     for package in ("pipeline", "unseen"):

@@ -90,11 +90,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_committed_settings_are_valid(folder: Path) -> None:
     (folder / "data/raw/parts").mkdir(parents=True)
     check(plan(project(folder)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -265,6 +267,7 @@ def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:
         check(plan(project(folder, changes)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "method", "changed", "message"),
     [

@@ -61,6 +61,7 @@ def aged(*paths: Path) -> None:
         os.utime(path, (time.time() - 60, time.time() - 60))
 
 
+@pytest.mark.slow
 def test_removes_what_a_killed_process_held(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     metrics = tmp_path / "data/metrics/parts/ms"
     (metrics / "1.json").touch()
@@ -128,6 +129,7 @@ def test_a_file_system_without_locks_keeps_every_file(
     assert not is_abandoned(tmp_path / OWNER)
 
 
+@pytest.mark.slow
 def test_dvc_ignores_what_a_killed_stage_leaves() -> None:
     """data/shards, data/metrics and others are inputs of stage report."""
     name = f".parts.{'0' * 32}"

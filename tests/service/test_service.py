@@ -267,6 +267,7 @@ def test_requests_need_the_token(catalog: Path) -> None:
         assert server.request("GET", "/").status == 200, "the page asks for the token"
 
 
+@pytest.mark.slow
 def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
     catalog: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_reduction_of_one_study_applies_to_the_shared_row() -> None:
     assert all(entry.row.reduce is None for entry in entries(study_of("crt-table-8")))
 
 
+@pytest.mark.slow
 def test_a_run_covers_the_studies_all_of_whose_rows_it_has() -> None:
     methods = tuple(entry.method for entry in entries(study_of("crt-table-9")))
     params = with_rows(Params(ROOT / "params.yaml"), *methods)

@@ -66,6 +66,7 @@ def test_refuses_a_study_without_trainings(name: str, reason: str) -> None:
         axes_of(study_of(name))
 
 
+@pytest.mark.slow
 def test_the_command_keeps_params_if_the_run_is_not_valid(
     params: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

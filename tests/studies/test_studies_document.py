@@ -17,6 +17,7 @@ def test_the_page_is_the_one_that_the_code_writes() -> None:
     assert (ROOT / "docs/studies.md").read_text(encoding="utf-8") == markdown()
 
 
+@pytest.mark.slow
 def test_page_and_list_contain_every_study_with_its_state() -> None:
     page, lines = markdown(), listing().splitlines()
     for item, line in zip(studies().values(), lines, strict=False):

@@ -49,6 +49,7 @@ def test_a_result_of_other_code_is_discarded(tmp_path: Path) -> None:
     assert current({"images": result}, "images", ["pipeline.runtime.files"]) is result
 
 
+@pytest.mark.slow
 def test_the_code_of_every_campaign_exists() -> None:
     operations = {operation.name: operation.modules for operation in OPERATIONS}
     for modules in (*KILLS.values(), *READERS.values(), *operations.values()):

@@ -14,6 +14,7 @@ from pipeline.training.job import note_unwatched_checkpoint
 from tests.training.jobs import CLASSES, IMAGES, job, recipe
 
 
+@pytest.mark.slow
 def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

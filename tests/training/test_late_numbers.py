@@ -57,6 +57,7 @@ def test_numbers_are_read_after_the_next_step_is_queued(
     assert results(late) == results(at_once)
 
 
+@pytest.mark.slow
 def test_a_late_number_that_is_not_finite_names_its_step(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Late):
         def result(self) -> Any:

@@ -347,6 +347,7 @@ def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch:
         loop.train(job(root, recipe("baseline")), 0, 1, CPU)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +367,7 @@ def test_a_gradient_that_is_not_finite_names_the_images_of_the_batch(
         loop.train(job(root, recipe("baseline")), 0, 1, CPU)
 
 
+@pytest.mark.slow
 def test_refuses_an_altered_shard(tmp_path: Path) -> None:
     write_tiny_set(tmp_path)
     shard = tmp_path / "data/shards/tiny/shard-00000.arrow"

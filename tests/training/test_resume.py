@@ -110,6 +110,7 @@ def test_missing_initial_weights_stop_a_resumed_run(root: Path, damage: str) -> 
     loop.train(todo, 0, 1, CPU)
 
 
+@pytest.mark.slow
 def test_checkpoints_do_not_contain_the_initial_weights(root: Path) -> None:
     state = _kill_at(job(root, recipe("baseline")), 3)
     (newest,) = state.glob("*.pt")

@@ -93,6 +93,7 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
     assert "nowhere.txt cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_index_takes_a_network_with_weights_and_arguments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

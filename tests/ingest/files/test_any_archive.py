@@ -47,6 +47,7 @@ def as_tar(path: Path, members: Members) -> Tarball:
     return Tarball(path, path.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [as_zip, as_tar])
 @given(members=MEMBERS)
 @settings(max_examples=60)

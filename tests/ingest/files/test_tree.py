@@ -100,6 +100,7 @@ def test_below_selects_the_shallowest_visible_folder(tmp_path: Path) -> None:
     assert Tree(tmp_path, PUBLISHED["cub"], tmp_path).below("images.txt").root == "z/"
 
 
+@pytest.mark.slow
 def test_zip_reads_the_same_bytes_as_zipfile(tmp_path: Path) -> None:
     contents = {f"d{n % 7}/{n:05d}.bin": bytes([n % 256]) * (n % 3000) for n in range(2000)}
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:

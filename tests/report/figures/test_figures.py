@@ -61,6 +61,7 @@ def label(svg: str) -> str:
     return match.group(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
 def test_same_figure_same_bytes_and_the_colours_of_the_page(draw: Callable[..., str]) -> None:
     svg = draw(name="here")
@@ -83,6 +84,7 @@ def test_a_chart_escapes_formulas_and_markup_of_names() -> None:
     assert "#0" not in draw().replace("#one", ""), "colours are variables of the page"
 
 
+@pytest.mark.slow
 def test_modes_name_the_decay_and_end_with_the_values() -> None:
     assert "gsp" in label(FIGURES["modes"](name="x"))
     assert f"{RUNS['gsp'][0]['spectral_decay']:.3f}" in label(FIGURES["modes"](name="x"))
@@ -122,6 +124,7 @@ def ticks(svg: str) -> list[float]:
     return [float(text) for text in re.findall(r">(-?\d+(?:\.\d+)?)</text>", svg.replace("−", "-"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_axes_of_percentages_are_within_0_to_100(share: float) -> None:
     """If all values are at one end, the default limits of matplotlib exceed it."""

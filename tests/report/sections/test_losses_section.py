@@ -1,9 +1,12 @@
 """Loss terms: one chart per method, one line per term."""
 
+import pytest
+
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.losses import content
 
 
+@pytest.mark.slow
 def test_every_term_of_every_method_is_drawn(birds: DataSet) -> None:
     charts = content(birds)["curves"]
     assert len(charts) == 3

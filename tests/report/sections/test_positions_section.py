@@ -84,6 +84,7 @@ def _text(row: dict[str, float]) -> str:
     return f"{percent(row['share'])} ({percent(row['low'])} – {percent(row['high'])})"
 
 
+@pytest.mark.slow
 def test_shares_are_means_over_the_seeds(two_seeds_inputs: ReportData) -> None:
     dataset = DataSet(two_seeds_inputs, "birds", "set-0", GallerySize(4, 3, 24))
     content = positions.content(dataset)

@@ -73,6 +73,7 @@ def test_rows_of_the_network_before_training_name_its_weights(page: Element) -> 
         assert "untrained" not in own_text.replace("files call it untrained", "")
 
 
+@pytest.mark.slow
 def test_several_seeds_have_mean_deviation_and_joint_interval(
     two_seeds_page: Element, two_seeds_inputs: ReportData
 ) -> None:
@@ -127,6 +128,7 @@ def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
     assert [cell.text() for cell in means.all("td")] == ["50.025.0 – 75.0"], "only of the selected network"
 
 
+@pytest.mark.slow
 def test_one_method_has_no_bold_value(one_method: Path) -> None:
     dataset = DataSet(
         read_report_data(one_method, ("birds",), ("good",), (0,)), "birds", "set-0", GallerySize(4, 3, 24)

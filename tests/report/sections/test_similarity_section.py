@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures.similarity import shared_span
 from pipeline.report.sections.similarity import content
 
 
+@pytest.mark.slow
 def test_all_methods_share_one_axis(birds: DataSet) -> None:
     charts = content(birds)["figures"]
     assert len(charts) == 3

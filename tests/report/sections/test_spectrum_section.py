@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from pipeline.report.dataset import DataSet
 from pipeline.report.sections.spectrum import content
 
 
+@pytest.mark.slow
 def test_there_are_three_charts_of_all_methods(birds: DataSet) -> None:
     charts = content(birds)["figures"]
     assert len(charts) == 3

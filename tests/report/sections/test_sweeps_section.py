@@ -1,5 +1,7 @@
 """Sweeps: all trials, the best one bold, the command that adopts its values."""
 
+import pytest
+
 from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.report_data import ReportData
 from pipeline.report.sections.sweeps import content
@@ -20,6 +22,7 @@ def test_all_trials_are_listed_and_the_best_is_bold(page: Element) -> None:
     assert "dvc exp run -S 'methods.good.pooling.transport_ratio=0.3'" in section.text()
 
 
+@pytest.mark.slow
 def test_sweeps_belong_to_their_data_set(two_seeds_inputs: ReportData) -> None:
     for anchor, name in (("set-0", "birds"), ("set-1", "my-birds")):
         variables = content(DataSet(two_seeds_inputs, name, anchor, GallerySize(4, 3, 24)))

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pipeline.report.dataset import DataSet
 from pipeline.report.report_data import RunResults
 from pipeline.report.sections.training import content
@@ -22,6 +24,7 @@ def test_different_validation_classes_of_seeds_are_reported(page: Element, two_s
     assert note not in page.first("section", id="set-0-training").text()
 
 
+@pytest.mark.slow
 def test_rows_without_a_validation_are_omitted(birds: DataSet) -> None:
     """Protocol published has no such row, refit has them in its first phase."""
 

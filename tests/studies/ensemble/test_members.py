@@ -53,6 +53,7 @@ def test_more_repeats_keep_the_existing_members(tmp_path: Path) -> None:
     assert [member.job.seed for member in planned(base, seed=40, repeats=1)] == [40, 41, 42, 43]
 
 
+@pytest.mark.slow
 def test_the_identity_covers_all_inputs(tmp_path: Path) -> None:
     base = job(tmp_path, short())
     changes = [

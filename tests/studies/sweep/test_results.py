@@ -67,6 +67,7 @@ def test_results_do_not_depend_on_the_times_of_the_trials(trials: list[Trial], t
     assert json.loads((tmp_path / "times.json").read_text()) == {"seconds": {"0": 28.0, "1": 7.0, "2": 0.0}}
 
 
+@pytest.mark.slow
 def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], tmp_path: Path) -> None:
     write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
     with open(tmp_path / "out/trials.csv", newline="", encoding="utf-8") as file:
@@ -105,6 +106,7 @@ def test_a_sweep_whose_trials_all_failed_has_no_best(trials: list[Trial], tmp_pa
         best_of(trials[2:], "map_at_r")
 
 
+@pytest.mark.slow
 def test_values_are_compared_by_their_mean_over_complete_seeds(tmp_path: Path) -> None:
     """The best single training belongs to other values; those with the highest mean of all have a failed
     one."""
