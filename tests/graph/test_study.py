@@ -64,7 +64,7 @@ def test_a_mini_study_shows_the_printed_table_with_our_numbers(clean: Project) -
     small = clean.path / "pipeline/recipes/datasets/parts.yaml"
     text = small.read_text(encoding="utf-8")
     for old, new in (
-        ("{size: 64, resize: 72,", "{size: 32, resize: 36,"),
+        ("{size: 56, resize: 63,", "{size: 32, resize: 36,"),
         ("classes: 12, images_per_class: 4", "classes: 4, images_per_class: 3"),
         ("{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 4}"),
     ):

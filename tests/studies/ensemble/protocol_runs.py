@@ -10,7 +10,7 @@ from PIL import Image
 
 from pipeline.config import Recipe
 from pipeline.config.inputs import EnsembleInputs
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.studies.ensemble.members import fold_recipe
 from stages import ensemble, export_fold, train_fold
 from tests.params import project
