@@ -1,64 +1,24 @@
 """Computes claims on the photos of a folder: maps of each network once, one record per arm, then the
 verdicts."""
 
-import hashlib
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from pipeline.catalog.labels import FOLDERS, labels_of
-from pipeline.catalog.pictures import listed
-from pipeline.claims.arm import Material, Record, record
+from pipeline.claims.arm import Record, record
 from pipeline.claims.claim import OF_CLASSES, Claim, Claims
+from pipeline.claims.material import RECORDS, Plan, available, material_of, photos_of, splits_of
 from pipeline.claims.results import CellResult, Comparison, Results
 from pipeline.claims.verdict import Cell, Effect, of_classes, of_trainings, verdict
-from pipeline.heads.maps import Trunk, maps_of, trunk
-from pipeline.ladder.split import split
-from pipeline.methods.pretrained import Network
-from pipeline.models import lite0
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 from pipeline.runtime.progress import Progress
 
-STAGES = (-2, -1)  # the maps that are cached: Multi-Head reads both
-MAPS, MODELS, RECORDS, RESULTS = "maps", "networks", "records", "claims.json"  # in the output directory
-LITE0 = "lite0"  # its weights are in an installed package
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to compute. weights: file of each network by its name in claims.yaml. groups: group of each class,
-    for a second split. at_most: photos of a class. download: other networks may be downloaded."""
-
-    photos: Path
-    output: Path
-    names: tuple[str, ...]
-    weights: Mapping[str, Path]
-    groups: Mapping[str, str] | None = None
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    at_most: int = 40
-    download: bool = False
-
-
-@dataclass(frozen=True)
-class _Photos:
-    """The photos of the claims, those of a class in the order of their sha256."""
-
-    paths: list[Path]
-    sha256: list[str]
-    labels: list[str]
-
-    @property
-    def digest(self) -> str:
-        content = sorted(zip(self.labels, self.sha256, strict=True))
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+RESULTS = "claims.json"  # in the output directory
 
 
 def run(claims: Claims, plan: Plan) -> Results:
@@ -71,9 +31,10 @@ def run(claims: Claims, plan: Plan) -> Results:
     if len(plan.seeds) < 2:
         raise UserError("A verdict needs two seeds or more.", "Set --seeds.")
     chosen = {name: claims.claims[name] for name in plan.names}
-    networks = _available(claims, chosen, plan)
-    photos = _photos(plan)
-    splits = _splits(photos, plan)
+    names_of_networks = (network for claim in chosen.values() for network in claim.networks)
+    networks = available(claims.networks, names_of_networks, plan)
+    photos = photos_of(plan)
+    splits = splits_of(photos, plan)
     names = tuple(sorted(set(photos.labels)))
     torch.set_num_threads(1)  # sums of several threads round differently
     plan.output.mkdir(parents=True, exist_ok=True)
@@ -88,7 +49,7 @@ def run(claims: Claims, plan: Plan) -> Results:
     begin = time.process_time()
     with Progress("claims", total, "trainings") as progress:
         for network, description in networks.items():
-            material = _material(network, description, photos, names, splits, plan)
+            material = material_of(network, description, photos, names, splits, plan)
             for arm in arms[network]:
                 for kind, of_split in material.items():
                     for seed in plan.seeds:
@@ -121,70 +82,6 @@ def run(claims: Claims, plan: Plan) -> Results:
 
 def _arms(claim: Claim) -> tuple[str, str]:
     return claim.first, claim.second
-
-
-def _available(claims: Claims, chosen: Mapping[str, Claim], plan: Plan) -> dict[str, Network]:
-    """The networks of the chosen claims whose weights are available."""
-    if unknown := plan.weights.keys() - claims.networks.keys():
-        raise UserError(
-            f"--weights: no claim has a network {min(unknown)}.", f"Known are: {', '.join(claims.networks)}."
-        )
-    networks = {}
-    for name in dict.fromkeys(network for claim in chosen.values() for network in claim.networks):
-        about, file = claims.networks[name], plan.weights.get(name)
-        is_installed = name == LITE0 and lite0.installed() is not None
-        if file is not None or is_installed or plan.download:
-            statistics = about.statistics if file is not None else None
-            networks[name] = Network(about.name, file, about.size, statistics, dict(about.arguments))
-        else:
-            sys.stderr.write(f"claims: no weights of {name}: its comparisons are left out\n")
-    if not networks:
-        raise UserError(
-            "The weights of no network of these claims are available.",
-            "Name files with --weights NETWORK=FILE, install `unseen[lite0]`, or set --download.",
-        )
-    return networks
-
-
-def _photos(plan: Plan) -> _Photos:
-    pictures = listed(plan.photos)
-    if pictures.damaged:
-        name, reason = next(iter(pictures.damaged.items()))
-        raise UserError(f"{plan.photos / name} cannot be read: {reason}.", "Repair or remove it.")
-    by_class: dict[str, list[tuple[str, Path]]] = {}
-    for path, digest, label in zip(
-        pictures.paths, pictures.sha256, labels_of(FOLDERS, pictures.paths), strict=True
-    ):
-        if label is not None:
-            by_class.setdefault(label, []).append((digest, plan.photos / path))
-    rows = [
-        (path, digest, label)
-        for label, members in sorted(by_class.items())
-        for digest, path in sorted(dict(sorted(members)).items())[: plan.at_most]
-    ]
-    return _Photos([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
-
-
-def _splits(photos: _Photos, plan: Plan) -> dict[str, frozenset[str]]:
-    """The test classes of each split: half of the classes at random, and half of the groups."""
-    splits = {"random": split(photos.labels, 0.5, 1, 0).test}
-    if plan.groups is not None:
-        splits["groups"] = split(photos.labels, 0.5, 1, 0, plan.groups).test
-    return splits
-
-
-def _material(
-    name: str,
-    network: Network,
-    photos: _Photos,
-    names: tuple[str, ...],
-    splits: Mapping[str, frozenset[str]],
-    plan: Plan,
-) -> dict[str, Material]:
-    frozen: Trunk = trunk(network, plan.output / MODELS / name, STAGES)
-    maps = maps_of(photos.paths, photos.sha256, frozen, plan.output / MAPS, f"claims: maps of {name}")
-    labels = np.array([names.index(label) for label in photos.labels], np.int64)
-    return {kind: Material(frozen, maps, names, labels, photos.digest, test) for kind, test in splits.items()}
 
 
 def _compared(

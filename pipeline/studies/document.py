@@ -42,6 +42,8 @@ unseen study --list                                      # the list below
   difference, the conditions that differ, and the rank correlation of the order (Spearman). One numeric axis
   gives a line chart, two give a heat map. Beside the report, `data/report/studies/<study>/` contains the
   table as CSV and LaTeX and the figure as SVG and PDF.
+- `unseen claims --study irt-table-9 --photos PHOTOS` trains the rows of some studies as heads on a frozen
+  pretrained network, in minutes: [numbers on real photographs](frozen_studies.md).
 
 ## Your own studies
 

@@ -124,10 +124,17 @@ def ladder(
     unseen claims --list                                           every claim, with the committed verdict
     unseen claims --photos grocery --weights vit-tiny=vit.safetensors
     unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
+    unseen claims --study irt-table-9 --photos photos --download    the rows of a study, as heads
     """,
 )
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
 @click.option("--list", "listed", is_flag=True, help="List the claims.")
+@click.option(
+    "--study",
+    "studies",
+    multiple=True,
+    help="A study of docs/frozen_studies.md in place of claims; several are possible.",
+)
 @click.option("--photos", type=PATH, help="Photos in one folder per class.")
 @click.option("--output", type=PATH, default=Path("claims"), show_default=True, help="A directory.")
 @click.option(
@@ -154,6 +161,7 @@ def ladder(
 def claims(
     names: tuple[str, ...],
     listed: bool,
+    studies: tuple[str, ...],
     photos: Path | None,
     output: Path,
     weights: dict[str, Path],
@@ -175,4 +183,6 @@ def claims(
         return
     if photos is None:
         raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
-    sys.stdout.write(computed(names, photos, output, weights, groups, seeds, at_most, download))
+    if names and studies:
+        raise click.UsageError("name claims or --study, not both.")
+    sys.stdout.write(computed(names, studies, photos, output, weights, groups, seeds, at_most, download))
