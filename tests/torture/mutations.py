@@ -249,7 +249,7 @@ def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) 
             while counts.cases < cases and counts.cpu_seconds - before < cpu_seconds:
                 run(name, kind, counts.cases, min(CHUNK, cases - counts.cases), counts)
                 result |= vars(counts)
-                results.save(state, recorded)
+                results.record(state, name, result)
             print(f"{name}: {counts.cases:,} cases, {len(counts.violations)} violations", flush=True)
 
 

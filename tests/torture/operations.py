@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ("parts", "ms", 0)
-_NETWORK = {"backbone": {"name": "test_resnet"}, "input": {"size": 32, "resize": 36}}
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Operation:
     after: tuple[str, ...] = ()  # the operations whose outputs it reads
 
 
-def write_project(folder: Path) -> None:
+def write_project(folder: Path, network: str = "test_resnet") -> None:
     """params.yaml and the folders of a project with 10 + 4 drawn classes, four steps of training."""
     yaml = YAML()
     params = yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
@@ -41,7 +40,8 @@ def write_project(folder: Path) -> None:
     params["analyze"].update({"pairs": 200, "transfer_splits": 4})
     params["report"].update({"queries": 2, "neighbours": 2})
     recipe = {
-        **_NETWORK,
+        "backbone": {"name": network},
+        "input": {"size": 32, "resize": 36},
         "batch": {"classes": 2, "images_per_class": 2},
         "training": {"iterations": 4, "validate_every": 2},
     }
@@ -195,5 +195,13 @@ def required(names: list[str]) -> list[Operation]:
     return [operation for operation in OPERATIONS if operation.name in reached]
 
 
-# runs once, before the operation
-PREPARATION = {"catalog build": _photos}
+def _read_code(project: Path) -> None:
+    """Reads the modules of the stages, whose digests `resolve` computes. A process reads each text once."""
+    from pipeline.resolution.code import Code
+
+    stages = {name for operation in OPERATIONS for name in operation.modules if name.startswith("stages.")}
+    Code(ROOT).closure([*stages, "pipeline.ingest.sources.parts"])
+
+
+# runs once, in the process that starts the cases, before the operation
+PREPARATION = {"resolve": _read_code, "catalog build": _photos}
