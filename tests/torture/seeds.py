@@ -21,7 +21,7 @@ from pipeline.data.embeddings import write as write_embeddings
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
 from pipeline.data.positions import write as write_positions
 from pipeline.data.shard_writer import ShardWriter
-from pipeline.training import checkpoint as training_checkpoint
+from pipeline.training.checkpoint import Checkpoints
 from tests.torture.readers import IDENTITY
 
 SIDE = 24  # pixels
@@ -151,7 +151,7 @@ def pickles() -> list[bytes]:
 
 
 def training_checkpoints(folder: Path) -> list[bytes]:
-    training_checkpoint.save(folder, 1, IDENTITY, {"method": _weights(), "rows": [{"loss": 1.0}]})
+    Checkpoints(folder, IDENTITY).save(1, {"method": _weights(), "rows": [{"loss": 1.0}]}, {})
     return [(folder / "00000001.pt").read_bytes()]
 
 

@@ -27,9 +27,9 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
         import signal
 
         from pipeline.studies.ensemble import concurrent_training
-        from pipeline.training import checkpoint
+        from pipeline.training.checkpoint import Checkpoints
 
-        save = checkpoint.save
+        save = Checkpoints.save
 
         def save_and_die(*arguments: Any) -> None:
             save(*arguments)
@@ -37,7 +37,7 @@ def test_parallel_members_with_a_killed_process_give_the_bytes_of_serial_ones(
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        checkpoint.save = save_and_die
+        Checkpoints.save = save_and_die
         concurrent_training._train_in_process(member, *options)
 
     monkeypatch.setattr(concurrent_training, "_train_in_process", work)
