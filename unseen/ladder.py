@@ -23,6 +23,7 @@ def measured_rungs(
     test_share: float,
     loss: str,
     head: str | None,
+    adapt: bool,
     seed: int,
     ship: bool,
     as_json: bool,
@@ -39,6 +40,7 @@ def measured_rungs(
         group_of=group_of,
         loss=loss,
         head=head,
+        adapt=adapt,
         ship=ship,
     )
     result = ladder(photos, output, plan, labels)
@@ -92,7 +94,9 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
         choice, difference = rung.validation_difference, rung.difference
         if choice is None or difference is None:
             continue
-        part = "a linear layer" if rung.name == "linear" else f"a head ({plan.head})"
+        part = {"linear": "a linear layer", "head": f"a head ({plan.head})", "adapt": "the last layers"}[
+            rung.name
+        ]
         verdict = "pays" if choice.low > 0 else "does not pay"
         span = f"{100 * choice.difference:+.1f} MAP@R ({100 * choice.low:+.1f} to {100 * choice.high:+.1f})"
         yield f"Training {part} {verdict} here: {span} on held-out training classes."

@@ -1,16 +1,14 @@
 """The ladder: every rung measured on the same unseen classes, and the rung that held-out classes choose.
 
 Training classes are divided into folds. Each fold is held out once: its images search among themselves, with
-the published features, and with a linear map and a head that the other folds trained. The values of all folds
-together choose
+the published features, and with what the other folds trained. The values of all folds together choose
 
     the size         the frozen rung with the largest MAP@R
-    the lengths      the number of steps of `linear` and of `head` at this size with the largest MAP@R
-    the rung         of `linear` and `head`, if one is ahead of `frozen` at this size (95% interval over
-                     classes), that with the larger MAP@R, else `frozen`
+    the lengths      the number of steps of each trained rung at this size with the largest MAP@R
+    the rung         of the trained rungs that are ahead of `frozen` at this size (95% interval over classes),
+                     that with the largest MAP@R, else `frozen`
 
-Then `linear` and `head` are trained on all training classes for the chosen lengths. The test classes choose
-nothing.
+Then the rungs are trained on all training classes for the chosen lengths. The test classes choose nothing.
 """
 
 import shutil
@@ -31,8 +29,11 @@ from pipeline.evaluation.metrics import Rows, per_query
 from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.statistics.comparison import Comparison, compare
 from pipeline.evaluation.tables import SELECTED
+from pipeline.ladder.adapt import AdaptTrainer, tail_of
+from pipeline.ladder.adapt import inputs as adapt_inputs
 from pipeline.ladder.features import features
-from pipeline.ladder.head import HeadTrainer, inputs, require_head
+from pipeline.ladder.head import HeadTrainer, require_head
+from pipeline.ladder.head import inputs as head_inputs
 from pipeline.ladder.linear import LinearTrainer
 from pipeline.ladder.split import Split, split
 from pipeline.ladder.trained import Trained, Trainer
@@ -46,8 +47,8 @@ FEATURES, MODEL = "features", "model"  # in the output directory
 @dataclass(frozen=True)
 class Plan:
     """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
-    (split.py). loss: of linear.py. head: the published method of head.py; None: without that rung. ship:
-    train the written map or head on all labelled classes."""
+    (split.py). loss: of linear.py and adapt.py. head: the published method of head.py; None: without that
+    rung. adapt: with the rung of adapt.py. ship: train what is written on all labelled classes."""
 
     network: Network
     sizes: tuple[int, ...]
@@ -57,6 +58,7 @@ class Plan:
     group_of: Mapping[str, str] | None = None
     loss: str = "nsoftmax"
     head: str | None = "gsp"
+    adapt: bool = True
     ship: bool = False
 
 
@@ -123,6 +125,8 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
 
     if plan.head is not None:
         require_head(plan.head, replace(plan.network, size=plan.sizes[0]), output / MODEL)
+    if plan.adapt:
+        tail_of(replace(plan.network, size=plan.sizes[0]), output / MODEL)
 
     measured = {}
     for size in plan.sizes:
@@ -142,8 +146,11 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     trainers: list[Trainer] = [LinearTrainer(measured[best].vectors, plan.loss, plan.seed)]
     if plan.head is not None:
         least = min(len(np.unique(numbers[np.setdiff1d(training, fold)])) for fold in sides)
-        given = inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
+        given = head_inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
         trainers.append(HeadTrainer(given, plan.seed))
+    if plan.adapt:
+        adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
+        trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
     classes = _Classes(numbers, sides, training, test)
     climbed = [_climbed(trainer, classes, measured[best], values[best], best) for trainer in trainers]
     rungs += [rung for rung, _ in climbed]
