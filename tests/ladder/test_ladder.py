@@ -162,6 +162,41 @@ def test_writes_the_network_with_adapted_layers(
         assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=0.03)
 
 
+@pytest.mark.slow
+def test_measures_every_rung_on_photos_of_another_kind(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = save_products(tmp_path / "other", 4, 3, first=50)
+    choose(monkeypatch, "linear")
+    plain = ladder(photos, tmp_path / "plain", Plan(network, (32,), head=None))
+    result = ladder(photos, tmp_path / "out", Plan(network, (32,), head=None, other=other, ship=True))
+    files = sorted(other.glob("*/*.png"))
+    names = [path.parent.name for path in files]
+    for rung, without in zip(result.rungs, plain.rungs, strict=True):
+        assert rung.test == without.test
+        assert rung.other["queries"] == 12
+        assert rung.other["classes"] == 4
+        assert without.other is None
+        assert without.other_difference is None
+    published = Embedder(Network(network.name, network.weights, 32))(files)
+    expected = evaluate_vectors(published, names, recall_at=(1,))["map_at_r"]
+    assert result.rungs[0].other["map_at_r"] == pytest.approx(expected, abs=1e-9)
+    difference = result.rungs[1].other_difference
+    assert difference.first == pytest.approx(expected, abs=1e-9)
+    assert difference.second == pytest.approx(result.rungs[1].other["map_at_r"], abs=1e-9)
+    about = json.loads((tmp_path / "out/model/network.json").read_text())
+    assert about["linear"]["photos"] == 60, "the photos of another kind train nothing"
+
+
+def test_refuses_photos_of_another_kind_that_are_the_same(
+    photos: Path, network: Network, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"0\.png is also one of the first photos"):
+        ladder(photos, tmp_path / "out", Plan(network, (32,), other=photos))
+    with pytest.raises(UserError, match=r"No photo of .* has a label"):
+        ladder(photos, tmp_path / "out", Plan(network, (32,), other=photos / "product 00"))
+
+
 def test_refuses_an_unknown_head_before_the_network_runs(
     photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +251,7 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
 def test_refuses_photos_without_labels_and_damaged_photos(
     photos: Path, network: Network, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="No photo has a label"):
+    with pytest.raises(UserError, match=r"No photo of .* has a label"):
         ladder(photos / "product 00", tmp_path / "out", Plan(network, (32,)))
     (photos / "product 00/0.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"0\.png cannot be read"):

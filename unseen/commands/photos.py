@@ -41,6 +41,7 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     unseen ladder photos ladder --sizes 160,224 --loss arcface --json
     unseen ladder photos ladder --groups groups.csv
     unseen ladder photos ladder --head proxy_anchor --no-adapt
+    unseen ladder photos ladder --other birds
     """,
 )
 @click.argument("photos", type=PATH)
@@ -90,6 +91,18 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
 @click.option("--ship", is_flag=True, help="Train the written model on all labelled classes.")
+@click.option(
+    "--other",
+    type=PATH,
+    help="Labelled photos of another kind. Each rung is also measured on them: what training loses there.",
+)
+@click.option(
+    "--other-labels",
+    default="folders",
+    show_default=True,
+    metavar="folders|FILE.csv",
+    help="Labels of the photos of --other.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def ladder(
     photos: Path,
@@ -103,6 +116,8 @@ def ladder(
     adapt: bool,
     seed: int,
     ship: bool,
+    other: Path | None,
+    other_labels: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -118,23 +133,15 @@ def ladder(
     network = network_of(**options)
     sizes = (options["size"],) if options["size"] else sizes
     method = None if head == "none" else head
-    sys.stdout.write(
-        measured_rungs(
-            photos,
-            output,
-            labels,
-            network,
-            sizes,
-            groups,
-            test_share,
-            loss,
-            method,
-            adapt,
-            seed,
-            ship,
-            as_json,
-        )
-    )
+    plan: dict[str, Any] = {
+        "network": network,
+        "sizes": sizes,
+        "test_share": test_share,
+        "loss": loss,
+        "head": method,
+    }
+    plan |= {"adapt": adapt, "seed": seed, "ship": ship, "other": other, "other_labels": other_labels}
+    sys.stdout.write(measured_rungs(photos, output, labels, groups, as_json, plan))
 
 
 @click.command(
