@@ -15,9 +15,9 @@ from pipeline.report.words import name_of, percent, span
 from pipeline.runtime.errors import UserError
 
 LADDER = "ladder.json"
-# Trained parts of a published network, by their names in network.json; `adapted` includes a linear layer.
+# Trained parts of a published network, by their names in network.json.
 _PARTS = {
-    "adapted": "The last layers of the network and a linear layer on its embedding",
+    "adapted": "The last layers of the network, from the published weights",
     "linear": "A linear layer on the published embedding",
 }
 
@@ -117,7 +117,7 @@ def _published(about: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         for name, what in _PARTS.items()
         if (part := about.get(name))
     ]
-    return facts, parts[:1] or ["None: the published embedding."]
+    return facts, parts or ["None: the published embedding."]
 
 
 def _trained(about: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -57,7 +57,8 @@ def _show(flat: Any, gallery: Float32[np.ndarray, "N D"]) -> None:
     """Lets an empty flat index read the rows of an array, which must live as long as the index."""
     values = faiss.swig_ptr(gallery.reshape(-1).view(np.uint8))
     nobody = flat.codes.owner  # a shared pointer to no owner, which Python cannot create
-    flat.codes = faiss.MaybeOwnedVectorUInt8.create_view(values, gallery.nbytes, nobody)
+    vector: Any = faiss.MaybeOwnedVectorUInt8
+    flat.codes = vector.create_view(values, gallery.nbytes, nobody)
     flat.ntotal = len(gallery)
 
 

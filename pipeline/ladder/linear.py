@@ -42,13 +42,8 @@ class LinearMap(nn.Module):
     def __init__(self, features: Float32[Tensor, "N D"], targets: Int64[Tensor, "N"], loss: str) -> None:
         """targets: 0 to C - 1, each with a feature. loss: a name of LOSSES."""
         super().__init__()
-        classes, dim = int(targets.max()) + 1, features.shape[1]
-        with torch.random.fork_rng(devices=[]):
-            self.criterion = LOSSES[loss](classes, dim)
-        with torch.no_grad():
-            means = torch.zeros(classes, dim).index_add_(0, targets, features)
-            self.criterion.get_parameter("proxies").copy_(unit(means))
-        self.change = nn.Parameter(torch.zeros(dim, dim))  # A
+        self.criterion = criterion_of(loss, features, targets)
+        self.change = nn.Parameter(torch.zeros(features.shape[1], features.shape[1]))  # A
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
         """z' of B features."""
@@ -66,6 +61,17 @@ class LinearMap(nn.Module):
             {"params": [self.change], "lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY},
             {"params": list(self.criterion.parameters()), "lr": PROXY_RATE, "weight_decay": 0.0},
         ]
+
+
+def criterion_of(loss: str, features: Float32[Tensor, "N D"], targets: Int64[Tensor, "N"]) -> nn.Module:
+    """The loss of a name of LOSSES, with the proxies at the mean features of their classes, 0 to C - 1."""
+    classes, dim = int(targets.max()) + 1, features.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        criterion = LOSSES[loss](classes, dim)
+    with torch.no_grad():
+        means = torch.zeros(classes, dim).index_add_(0, targets, features)
+        criterion.get_parameter("proxies").copy_(unit(means))
+    return criterion
 
 
 def train(

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from pipeline.catalog.embedder import Embedder
 from pipeline.catalog.pictures import listed
 from pipeline.ladder import adapt as module
-from pipeline.ladder.adapt import DECAY, PULL, RATE, AdaptTrainer, groups, inputs, pull
+from pipeline.ladder.adapt import DECAY, PULL, RATE, WARMUP, AdaptTrainer, factor, groups, inputs, pull
 from pipeline.methods.pretrained import Network, add_tail, write_network
 from pipeline.models.published_network import timm
 from pipeline.models.tail import Tail
@@ -41,6 +41,16 @@ def test_rates_decay_from_the_last_layer_to_the_first() -> None:
     assert middle == {RATE * DECAY}
     assert first == {RATE * DECAY * DECAY}
     assert len(rates) == sum(map(len, adapted.layers()))
+
+
+def test_the_rate_rises_linearly_and_falls_as_a_half_cosine() -> None:
+    rates = [factor(step, 100) for step in range(100)]
+    assert rates[:WARMUP] == [(step + 1) / WARMUP for step in range(WARMUP)]
+    assert rates[WARMUP] == 1.0
+    assert rates[60] == pytest.approx(0.5)
+    assert rates[99] == pytest.approx(0.5 * (1 - np.cos(np.pi / 80)))
+    assert rates == [*sorted(rates[:WARMUP]), *sorted(rates[WARMUP:], reverse=True)]
+    assert [factor(step, 2) for step in range(2)] == [1.0, pytest.approx(0.5)], "shorter than the warm-up"
 
 
 def test_pull_is_the_gradient_step_of_l2_sp() -> None:
@@ -86,7 +96,7 @@ def test_repeats_and_restarts_from_the_published_weights(
     assert not np.array_equal(first[1].vectors, other[0].vectors)
     for one, two in zip(first, again, strict=True):
         assert one.vectors.tobytes() == two.vectors.tobytes()
-        assert all(torch.equal(value, two.parameters[0][name]) for name, value in one.parameters[0].items())
+        assert all(torch.equal(value, two.parameters[name]) for name, value in one.parameters.items())
     assert abs(np.linalg.norm(first[1].vectors, axis=1) - 1).max() < 1e-6
 
 
@@ -102,7 +112,7 @@ def test_the_written_model_embeds_as_trained_and_other_weights_are_equal(
     assert before.keys() == after.keys()
     changed = {name for name in before if before[name].numpy().tobytes() != after[name].numpy().tobytes()}
     assert changed
-    assert changed <= trained.parameters[0].keys()
+    assert changed <= trained.parameters.keys()
     files = [tmp_path / "photos" / name for name in listed(tmp_path / "photos").paths]
     vectors = Embedder(tmp_path / "model")(files)
     assert abs(vectors - trained.vectors).max() < 2e-3, "the inputs of the last layers are float16"
