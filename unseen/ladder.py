@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.ladder.ladder import Plan, Result, Rung, ladder
+from pipeline.ladder.picture import Panel, picture
 from pipeline.methods.pretrained import default_network
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
+from pipeline.runtime.files import atomic_file, write_json
 
-RESULT = "ladder.json"
+RESULT, PICTURE = "ladder.json", "ladder.svg"
 
 
 def measured_rungs(
     photos: Path, output: Path, labels: str, groups: Path | None, as_json: bool, settings: dict[str, Any]
 ) -> str:
-    """Measures the rungs, writes OUTPUT/ladder.json, and returns the table or JSON.
+    """Measures the rungs, writes OUTPUT/ladder.json and ladder.svg, and returns the table or JSON.
 
     settings: fields of Plan; without `network` the default one. Raises UserError as `ladder` does, and for a
     CSV of groups that cannot be read.
@@ -26,7 +27,7 @@ def measured_rungs(
     network = settings["network"] or default_network()
     plan = Plan(**settings | {"network": network, "group_of": group_of})
     result = ladder(photos, output, plan, labels)
-    content = {
+    content: dict[str, Any] = {
         "network": plan.network.name,
         "loss": plan.loss,
         "head": plan.head,
@@ -37,6 +38,9 @@ def measured_rungs(
         "shipped": plan.ship and result.chosen.steps > 0,
     }
     write_json(output / RESULT, content)
+    panel = Panel(plan.network.name, content["rungs"], content["chosen"])
+    with atomic_file(output / PICTURE) as aside:
+        aside.write_text(picture([panel]), encoding="utf-8")
     if as_json:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return "".join(f"{line}\n" for line in _lines(result, plan, output))

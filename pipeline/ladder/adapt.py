@@ -49,9 +49,9 @@ SHARE = 4  # of the layers, the last one in SHARE is trained
 LENGTHS = (100,)  # steps
 HEAD_STEPS = 50  # of the proxies before theta is trained
 BATCH = 32  # images
-RATE = 1e-3  # of the last layer
-DECAY = 0.7
-PULL = 5.0
+RATE = 2e-3  # of the last layer
+DECAY = 0.8
+PULL = 10.0
 WARMUP = 20  # steps
 EMBEDDED = 256  # images at a time
 

@@ -238,6 +238,7 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     assert "Training a linear layer" in printed
     assert "Training the last layers" in printed
     content = json.loads((output / "ladder.json").read_text())
+    assert (output / "ladder.svg").read_text().count("<circle") == len(content["rungs"])
     assert {int(name[-2:]) // 2 for name in content["test_classes"]} == {
         int(name[-2:]) // 2 for name in content["test_classes"] if int(name[-2:]) % 2
     }
