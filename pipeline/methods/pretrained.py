@@ -2,7 +2,8 @@
 preprocessing.
 
     network.json            name, arguments, preprocessing, origin and licence of the weights
-    weights.safetensors     the weights with the names of timm
+    weights.safetensors     the weights with the names of timm; with `adapted` in network.json the last layers
+                            were trained (pipeline/ladder/adapt.py)
     linear.safetensors      optional: `weight` (D, D), a linear map that was trained on the embeddings
 
 The directory is self-contained, like that of a trained method (artifact.py).
@@ -212,6 +213,24 @@ def add_linear(directory: Path, weight: Float[Tensor, "D D"], about: dict[str, A
         save_file({"weight": weight.contiguous()}, aside)
     content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
     write_json(directory / ABOUT, content | {"linear": about})
+
+
+def add_tail(directory: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+    """Replaces weights of a directory by those of `state`, and adds `about` (their training) to network.json.
+
+    The other weights are equal to the byte. Raises ValueError for names and shapes that the network lacks.
+    """
+    path = directory / WEIGHTS
+    weights = load_file(path)
+    wrong = [
+        name for name, value in state.items() if name not in weights or weights[name].shape != value.shape
+    ]
+    if wrong:
+        raise ValueError(f"{path} has no weight {wrong[0]} of this shape")
+    with atomic_file(path) as aside:
+        save_file(weights | {name: value.cpu().contiguous() for name, value in state.items()}, aside)
+    content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
+    write_json(directory / ABOUT, content | {"adapted": about})
 
 
 def files_of(directory: Path) -> list[Path]:

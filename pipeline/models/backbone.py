@@ -150,14 +150,20 @@ class Backbone(nn.Module):
 
         timm defines the layers of its networks. Raises ValueError for a network without this definition.
         """
-        network: Any = self.network
-        if not hasattr(network, "group_matcher"):
-            raise ValueError(
-                f"timm does not define the layers of {self._name}: train it with one learning rate."
-            )
-        groups = group_parameters(network, network.group_matcher(coarse=False))
-        parameters = dict(network.named_parameters())
-        return [[parameters[key] for key in groups[layer]] for layer in sorted(groups)]
+        parameters = dict(self.network.named_parameters())
+        return [[parameters[key] for key in layer] for layer in layers_of(self.network, self._name)]
+
+
+def layers_of(network: nn.Module, name: str) -> list[list[str]]:
+    """The names of the parameters of each layer of a network, from the stem to the last block.
+
+    Raises ValueError for a network `name` whose layers timm does not define.
+    """
+    defined: Any = network
+    if not hasattr(network, "group_matcher"):
+        raise ValueError(f"timm does not define the layers of {name}: train it with one learning rate.")
+    groups = group_parameters(defined, defined.group_matcher(coarse=False))
+    return [groups[layer] for layer in sorted(groups)]
 
 
 def require_network(name: str) -> None:
