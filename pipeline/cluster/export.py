@@ -27,11 +27,18 @@ _RUNS = 8  # per worker, so that a slower worker gets fewer
 def run_export(shards: Path, model: Path, output: Path, settings: ExportSettings) -> None:
     """`export_model` on `settings.workers` processes. One is this process, without Ray, unless RAY_ADDRESS
     names a cluster: its head often has no GPU."""
+    with embedder(settings) as embed:
+        export_model(shards, model, output, settings, embed)
+
+
+@contextlib.contextmanager
+def embedder(settings: ExportSettings) -> Iterator[Embed]:
+    """Yields the embedding by `settings.workers` processes, see `run_export`."""
     if settings.workers == 1 and cluster_address() is None:
-        export_model(shards, model, output, settings)
+        yield LocalEmbedder(settings, loader_threads())
         return
     with embedding_workers(settings) as embed:
-        export_model(shards, model, output, settings, embed)
+        yield embed
 
 
 class Worker:

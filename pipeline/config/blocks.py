@@ -165,7 +165,7 @@ class Training(Strict):
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     # share of the *train* classes to hold out, if the data set defines no validation classes
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    # hold out a block of the *train* classes instead of that share; stage `ensemble` sets it
+    # hold out a block of the *train* classes instead of that share; stage `train_fold` has one
     fold: Fold | None = None
     # loss term whose gradient covariance is recorded (IRT fig. 4: contrastive); loss: the sum of all terms
     gradient_noise: str | None = None

@@ -1,9 +1,10 @@
 """The files of data/resolved: the settings and the code on which a stage of a run depends. Stage `resolve`
 writes them. Each stage reads one.
 
-    data/resolved/<stage>/<dataset>.json            ingest
-    data/resolved/<stage>/<dataset>/<method>.json   train, export, evaluate, sweep, ensemble
-    data/resolved/<stage>.json                      analyze, report
+    data/resolved/<stage>/<dataset>.json                   ingest
+    data/resolved/<stage>/<dataset>/<method>.json          train, export, evaluate, sweep, ensemble
+    data/resolved/<stage>/<dataset>/<method>/<fold>.json   train_fold, export_fold
+    data/resolved/<stage>.json                             analyze, report
 
 A file contains the settings that can change the result of the stage, and a digest of each module that the
 stage can reach (pipeline/resolution/code.py). Stages read the settings of the machine (workers, threads,
@@ -45,7 +46,7 @@ class IngestInputs(Strict):
 
 
 class TrainInputs(Strict):
-    """The training of a method on a data set, for any seed."""
+    """The training of a method on a data set, for any seed; also that of a fold."""
 
     recipe: AnyRecipe
 
@@ -85,14 +86,13 @@ class SweepInputs(Strict):
 
 
 class EnsembleInputs(Strict):
-    """The MLRC protocol of one method on one data set."""
+    """The ensembles of one method on one data set (the MLRC protocol)."""
 
-    recipe: AnyRecipe
     folds: int
-    repeats: int
-    seed: int
+    seeds: tuple[int, ...]
     recall_at: tuple[int, ...]
-    member_code: str  # digest of the code that training and export of a member can reach
+    selection_metric: str  # of the trainings
+    minimum_gain: float
 
 
 class AnalyzeInputs(Strict):
@@ -156,6 +156,8 @@ MODELS: dict[str, type[Strict]] = {
     "export": ExportInputs,
     "evaluate": EvaluateInputs,
     "sweep": SweepInputs,
+    "train_fold": TrainInputs,
+    "export_fold": ExportInputs,
     "ensemble": EnsembleInputs,
     "analyze": AnalyzeInputs,
     "report": ReportInputs,
@@ -175,9 +177,11 @@ class Inputs(Generic[Settings]):
         return digest(self.code)
 
 
-def path_of(stage: str, *cell: str) -> Path:
-    """The resolved file of a stage, relative to the root of the project; `cell` is data set and method."""
-    return ROOT.joinpath(stage, *cell).with_name(f"{(stage, *cell)[-1]}.json")
+def path_of(stage: str, *cell: str | int) -> Path:
+    """The resolved file of a stage, relative to the root of the project; `cell` is data set, method and
+    fold."""
+    parts = (stage, *map(str, cell))
+    return ROOT.joinpath(*parts).with_name(f"{parts[-1]}.json")
 
 
 def content_of(settings: Strict, code: dict[str, str]) -> dict[str, Any]:
@@ -185,7 +189,7 @@ def content_of(settings: Strict, code: dict[str, str]) -> dict[str, Any]:
     return {"schema": SCHEMA, "settings": settings.model_dump(mode="json"), "code": code}
 
 
-def read_inputs(model: type[Settings], stage: str, *cell: str) -> Inputs[Settings]:
+def read_inputs(model: type[Settings], stage: str, *cell: str | int) -> Inputs[Settings]:
     """The resolved file of a stage. Raises UserError if it is missing or of another version."""
     path = path_of(stage, *cell)
     try:

@@ -64,16 +64,27 @@ class TrainSettings(Strict):
 
 
 class EnsembleBlock(Strict):
-    """Block `ensemble`: the MLRC protocol, folds x repeats trainings of a method. Additional repeats leave
-    the existing members unchanged."""
+    """Block `ensemble`: the MLRC protocol. Each fold is trained with each seed; DVC expands both lists to
+    cells. Additional seeds leave the existing members unchanged."""
 
-    folds: Annotated[int, Field(ge=2)] = 4  # MLRC
-    repeats: Count = 3  # GSP code: all 3^4 ensembles are averaged
-    seed: Seed = 0  # of the first member; each further member adds 1
+    folds: tuple[Count, ...] = Field(default=(1, 2, 3, 4), min_length=2)  # MLRC
+    # GSP code: three trainings of each fold, all 3^4 ensembles are averaged
+    seeds: tuple[Seed, ...] = Field(default=(0, 1, 2), min_length=1)
     recall_at: Ranks | None = Field(default=None, min_length=1)  # None: the published K of each data set
-    # members trained at the same time; None: one per GPU, or without GPUs as many as the free cores allow
-    # with `train.cpus_per_worker` (default 1) each
-    concurrent: Count | None = None
+
+    @field_validator("folds")
+    @classmethod
+    def _consecutive(cls, folds: tuple[int, ...]) -> tuple[int, ...]:
+        if folds != tuple(range(1, len(folds) + 1)):
+            raise ValueError(f"expected every fold in order, such as [1, 2, 3, 4], got {list(folds)}")
+        return folds
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"each seed counts once, got {list(seeds)}")
+        return seeds
 
 
 class EnsembleSettings(EnsembleBlock):

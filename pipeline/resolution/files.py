@@ -65,6 +65,7 @@ from pipeline.resolution.code import Code
 from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
 from pipeline.runtime.errors import UserError
 from pipeline.studies.catalogue import studies_of_run, with_rows
+from pipeline.studies.ensemble.members import fold_recipe, require_members
 from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.training.job import possible_worlds
 
@@ -155,8 +156,10 @@ def check(run: Plan) -> None:
         with field_origins(run.params, dataset, method):
             if method in run.axes.methods or (dataset, method) in run.swept() or method in run.axes.ensembles:
                 require_checkpoint(recipe)
-            if method in run.axes.methods:  # a trial and a member of an ensemble train on one worker
+            if method in (*run.axes.methods, *run.axes.ensembles):  # a trial trains on one worker
                 possible_worlds(recipe, run.machine)
+            if method in run.axes.ensembles:
+                require_members(recipe, dataset, method)
     trained = {
         cell: recipe
         for cell, recipe in run.recipes.items()
@@ -181,7 +184,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Path (relative to the root of the project) and content of every resolved file of the run."""
 
     def file(
-        content: Strict, stage: str, *cell: str, modules: Iterable[str] = ()
+        content: Strict, stage: str, *cell: str | int, modules: Iterable[str] = ()
     ) -> tuple[Path, dict[str, Any]]:
         return path_of(stage, *cell), content_of(content, code.closure([f"stages.{stage}", *modules]))
 
@@ -200,12 +203,21 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
         yield file(inputs, "sweep", dataset, method, modules=trial_parts)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
-        recipe = run.recipes[dataset, method]
+        recipe, protocol = run.recipes[dataset, method], run.ensembles(dataset)
         parts = modules_of(recipe)
-        protocol = run.ensembles(dataset).model_dump(exclude={"concurrent"})
-        member = digest(code.closure(["pipeline.studies.ensemble.member_training", *parts]))
-        ensemble = EnsembleInputs(recipe=recipe, **protocol, member_code=member)
-        yield file(ensemble, "ensemble", dataset, method, modules=parts)
+        for model in protocol.folds:
+            of_fold = TrainInputs(recipe=fold_recipe(recipe, model, len(protocol.folds)))
+            yield file(of_fold, "train_fold", dataset, method, model, modules=parts)
+            export = ExportInputs(batch_size=run.export.batch_size, scales=(1.0,))
+            yield file(export, "export_fold", dataset, method, model, modules=parts)
+        ensemble = EnsembleInputs(
+            folds=len(protocol.folds),
+            seeds=protocol.seeds,
+            recall_at=protocol.recall_at,
+            selection_metric=recipe.training.selection_metric,
+            minimum_gain=recipe.training.minimum_gain,
+        )
+        yield file(ensemble, "ensemble", dataset, method)
     generated = {name: source for name, (source, _) in run.ingest.items() if isinstance(source, PartsSource)}
     yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze, parts=generated), "analyze")
     like = {

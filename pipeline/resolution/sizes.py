@@ -76,12 +76,12 @@ def require_batches(params: Params, dataset: str, size: Size, recipes: dict[str,
 
 def require_folds(params: Params, ensemble: EnsembleSettings, dataset: str, size: Size) -> None:
     """Raises UserError for more folds than train classes, and for a recall beyond the gallery."""
-    if ensemble.folds > size.train_classes:
+    if len(ensemble.folds) > size.train_classes:
         raise _beyond(
             params,
             "ensemble.folds",
-            f"is {ensemble.folds:,}, but {dataset} has {size.train_classes:,} train classes",
-            f"Set ensemble.folds to {size.train_classes} or less.",
+            f"has {len(ensemble.folds):,} folds, but {dataset} has {size.train_classes:,} train classes",
+            f"Remove folds: {size.train_classes} or less are possible.",
         )
     _require_ranks(params, "ensemble.recall_at", ensemble.recall_at, dataset, size)
 

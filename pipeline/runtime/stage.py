@@ -65,14 +65,14 @@ def _end(*_: object) -> None:
 
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
-    (dataset, method, seed)."""
+    (dataset, method, fold, seed)."""
     import argparse
 
     parent = os.environ.pop(PARENT, "")
     end_with_parent(int(parent) if parent else None)
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
-        parser.add_argument(axis, type=int if axis == "seed" else str)
+        parser.add_argument(axis, type=int if axis in ("fold", "seed") else str)
     arguments = vars(parser.parse_args())
     try:
         with report_errors():

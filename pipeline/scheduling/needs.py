@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config import EnsembleBlock, ExportSettings, Params, TrainSettings, settings, sweep_settings
+from pipeline.config import ExportSettings, Params, TrainSettings, settings, sweep_settings
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
 
-_AXES = ("datasets", "methods", "seeds", "sweeps", "ensembles")
+_RUN = ("datasets", "methods", "seeds", "sweeps", "ensembles")
+_AXES = (*(f"run.{axis}" for axis in _RUN), "ensemble.folds", "ensemble.seeds")
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,14 @@ class Needs:
     train: int
     export: int
     sweep: int
-    ensemble: int
 
     def of(self, stage: str) -> int:
-        """The processes of a stage such as `train@parts-ms-0`."""
-        return int(getattr(self, stage.partition("@")[0], 0))
+        """The processes of a stage such as `train@parts-ms-0` or `train_fold@parts-ms-1-0`."""
+        return int(getattr(self, stage.partition("@")[0].removesuffix("_fold"), 0))
 
     @property
     def highest(self) -> int:
-        return max(self.train, self.export, self.sweep, self.ensemble)
+        return max(self.train, self.export, self.sweep)
 
 
 def needs(params: Params, gpus: int) -> Needs:
@@ -36,14 +36,12 @@ def needs(params: Params, gpus: int) -> Needs:
     """
     train = settings(params, "train", TrainSettings)
     export = settings(params, "export", ExportSettings)
-    ensemble = settings(params, "ensemble", EnsembleBlock)
     on_gpus = gpus > 0 and train.gpu != "no"
     names = params.read("run.sweeps")
     return Needs(
         train=train.most_workers if train.most_workers > 1 or on_gpus else 0,
         export=export.workers if export.workers > 1 else 0,
         sweep=max((sweep_settings(params, name).concurrent for name in names), default=0),
-        ensemble=0 if ensemble.concurrent == 1 else ensemble.concurrent or max(gpus, usable_cores()),
     )
 
 
@@ -62,12 +60,13 @@ def gpus_of_this_machine() -> int:
 
 
 def require_lists(params: Params) -> None:
-    """Raises UserError for an axis in block `run` that is a single value. DVC's message for it does not name
+    """Raises UserError for an axis of the graph that is a single value. DVC's message for it does not name
     the axis: 'Value' object is not iterable."""
     for axis in _AXES:
-        value = params.block("run").get(axis)
+        block, _, name = axis.partition(".")
+        value = params.block(block).get(name)
         if value is not None and not isinstance(value, list):
             raise UserError(
-                f"{params.label}:{params.line(f'run.{axis}')}: run.{axis} is {value}, which is not a list.",
-                f"Write it as a list: {axis}: [{value}].",
+                f"{params.label}:{params.line(axis)}: {axis} is {value}, which is not a list.",
+                f"Write it as a list: {name}: [{value}].",
             )

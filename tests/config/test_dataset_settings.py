@@ -38,9 +38,8 @@ def test_the_k_of_recall_are_those_of_the_data_set_unless_the_user_sets_them(
     assert ensemble_settings(params, EnsembleBlock(), dataset).recall_at == RECALL_AT[dataset]
     changed = EvaluateBlock(recall_at=(1, 3), nmi=True)
     assert evaluate_settings(params, changed, dataset) == EvaluateSettings(recall_at=(1, 3), nmi=True)
-    assert ensemble_settings(params, EnsembleBlock(recall_at=(5,), repeats=2), dataset) == EnsembleSettings(
-        recall_at=(5,), repeats=2
-    )
+    block = EnsembleBlock(recall_at=(5,), seeds=(0, 1))
+    assert ensemble_settings(params, block, dataset) == EnsembleSettings(recall_at=(5,), seeds=(0, 1))
 
 
 def test_the_k_of_each_data_set_include_those_of_its_published_rows() -> None:

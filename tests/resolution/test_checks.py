@@ -133,6 +133,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
         ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("run.methods", 8, r"run\.methods: Input should be a valid (list|array|tuple), got 8"),
+        ("ensemble.folds", [1, 3], r"ensemble\.folds: expected every fold in order, such as \[1, 2, 3, 4\]"),
+        ("ensemble.seeds", [0, 0], r"ensemble\.seeds: each seed counts once, got \[0, 0\]"),
         ("run.ensembles", True, r"run\.ensembles: Input should be a valid (list|array|tuple), got True"),
         ("runs", {}, r"runs is not a setting"),
         ("run.seeds", [2**70], r"params\.yaml:1: run\.seeds: Input should be less than 2147483648"),
@@ -177,7 +179,11 @@ def test_errors_of_later_stages_stop_the_run(folder: Path, key: str, value: Any,
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("folds", 65, r":1: ensemble\.folds is 65, but parts has 64 train classes[^$]*64 or less"),
+        (
+            "folds",
+            list(range(1, 66)),
+            r":1: ensemble\.folds has 65 folds, but parts has 64 train classes[^$]*64 or less",
+        ),
         ("recall_at", [1024], r":1: ensemble\.recall_at contains 1,024, but a query of parts has 1,023"),
     ],
 )

@@ -45,6 +45,7 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
             for method in ("ms", "gsp")
         ),
         "sweep/parts/gsp.json",
+        *(f"{stage}/parts/ms/{fold}.json" for stage in ("train_fold", "export_fold") for fold in range(1, 5)),
         "ensemble/parts/ms.json",
         "analyze.json",
         "report.json",
@@ -72,7 +73,7 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
             },
             set(),
         ),
-        ({"export.workers": 3, "sweep.gsp.concurrent": 2, "ensemble.concurrent": 2}, set()),
+        ({"export.workers": 3, "sweep.gsp.concurrent": 2}, set()),
         ({"methods.gsp.pooling.epsilon": 1.0}, {"train/parts/gsp.json", "sweep/parts/gsp.json"}),
         (
             {

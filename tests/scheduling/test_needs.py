@@ -28,7 +28,9 @@ def test_only_stages_with_several_processes_need_ray_on_a_machine_without_gpus(t
     needed = needs(params(tmp_path, *changes), gpus=0)
     stages = ["train@parts-ms-0", "sweep@parts-gsp", "export@parts-ms-0", "evaluate@parts-ms-0", "report"]
     assert [needed.of(stage) for stage in stages] == [3, 5, 0, 0, 0]
-    assert needed.highest >= 5
+    members = ["train_fold@parts-ms-1-0", "export_fold@parts-ms-1-0", "ensemble@parts-ms"]
+    assert [needed.of(stage) for stage in members] == [3, 0, 0]
+    assert needed.highest == 5
     assert needs(params(tmp_path), gpus=0).of("train@parts-ms-0") == 0
 
 
@@ -67,3 +69,5 @@ def test_refuses_an_axis_without_brackets(tmp_path: Path) -> None:
     ) as caught:
         require_lists(changed)
     assert "datasets: [parts]" in caught.value.remedy
+    with pytest.raises(UserError, match=r"params.yaml:\d+: ensemble.folds is 4, which is not a list"):
+        require_lists(params(tmp_path, ("folds: [1, 2, 3, 4]", "folds: 4")))

@@ -2,14 +2,13 @@
 member, their mean and deviation."""
 
 import csv
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.config.inputs import EnsembleInputs
 from pipeline.data.folds import validation_classes
 from pipeline.evaluation.evaluate import DIGITS
 from pipeline.evaluation.metrics import averages as means
@@ -17,28 +16,31 @@ from pipeline.evaluation.metrics import per_query
 from pipeline.evaluation.sides import Sides, read_sides
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.ensemble.ensemble_protocol import EnsembleProtocol
-from pipeline.studies.ensemble.members import EMBEDDINGS, RECORD, Member
+from pipeline.studies.ensemble.members import Member
 from pipeline.studies.ensemble.scores import Ensembles, averages, ensembles
 
 
 def score_ensembles(
-    members: Sequence[Member], protocol: EnsembleProtocol
+    members: Sequence[Member], protocol: EnsembleProtocol, root: Path
 ) -> tuple[dict[str, float | int | str], Ensembles]:
     """The flat metrics of the protocol, and the metrics of every ensemble from which they are averaged. All
-    members must be finished.
+    members must be finished. `members` are ordered by seed, then by model.
 
     Raises UserError if embeddings are missing or damaged, or if no query has a relevant image.
     """
-    in_order = sorted(members, key=lambda member: member.repeat)
     by_model = [
-        [read_sides(member.done / EMBEDDINGS) for member in in_order if member.model == model]
+        [
+            read_sides(root / member.file("embeddings", ".arrow"))
+            for member in members
+            if member.model == model
+        ]
         for model in range(1, protocol.folds + 1)
     ]
 
     def score(sides: Sides) -> dict[str, float]:
         return means(per_query(*sides, protocol.recall_at))
 
-    label = f"evaluate {members[0].job.dataset}/{members[0].job.method}"
+    label = f"evaluate {members[0].dataset}/{members[0].method}"
     scores = ensembles(by_model, score, label=label)
     first = by_model[0][0]
     dim = first.gallery.embedding.shape[1]
@@ -62,18 +64,18 @@ def write_outputs(
     members: Sequence[Member],
     classes: int,
     protocol: EnsembleProtocol,
+    settings: EnsembleInputs,
     metrics: dict[str, float | int | str],
     scores: Ensembles,
+    root: Path,
 ) -> None:
-    """Writes members.csv, results.json, protocol.json and members/<name>/ into `output`, all or none."""
+    """Writes members.csv, results.json and protocol.json into `output`, all or none."""
     results = {
         "metrics": metrics,
         "ensembles": [_ensemble(scores, index) for index in range(len(scores.choices))],
     }
     with atomic_directory(output) as directory:
-        for member in members:
-            shutil.copytree(member.done, directory / "members" / member.name)
-        _write_table(directory / "members.csv", members, classes, scores)
+        _write_table(directory / "members.csv", members, classes, settings, scores, root)
         write_json(directory / "protocol.json", protocol.declaration())
         write_json(directory / "results.json", results)
 
@@ -87,23 +89,42 @@ def _ensemble(scores: Ensembles, index: int) -> dict[str, Any]:
     return row
 
 
-def _write_table(path: Path, members: Sequence[Member], classes: int, scores: Ensembles) -> None:
+def _write_table(
+    path: Path,
+    members: Sequence[Member],
+    classes: int,
+    settings: EnsembleInputs,
+    scores: Ensembles,
+    root: Path,
+) -> None:
     """One row per member: its fold (the indices of its first and last validation class among the `classes`
     train classes), its training, its test metrics."""
     rows = []
     for member in members:
-        block = validation_classes(member.model, classes, len(scores.choices[0]))
-        record = json.loads((member.done / RECORD).read_text(encoding="utf-8"))
+        block = validation_classes(member.model, classes, settings.folds)
+        repeat = settings.seeds.index(member.seed)
         fold = {"first_validation_class": block[0], "last_validation_class": block[-1]}
         test = {
-            f"test_{name}": round(float(values[member.model - 1, member.repeat - 1]), DIGITS)
+            f"test_{name}": round(float(values[member.model - 1, repeat]), DIGITS)
             for name, values in scores.members.items()
         }
-        validation = sorted(name for name in record if name.startswith("validation_"))
-        training = {name: record[name] for name in ("iterations", "best_iteration", *validation)}
-        member_fields = {name: record[name] for name in ("model", "repeat", "seed")}
-        rows.append({**member_fields, **fold, **training, **test})
+        training = _selection(root / member.file("history", ".csv"), settings)
+        cell = {"model": member.model, "repeat": repeat + 1, "seed": member.training_seed}
+        rows.append({**cell, **fold, **training, **test})
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def _selection(history: Path, settings: EnsembleInputs) -> dict[str, float | int]:
+    """The last and the selected iteration of a training, and the validation metric of the latter: that of the
+    last validation with a gain, as in pipeline/training/loop.py."""
+    metric = settings.selection_metric
+    with history.open(newline="", encoding="utf-8") as file:
+        rows = [(int(row["iteration"]), float(row[metric])) for row in csv.DictReader(file)]
+    best_iteration, best = rows[0]
+    for iteration, value in rows:
+        if value > best + settings.minimum_gain:
+            best_iteration, best = iteration, value
+    return {"iterations": rows[-1][0], "best_iteration": best_iteration, f"validation_{metric}": best}

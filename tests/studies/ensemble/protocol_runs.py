@@ -1,5 +1,6 @@
 """A small data set of noisy pictures, and the shortest form of the protocol on it."""
 
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipeline.config import EnsembleSettings, Recipe, TrainSettings
+from pipeline.config import Recipe
+from pipeline.config.inputs import EnsembleInputs
 from pipeline.data.shard_writer import ShardWriter
-from pipeline.studies.ensemble.ensemble import ensemble
+from pipeline.studies.ensemble.members import fold_recipe
+from stages import ensemble, export_fold, train_fold
+from tests.params import project
+from tests.resolved import write_resolved
 from tests.training.jobs import recipe
 
 TRAIN, TEST, IMAGES = 9, 7, 5
-FOLDS, REPEATS, RECALL_AT = 3, 2, (1, 2, 4)
-MACHINE = TrainSettings(gpu="no", cpus_per_worker=1, loader_threads=1, checkpoint_every=2)
+FOLDS, SEEDS, RECALL_AT = 3, (0, 1), (1, 2, 4)
+MACHINE = {"gpu": "no", "cpus_per_worker": 1, "loader_threads": 1, "checkpoint_every": 2}
 SHORT = {"iterations": 4, "validate_every": 2}
 
 
@@ -50,29 +55,25 @@ def write_set(root: Path, train: int = TRAIN, test: int = TEST) -> None:
         writer.finish({"dataset": "tiny"})
 
 
-def settings(**more: Any) -> EnsembleSettings:
-    return EnsembleSettings(
-        **{"folds": FOLDS, "repeats": REPEATS, "recall_at": RECALL_AT, "concurrent": 1, **more}
-    )
+def settings(**more: Any) -> EnsembleInputs:
+    values = {"folds": FOLDS, "seeds": SEEDS, "recall_at": RECALL_AT}
+    return EnsembleInputs(**{**values, "selection_metric": "map_at_r", "minimum_gain": 0.0, **more})
 
 
 def short(**more: Any) -> Recipe:
     return recipe("baseline", training={**SHORT, **more})
 
 
-def run_protocol(
-    root: Path,
-    ensemble_settings: EnsembleSettings | None = None,
-    how: Recipe | None = None,
-    machine: TrainSettings = MACHINE,
-) -> dict[str, Any]:
-    """The protocol on data set `tiny` under `root`, one member after the other by default."""
-    return ensemble(
-        "tiny", "baseline", how or short(), ensemble_settings or settings(), machine, root, cores=1
-    )
-
-
-def output_bytes(root: Path) -> dict[str, bytes]:
-    """The bytes of all outputs of the stage."""
-    files = [*(root / "data/ensemble").rglob("*"), *(root / "data/metrics").rglob("*")]
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files if path.is_file()}
+def run_protocol(root: Path) -> None:
+    """Stages `train_fold`, `export_fold` and `ensemble` of the protocol on data set `tiny` under `root`."""
+    project(root, {f"train.{name}": value for name, value in MACHINE.items()})
+    with contextlib.chdir(root):
+        for fold in range(1, FOLDS + 1):
+            of_fold = fold_recipe(short(), fold, FOLDS).model_dump(mode="json")
+            write_resolved(root, "train_fold", "tiny", "baseline", str(fold), recipe=of_fold)
+            write_resolved(root, "export_fold", "tiny", "baseline", str(fold), batch_size=256, scales=(1.0,))
+            for seed in SEEDS:
+                train_fold.run("tiny", "baseline", fold, seed)
+                export_fold.run("tiny", "baseline", fold, seed)
+        write_resolved(root, "ensemble", "tiny", "baseline", **settings().model_dump())
+        ensemble.run("tiny", "baseline")

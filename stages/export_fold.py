@@ -1,0 +1,25 @@
+"""Model of one member of an MLRC ensemble -> its embeddings of the test images."""
+
+from pathlib import Path
+
+from pipeline.cluster.export import embedder
+from pipeline.config import ExportSettings, Params, settings
+from pipeline.config.inputs import ExportInputs, read_inputs
+from pipeline.runtime.stage import main
+from pipeline.studies.ensemble.member_export import export_member
+from pipeline.studies.ensemble.members import Member
+
+
+def run(dataset: str, method: str, fold: int, seed: int) -> None:
+    """Embeds the test images with the weights that a fold selected."""
+    inputs = read_inputs(ExportInputs, "export_fold", dataset, method, fold).settings
+    workers = settings(Params(), "export", ExportSettings).workers
+    export = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
+    member = Member(dataset, method, fold, fold, seed)
+    with embedder(export) as embed:
+        output = member.file("embeddings", ".arrow")
+        export_member(Path("data/shards", dataset), member.file("models"), output, embed)
+
+
+if __name__ == "__main__":
+    main(run, "dataset", "method", "fold", "seed")

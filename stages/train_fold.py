@@ -1,0 +1,49 @@
+"""Shards -> weights and history of one member of an MLRC ensemble: a method that holds out one fold of the
+train classes."""
+
+from pathlib import Path
+
+from pipeline.cluster.training import run_training
+from pipeline.config import Params, TrainSettings, settings
+from pipeline.config.command import field_origins
+from pipeline.config.inputs import TrainInputs, read_inputs
+from pipeline.data.shards import Shards
+from pipeline.runtime.cores import usable_cores
+from pipeline.runtime.stage import main
+from pipeline.studies.ensemble.fold_training import member_job, require_fold_data
+from pipeline.studies.ensemble.members import Member
+from pipeline.training.job import job_of, note_unwatched_checkpoint, possible_worlds
+
+
+def run(dataset: str, method: str, fold: int, seed: int) -> None:
+    """Trains a method on a data set without a fold of its classes, on the workers of block `train`.
+
+    Resumes a killed run with the same settings.
+    """
+    params, inputs = Params(), read_inputs(TrainInputs, "train_fold", dataset, method, fold)
+    recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
+    assert recipe.training.fold is not None
+    member = Member(dataset, method, fold, recipe.training.fold.folds, seed)
+    cores = usable_cores()
+    threads = machine.cpus_per_worker or max(1, cores // machine.most_workers)
+    with field_origins(params, dataset, method):
+        possible_worlds(recipe, machine)
+        job = job_of(
+            dataset,
+            method,
+            seed,
+            recipe,
+            Path.cwd(),
+            threads=threads,
+            loader_threads=machine.loader_threads,
+            checkpoint_every=machine.checkpoint_every,
+            images_per_pass=machine.images_per_pass,
+            code=inputs.code_digest,
+        )
+        require_fold_data(recipe, dataset, member.folds, Shards(job.shards))
+        run_training(member_job(job, member), machine)
+    note_unwatched_checkpoint(recipe, f"train_fold@{dataset}-{method}-{fold}-{seed}")
+
+
+if __name__ == "__main__":
+    main(run, "dataset", "method", "fold", "seed")
