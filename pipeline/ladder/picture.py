@@ -41,8 +41,9 @@ _BOUNDS = ("map_at_r_low", "map_at_r_high")
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Multiples of 0.1 around the values."""
-    return math.floor(10 * min(values)) / 10, math.ceil(10 * max(values)) / 10
+    """Different multiples of 0.1 around the values."""
+    low, high = math.floor(10 * min(values)), math.ceil(10 * max(values))
+    return (low if low < high else low - 1) / 10, high / 10
 
 
 def _panel(panel: Panel, low: float, high: float) -> Iterator[str]:

@@ -8,8 +8,8 @@ from pipeline.ladder.picture import COLOURS, Panel, picture
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def rung(name: str, seconds: float, value: float) -> dict[str, Any]:
-    test = {"map_at_r": value, "map_at_r_low": value - 0.03, "map_at_r_high": value + 0.03}
+def rung(name: str, seconds: float, value: float, half: float = 0.03) -> dict[str, Any]:
+    test = {"map_at_r": value, "map_at_r_low": value - half, "map_at_r_high": value + half}
     return {"name": name, "size": 128, "seconds": seconds, "test": test}
 
 
@@ -33,6 +33,12 @@ def test_draws_each_rung_with_its_interval_and_fills_the_chosen_one() -> None:
     labels = {each.text: each.get("font-weight") for each in first.findall(f"{SVG}text")}
     assert labels["adapt"] == "bold"
     assert labels["frozen 128"] is None
+
+
+def test_draws_rungs_of_equal_accuracy() -> None:
+    rungs = [rung("frozen", 1.0, 1.0, 0.0), rung("linear", 3.0, 1.0, 0.0)]
+    root = ElementTree.fromstring(picture([Panel("easy", rungs, rungs[0])]))
+    assert len({each.get("cy") for each in root.iter(f"{SVG}circle")}) == 1
 
 
 def test_times_below_a_second_are_drawn_at_one_second() -> None:
