@@ -25,7 +25,8 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+# of Rust, and of torch: "unable to mmap 9360 bytes from file <PATH>: Input/output error (5)"
+_OS_ERROR = re.compile(r"\(os error (?P<rust>\d+)\)|file <(?P<file>.*)>: .* \((?P<torch>\d+)\)")
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
@@ -47,17 +48,17 @@ def system_problem(error: Exception, path: Path | None = None) -> UserError | No
     """The UserError for a problem of the disk, of permissions, of memory or of another limit of the system;
     None for another error. `path` is being written; without it, the error names its file.
 
-    Libraries in Rust, such as safetensors, give the number in the text: "... (os error 28)".
+    Libraries in Rust, such as safetensors, and torch give the number in the text.
     """
     if (problem := memory_problem(error)) is not None:
         return problem
     text = _OS_ERROR.search(str(error))
     number = error.errno if isinstance(error, OSError) else None
     if number is None and text is not None:
-        number = int(text[1])
+        number = int(text["rust"] or text["torch"])
     if number is None:
         return None
-    filename = error.filename if isinstance(error, OSError) else None
+    filename = error.filename if isinstance(error, OSError) else text and text["file"]
     place = path if filename is None else Path(os.fsdecode(filename))
     reason = os.strerror(number)
     if number in (errno.ENOSPC, errno.EDQUOT):

@@ -1,13 +1,16 @@
 """The message of a failed allocation: its size, the module, and the limit of the process."""
 
+import errno
 import re
 import resource
 from types import TracebackType
 
 from pipeline.runtime.errors import UserError
 
-# RuntimeErrors of torch, of FAISS, and of oneDNN, which gives no other reason
-_FAILED = re.compile(r"can't allocate memory|std::bad_alloc|^could not create a (primitive|memory object)")
+# RuntimeErrors of torch (also ENOMEM of mmap), of FAISS, and of oneDNN, which gives no other reason
+_FAILED = re.compile(
+    r"can't allocate memory|memory \(12\)$|std::bad_alloc|^could not create a (primitive|memory object)"
+)
 _BYTES = re.compile(r"tried to allocate (\d+) bytes")  # of torch
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
 _LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
@@ -18,7 +21,9 @@ def memory_problem(error: Exception) -> UserError | None:
     """The UserError for an allocation that failed in Python, numpy, torch, FAISS or oneDNN; None for another
     error."""
     text = str(error)
-    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and _FAILED.search(text)):
+    failed = isinstance(error, MemoryError)
+    failed = failed or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if not failed and not (isinstance(error, RuntimeError) and _FAILED.search(text)):
         return None
     octets, array = _BYTES.search(text), _NUMPY.search(text)
     size = f"{int(octets[1]):,} bytes" if octets else array[1] if array else "memory"

@@ -1,5 +1,6 @@
 """A failed allocation is a message of the project, without the internal text of a library."""
 
+import errno
 import subprocess
 import sys
 
@@ -37,6 +38,8 @@ def test_names_size_module_limit_and_remedy() -> None:
     ("error", "size"),
     [
         (MemoryError(), "memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
+        (RuntimeError("unable to mmap 9 bytes from file <a>: Cannot allocate memory (12)"), "memory"),
         (RuntimeError("Error in faiss::read_index: std::bad_alloc"), "memory"),
         (RuntimeError("could not create a primitive"), "memory"),
     ],

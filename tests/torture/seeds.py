@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from PIL import Image
+from ruamel.yaml import YAML
 from safetensors.torch import save as safetensors
 
 from pipeline.data.embeddings import write as write_embeddings
@@ -23,6 +24,7 @@ from pipeline.data.positions import write as write_positions
 from pipeline.data.shard_writer import ShardWriter
 from pipeline.training.checkpoint import Checkpoints
 from tests.torture.readers import IDENTITY
+from tests.torture.results import ROOT
 
 SIDE = 24  # pixels
 
@@ -100,6 +102,19 @@ def archives() -> list[bytes]:
                 archive.addfile(info, io.BytesIO(content))
         plain = stream.getvalue()
         contents += [plain, gzip.compress(plain, mtime=0)]
+    return contents
+
+
+def params_files() -> list[bytes]:
+    """params.yaml: the whole file, and small ones with one of its blocks each; the others are empty."""
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    yaml = YAML(typ="safe", pure=True)
+    tree = yaml.load(text)
+    contents = [text.encode()]
+    for block in tree:
+        stream = io.BytesIO()
+        yaml.dump({**{key: {} for key in tree}, "run": tree["run"], block: tree[block]}, stream)
+        contents.append(stream.getvalue())
     return contents
 
 
