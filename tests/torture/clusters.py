@@ -18,7 +18,6 @@ If the command fails, the same command runs again. A kill is a violation unless
 Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
 
-import argparse
 import os
 import random
 import shutil
@@ -30,9 +29,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.torture import results
+from tests.torture import numbered, results
 from tests.torture.cluster_training import small_job
-from tests.torture.kills import shared_memory
+from tests.torture.numbered import shared_memory, shared_memory_left
 from tests.training.jobs import write_tiny_set
 
 STATE = results.RESULTS / "clusters.json"
@@ -169,11 +168,7 @@ def kill(number: int, undisturbed: dict[str, bytes]) -> tuple[str, list[str]]:
             if outputs.get(name) != undisturbed.get(name)
         ]
         problems += [f"{name} is left" for name in run.left()]
-        left = shared_memory() - shared
-        if left:  # that of another process of the machine may have ended during the scan
-            time.sleep(2)
-            left &= shared_memory()
-        return description, problems + [f"/dev/shm/{name} is left" for name in sorted(left)]
+        return description, problems + shared_memory_left(shared)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -193,29 +188,17 @@ def _undisturbed(target: str) -> dict[str, bytes]:
 
 def campaign(kills: int, state: Path) -> None:
     """Runs the kills that the results lack."""
-    recorded = results.load(state)
-    result = results.current(recorded, "two workers", MODULES)
-    done = result.setdefault("kills", {})
     undisturbed: dict[bool, dict[str, bytes]] = {}
-    for number in range(kills):
-        if str(number) in done:
-            continue
-        on_nodes = drawn(number)[0] == "node"
+
+    def case(number: int) -> tuple[str, list[str]]:
+        target = drawn(number)[0]
+        on_nodes = target == "node"
         if on_nodes not in undisturbed:
-            undisturbed[on_nodes] = _undisturbed(drawn(number)[0])
-        description, problems = kill(number, undisturbed[on_nodes])
-        done[str(number)] = {"kill": description, "violations": problems}
-        results.save(state, recorded)
-        print(f"{number}: {description}: {'; '.join(problems) or 'ok'}", flush=True)
+            undisturbed[on_nodes] = _undisturbed(target)
+        return kill(number, undisturbed[on_nodes])
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Kills of parts of a cluster lose and leave nothing.")
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
-    arguments = parser.parse_args()
-    campaign(arguments.kills, arguments.state)
+    numbered.campaign(kills, state, lambda number: ("two workers", MODULES), case)
 
 
 if __name__ == "__main__":
-    main()
+    campaign(*numbered.options("Kills of parts of a cluster lose and leave nothing.", STATE, 50))
