@@ -41,7 +41,7 @@ def heat_map(
     grey = cv2.cvtColor(cv2.resize(image, (width, height), interpolation=method), cv2.COLOR_RGB2GRAY)
     canvas = np.repeat(_GREY * grey[..., None].astype(np.float32), 3, axis=2)
     left, top, right, bottom = _pixels(position_map.region, width, height)
-    colours = _colours(position_map, right - left, bottom - top)
+    colours = position_colours(position_map, right - left, bottom - top)
     canvas[top:bottom, left:right] += (1 - _GREY) * colours
     result: np.ndarray = np.clip(canvas + 0.5, 0, 255).astype(np.uint8)
     if position_map.point is not None:
@@ -53,8 +53,8 @@ def heat_map(
     return result
 
 
-def _colours(position_map: PositionMap, width: int, height: int) -> Float[np.ndarray, "h w 3"]:
-    """RGB of the region of the map, 0 to 255."""
+def position_colours(position_map: PositionMap, width: int, height: int) -> Float[np.ndarray, "h w 3"]:
+    """RGB of the region of the map, 0 to 255, in `width` x `height` pixels."""
     weights = position_map.weights.clip(min=0)
     weights = weights / max(float(weights.max()), 1e-30)
     large = cv2.resize(weights.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)

@@ -1,5 +1,6 @@
 """`unseen study` in the real graph: trains the rows that are missing, and shows them in the report."""
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ def write(project: Project, dims: list[int]) -> None:
     (project.path / "studies/mine.yaml").write_text(json.dumps({"mine": study}), encoding="utf-8")
 
 
+ROWS = ["crt-table-5-mit-b1-plus-crt", "crt-table-8-k1-64"]  # of CRT table 10
+
+
 @pytest.fixture
 def clean(project: Project) -> Iterator[Project]:
     """The copy at its last commit, before and after the test."""
@@ -53,3 +57,34 @@ def test_a_study_trains_only_the_rows_that_are_missing(clean: Project) -> None:
     model = clean.path / "data/models/parts/mine-ms-dim-16/0/recipe.json"
     recipe = json.loads(model.read_text(encoding="utf-8"))["recipe"]
     assert (recipe["dim"], recipe["training"]["protocol"]) == (16, "published")
+
+
+def test_a_mini_study_shows_the_printed_table_with_our_numbers(clean: Project) -> None:
+    """CRT table 10, cut to a few steps on few small images."""
+    small = clean.path / "pipeline/recipes/datasets/parts.yaml"
+    text = small.read_text(encoding="utf-8")
+    for old, new in (
+        ("{size: 56, resize: 63,", "{size: 32, resize: 36,"),
+        ("classes: 12, images_per_class: 4", "classes: 4, images_per_class: 3"),
+        ("{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 4}"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    small.write_text(text, encoding="utf-8")
+    output = clean.run("unseen study crt-table-10 --mini")
+    assert sorted(trained(output)) == [f"{row}-0" for row in ROWS]
+    page = read_page((clean.path / "data/report/index.html").read_text(encoding="utf-8"))
+    card = page.first("section", id="set-0-studies")
+    assert [row["data-row"] for row in card.first("tbody").all("tr")] == ROWS
+    table = clean.path / "data/report/studies/crt-table-10/parts.csv"
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert [(row["method"], row["cub: Recall@1 printed"]) for row in rows] == [
+        (ROWS[0], "75.95"),
+        (ROWS[1], "75.96"),
+    ]
+    for method, row in zip(ROWS, rows, strict=True):
+        metrics = json.loads((clean.path / f"data/metrics/parts/{method}/0.json").read_text(encoding="utf-8"))
+        assert float(row["Recall@1 ours"]) == pytest.approx(100 * metrics["recall_at_1"], abs=0.005)
+        model = clean.path / f"data/models/parts/{method}/0/recipe.json"
+        recipe = json.loads(model.read_text(encoding="utf-8"))["recipe"]
+        assert (recipe["backbone"]["name"], recipe["training"]["protocol"]) == ("test_resnet", "published")

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.config import Params, resolve
 from pipeline.config.recipe_files import published as published_recipes
+from pipeline.models.weights import published_weights
 from pipeline.published.model import papers
 from pipeline.published.model import rows as printed_rows
 from pipeline.runtime.errors import UserError
@@ -70,7 +71,8 @@ def test_every_row_resolves_on_its_data_sets_and_on_the_built_in_set() -> None:
     assert set(params.rows) == set(names)
     for name, item in names.items():
         for dataset in (*item.study.datasets, "parts"):
-            resolve(params, dataset, name)
+            network = resolve(params, dataset, name).backbone
+            assert not network.pretrained or network.name in published_weights(), (name, dataset)
 
 
 def test_equal_trainings_have_one_name() -> None:

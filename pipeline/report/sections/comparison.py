@@ -7,7 +7,7 @@ from pipeline.report.dataset import DataSet, MethodStyle
 from pipeline.report.networks import protocols
 from pipeline.report.words import name_of, probability, signed_points
 
-MAX_OPEN = 15  # pairs; with more, those without the best method are collapsed
+MAX_OPEN = 5  # pairs; with more, those without the best method are collapsed
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 marked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,11 @@ from pipeline.data.judge import judge_of
 from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
 from pipeline.report.names import labels_of
+from pipeline.report.overlays import Overlay, Overlays
 from pipeline.report.pictures import Thumbnail, thumbnails
 from pipeline.report.words import name_of, percent
 
+SHOWN = 3  # queries of the first group of a gallery; the others are collapsed
 MEASURES = {
     "ap_at_r": "AP@R",
     "medium_ap": "AP",
@@ -34,6 +36,7 @@ class Picture:
     source: str  # path within the data set
     right: bool | None = None
     similarity: float | None = None
+    overlay: Overlay | None = None  # its heat map
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
     galleries = []
     for method in dataset.methods:
         run = dataset.runs(method.name)[0]
+        overlays = Overlays(dataset.report_data.positions.get((dataset.name, method.name)))
         value = dataset.summary.of(method.name, headline)
         note = f"{name_of(headline)} {percent(value.value)}" if value else ""
         galleries.append(
@@ -70,16 +74,24 @@ def content(dataset: DataSet) -> dict[str, Any]:
                 "open": dataset.best is not None and dataset.best.method == method.name,
                 "note": f"{note}, seed {run.seed}" if dataset.seeds > 1 else note,
                 "groups": groups_of(
-                    dataset.shards, run.queries, run.neighbours, size.queries, size.neighbours, small
+                    dataset.shards,
+                    run.queries,
+                    run.neighbours,
+                    size.queries,
+                    size.neighbours,
+                    small,
+                    overlays,
                 ),
             }
         )
-    return {"galleries": galleries}
+    return {"galleries": galleries, "shown": SHOWN, "heat_maps": bool(dataset.report_data.positions)}
 
 
-def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np.ndarray, " q"]]]:
+def choose(
+    table: pa.Table, count: int, mapped: Sequence[int] = (), seed: int = 0
+) -> list[tuple[str, Int[np.ndarray, " q"]]]:
     """(title, positions in `table`) of `count` queries: half the worst, a quarter median ones, a quarter
-    random ones.
+    random ones. Rows of `mapped`, which are random queries too, are the first of these.
 
     Worst first: ascending average precision, then the later first right match, then the row id. The random
     ones depend on the row ids only, so all methods of a data set show the same. Lone queries are excluded.
@@ -99,7 +111,10 @@ def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np
     chosen = {*worst.tolist(), *median.tolist()}
     by_row = scored[np.argsort(rows)]
     permuted = np.random.default_rng(seed).permutation(by_row).tolist()
-    random = [position for position in permuted if position not in chosen][:quarter]
+    place = {int(row): position for position, row in zip(scored.tolist(), rows, strict=True)}
+    with_maps = [place[row] for row in mapped if row in place]
+    random = [position for position in dict.fromkeys((*with_maps, *permuted)) if position not in chosen]
+    random = random[:quarter]
     groups = [
         ("Worst queries", worst),
         ("Median queries", median),
@@ -109,18 +124,29 @@ def choose(table: pa.Table, count: int, seed: int = 0) -> list[tuple[str, Int[np
 
 
 def groups_of(
-    shards: Shards, queries: pa.Table, neighbours: pa.Table, count: int, matches: int, thumbnail: Thumbnail
+    shards: Shards,
+    queries: pa.Table,
+    neighbours: pa.Table,
+    count: int,
+    matches: int,
+    thumbnail: Thumbnail,
+    overlays: Overlays,
 ) -> list[Group]:
     """The chosen queries of one run, as `viewer` shows them."""
-    query = viewer(shards, queries, neighbours, matches, thumbnail)
+    query = viewer(shards, queries, neighbours, matches, thumbnail, overlays)
     return [
         Group(title, tuple(query(int(position)) for position in positions))
-        for title, positions in choose(queries, count)
+        for title, positions in choose(queries, count, overlays.queries)
     ]
 
 
 def viewer(
-    shards: Shards, queries: pa.Table, neighbours: pa.Table, matches: int, thumbnail: Thumbnail
+    shards: Shards,
+    queries: pa.Table,
+    neighbours: pa.Table,
+    matches: int,
+    thumbnail: Thumbnail,
+    overlays: Overlays,
 ) -> Callable[[int], Query]:
     """A function from the position of a query in `queries` to the query with its `matches` nearest test
     images that are right or wrong, and an image that should be among them if none is right."""
@@ -130,7 +156,9 @@ def viewer(
     labels = labels_of(shards.class_names)
     position_of = {int(row): position for position, row in enumerate(neighbours["row_id"].to_numpy())}
 
-    def picture(row: int, right: bool | None = None, similarity: float | None = None) -> Picture:
+    def picture(
+        row: int, compared: int | None, right: bool | None = None, similarity: float | None = None
+    ) -> Picture:
         label = shards.labels[row]
         return Picture(
             row,
@@ -140,6 +168,7 @@ def viewer(
             shards.source(row),
             right,
             similarity,
+            overlays.overlay(row, int(shards.sizes[row, 0]), int(shards.sizes[row, 1]), compared),
         )
 
     def relevant(row: int) -> list[int]:
@@ -151,7 +180,7 @@ def viewer(
             neighbours[name][position_of[row]].as_py() for name in ("neighbours", "similarities")
         )
         judged = [
-            picture(match, right, similarity)
+            picture(match, row, right, similarity)
             for match, similarity in zip(nearest, similarities, strict=True)
             if (right := judge(row, match)) is not None
         ]
@@ -160,10 +189,10 @@ def viewer(
         if not any(match.right for match in nearest_matches):
             missing = next((match for match in judged if match.right), None)
             if missing is None and (others := relevant(row)):
-                missing = picture(others[0], True)
+                missing = picture(others[0], row, True)
         has_first = "first_positive" in queries.column_names
         return Query(
-            picture=picture(row),
+            picture=picture(row, next((match.row for match in judged if match.right), None)),
             matches=nearest_matches,
             score=queries[measure][position].as_py(),
             measure=MEASURES[measure],

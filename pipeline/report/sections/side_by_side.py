@@ -7,6 +7,7 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from pipeline.report.dataset import DataSet
+from pipeline.report.overlays import Overlays
 from pipeline.report.pictures import thumbnails
 from pipeline.report.sections.gallery import measure_of, viewer
 
@@ -20,8 +21,16 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         return None
     first, second = (dataset.runs(method)[0] for method in ranked[:2])
     small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
+    positions = dataset.report_data.positions
     views = [
-        viewer(dataset.shards, run.queries, run.neighbours, dataset.gallery.neighbours, small)
+        viewer(
+            dataset.shards,
+            run.queries,
+            run.neighbours,
+            dataset.gallery.neighbours,
+            small,
+            Overlays(positions.get((dataset.name, run.method))),
+        )
         for run in (first, second)
     ]
     place = {row: position for position, row in enumerate(second.queries["row_id"].to_pylist())}

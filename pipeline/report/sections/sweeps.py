@@ -38,6 +38,9 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
         "trials": counted(len(sweep.trials), "trial"),
         "fields": ", ".join(fields),
         "metric": metric_name,
+        "best": ", ".join(
+            f"{field.rpartition('.')[2]} {_text(value)}" for field, value in best["values"].items()
+        ),
         "stopped": any(trial["stopped_early"] == "True" for trial in sweep.trials),
         "seeds": len(best["trials"]),
         "columns": ["trial", "seed", *fields, "iterations", *titles.values(), "end"],
@@ -53,11 +56,12 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
     }
 
 
+def _text(value: Any) -> str:
+    return number(value) if isinstance(value, int | float) else str(value)
+
+
 def _cells(trial: dict[str, Any], fields: list[str], metrics: list[str]) -> list[str]:
     end = "failed" if trial["error"] else "stopped early" if trial["stopped_early"] == "True" else "complete"
-    values = [
-        number(value) if isinstance(value := trial[field], int | float) else str(value)
-        for field in ("seed", *fields, "iterations")
-    ]
+    values = [_text(trial[field]) for field in ("seed", *fields, "iterations")]
     scores = [percent(trial[name]) if trial[name] != "" else "–" for name in metrics]
     return [str(trial["trial"]), *values, *scores, end]

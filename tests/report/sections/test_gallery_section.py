@@ -42,7 +42,7 @@ def test_marks_show_whether_the_class_is_correct(page: Element, project: Path) -
                 label = shards.labels[int(match["data-row"])]
                 is_correct = label == shards.labels[row]
                 assert match["class"] == f"match {'right' if is_correct else 'wrong'}"
-                mark = match.first("span", **{"class": None})
+                mark = match.first("span", **{"class": "mark"})
                 title = "same class" if is_correct else "another class"
                 assert (mark["title"], mark.text()) == (title, f"{similarity:.2f}")
                 assert match.first("img")["alt"] == shards.class_names[label]
@@ -85,7 +85,11 @@ def test_only_the_worst_queries_are_open(page: Element) -> None:
     gallery = page.first("details", **{"data-method": "good"})
     assert [heading.text() for heading in gallery.all("h4")] == ["Worst queries"]
     groups = gallery.all("details", **{"class": "group"})
-    assert [group.first("summary").text() for group in groups] == ["Median queries 5", "Random queries 5"]
+    assert [group.first("summary").text() for group in groups] == [
+        "More worst queries 7",
+        "Median queries 5",
+        "Random queries 5",
+    ]
     assert not [group for group in groups if "open" in group.attributes]
 
 
@@ -96,7 +100,11 @@ def test_random_queries_are_the_same_for_every_method(project: Path) -> None:
         groups = {title: positions.tolist() for title, positions in choose(table, 8)}
         random = groups.pop("Random queries")
         random_positions = {position for positions in groups.values() for position in positions}
-        assert random == [position for position in order if position not in random_positions][:2]
+        others = [position for position in order if position not in random_positions]
+        assert random == others[:2]
+        mapped = [int(table["row_id"][position].as_py()) for position in (others[7], order[0], others[3])]
+        with_maps = [position for position in (others[7], order[0], others[3]) if position in others]
+        assert dict(choose(table, 8, mapped))["Random queries"].tolist() == with_maps[:2]
 
 
 def test_every_picture_and_every_query_names_its_file(page: Element, project: Path) -> None:
