@@ -16,6 +16,7 @@ Kill n is drawn by a generator seeded by n. The campaign continues where it was 
 
 import argparse
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -38,6 +39,7 @@ SINGLE += ("analyze", "report")
 # command -> the modules that it executes
 MODULES = {name: (f"stages.{name.partition('@')[0]}", "pipeline.ingest.sources.parts") for name in SINGLE}
 MODULES[RUN] = ("pipeline.scheduling.run", *(module for modules in MODULES.values() for module in modules))
+_MAPPED = re.compile(r" /dev/shm/([^/\n]*?)(?: \(deleted\))?$", re.MULTILINE)  # a line of /proc/PID/maps
 TARGETS = ("driver", "stage", "all")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
@@ -52,13 +54,14 @@ def shared_memory() -> set[str]:
     """The names of shared memory that no living process maps. A name that is mapped may be of another user of
     the machine."""
     names = {path.name for path in Path("/dev/shm").iterdir()}
+    if not names:
+        return names
     mapped: set[str] = set()
-    for process in psutil.process_iter():
+    for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            paths = {entry.path for entry in process.memory_maps()}
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            mapped |= set(_MAPPED.findall(maps.read_text(encoding="utf-8", errors="replace")))
+        except OSError:  # the process ended, or belongs to another user
             continue
-        mapped |= {Path(path).name for path in paths if path.startswith("/dev/shm/")}
     return names - mapped
 
 

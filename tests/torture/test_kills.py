@@ -1,7 +1,9 @@
 """The campaign of kills continues where it was stopped, and each command has its own record."""
 
 import json
+import mmap
 import random
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -34,6 +36,17 @@ def test_a_kill_is_drawn_by_its_number_only() -> None:
         "the rest of the kill is drawn from the same generator"
     )
     assert {kills.drawn(number)[0] for number in range(200)} == set(kills.MODULES)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux")
+def test_shared_memory_that_no_process_maps_is_left() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="unseen test ") as file:
+        file.write(b"x")
+        file.flush()
+        name = Path(file.name).name
+        assert name in kills.shared_memory()
+        with mmap.mmap(file.fileno(), 1):
+            assert name not in kills.shared_memory()
 
 
 def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(
