@@ -15,11 +15,14 @@ Kill n is drawn by a generator seeded by n. The campaign continues where it was 
 """
 
 import argparse
+import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +42,8 @@ SINGLE += ("analyze", "report")
 # command -> the modules that it executes
 MODULES = {name: (f"stages.{name.partition('@')[0]}", "pipeline.ingest.sources.parts") for name in SINGLE}
 MODULES[RUN] = ("pipeline.scheduling.run", *(module for modules in MODULES.values() for module in modules))
+_NAMESPACE = ("unshare", "--map-root-user", "--mount")
+_OWN = "UNSEEN_TORTURE_SHARED_MEMORY"  # set in the program that has its own
 _MAPPED = re.compile(r" /dev/shm/([^/\n]*?)(?: \(deleted\))?$", re.MULTILINE)  # a line of /proc/PID/maps
 TARGETS = ("driver", "stage", "all")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -50,12 +55,20 @@ def drawn(number: int) -> tuple[str, random.Random]:
     return draw.choice((*SINGLE, *SINGLE, RUN)), draw
 
 
+def own_shared_memory() -> None:
+    """Starts this program again with an empty /dev/shm of its own, if the system allows it: other programs of
+    the machine leave names there, too."""
+    if _OWN in os.environ or subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
+        return
+    os.environ[_OWN] = "1"
+    mount = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+    os.execvp(_NAMESPACE[0], [*_NAMESPACE, "sh", "-c", mount, "sh", sys.executable, *sys.orig_argv[1:]])
+
+
 def shared_memory() -> set[str]:
     """The names of shared memory that no living process maps. A name that is mapped may be of another user of
     the machine."""
     names = {path.name for path in Path("/dev/shm").iterdir()}
-    if not names:
-        return names
     mapped: set[str] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
@@ -174,6 +187,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
     arguments = parser.parse_args()
+    if shutil.which(_NAMESPACE[0]):
+        own_shared_memory()
     campaign(arguments.kills, arguments.state)
 
 

@@ -3,13 +3,15 @@
 import json
 import mmap
 import random
+import subprocess
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.torture import kills
+from tests.torture import kills, results
 from tests.torture.results import version
 
 
@@ -47,6 +49,18 @@ def test_shared_memory_that_no_process_maps_is_left() -> None:
         assert name in kills.shared_memory()
         with mmap.mmap(file.fileno(), 1):
             assert name not in kills.shared_memory()
+
+
+@pytest.mark.slow
+def test_shared_memory_of_other_programs_is_not_visible() -> None:
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode:
+        pytest.skip("no permission to create a mount namespace")
+    code = "from tests.torture import kills; kills.own_shared_memory(); print(kills.shared_memory())"
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="sem.unseen"):
+        process = subprocess.run(
+            [sys.executable, "-c", code], cwd=results.ROOT, capture_output=True, text=True, check=False
+        )
+    assert process.stdout == "set()\n", process.stderr
 
 
 def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(
