@@ -134,4 +134,5 @@ def campaign(kills: int, state: Path) -> None:
 
 
 if __name__ == "__main__":
+    numbered.own_shared_memory()
     campaign(*numbered.options("Kills at random times lose and leave nothing.", STATE, 200))

@@ -64,6 +64,7 @@ def enlarge(path: Path) -> None:
     params["run"]["datasets"] = ["folder"]
     recipe = params["datasets"].pop("parts")["recipe"]
     recipe["dim"] = 512
+    recipe["backbone"]["pretrained"] = False
     recipe["training"]["validate_every"] = 4
     params["datasets"]["folder"] = {"source": {"path": "data/raw/folder/images.zip"}, "recipe": recipe}
     params["evaluate"].update({"bootstrap": 1000, "map": True})

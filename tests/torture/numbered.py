@@ -1,14 +1,21 @@
 """A campaign of numbered cases that continues where it was stopped. Each case is drawn by its number."""
 
 import argparse
+import os
+import re
 import resource
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
-
 from tests.torture import results
+
+_NAMESPACE = ("unshare", "--map-root-user", "--mount")
+_OWN = "UNSEEN_TORTURE_SHARED_MEMORY"  # set in the program that has its own
+_MAPPED = re.compile(r" /dev/shm/([^/\n]*?)(?: \(deleted\))?$", re.MULTILINE)  # a line of /proc/PID/maps
 
 
 def campaign(
@@ -46,17 +53,28 @@ def options(description: str, state: Path, count: int, kind: str = "kill") -> tu
     return arguments.count, arguments.state
 
 
+def own_shared_memory() -> None:
+    """Starts this program again with an empty /dev/shm of its own, if the system allows it: other programs of
+    the machine leave names there, too."""
+    if not shutil.which(_NAMESPACE[0]) or _OWN in os.environ:
+        return
+    if subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
+        return
+    os.environ[_OWN] = "1"
+    mount = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+    os.execvp(_NAMESPACE[0], [*_NAMESPACE, "sh", "-c", mount, "sh", sys.executable, *sys.orig_argv[1:]])
+
+
 def shared_memory() -> set[str]:
     """The names of shared memory that no living process maps. A name that is mapped may be of another user of
     the machine."""
     names = {path.name for path in Path("/dev/shm").iterdir()}
     mapped: set[str] = set()
-    for process in psutil.process_iter():
+    for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            paths = {entry.path for entry in process.memory_maps()}
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            mapped |= set(_MAPPED.findall(maps.read_text(encoding="utf-8", errors="replace")))
+        except OSError:  # the process ended, or belongs to another user
             continue
-        mapped |= {Path(path).name for path in paths if path.startswith("/dev/shm/")}
     return names - mapped
 
 

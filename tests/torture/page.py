@@ -31,10 +31,12 @@ operation failing by {", ".join(shim.FAULTS)}, then again without a fault.
 
 A case is a violation unless each output has its old or its new bytes, an error is one message
 without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no
-partial file.
+partial file. The next run is omitted if all files have the content from which an earlier next run was
+as it should be. The counted operations are those of a run that replaces earlier outputs.
 
-Sizes are miniature: 14 drawn classes of 4 images, 4 steps of training, one process, without Ray.
-The path of the project contains a space and a letter outside ASCII.
+Sizes are miniature: 14 drawn classes of 4 images, 4 steps of training of one convolution, one process,
+without Ray. The path of the project contains a space and a letter outside ASCII. Each case is a fork of
+one process that has imported the stage.
 """
 
 _NOT_COUNTED = """Not counted: writes that the C library buffers (the index files of FAISS count as one
