@@ -14,7 +14,8 @@ from pipeline.data.embeddings import Embeddings
 from pipeline.data.embeddings import write as write_embeddings
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import Match, PositionMap, read
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.export import positions as module
 from pipeline.export.positions import choose_queries, export_positions
 from pipeline.methods.artifact import load_method, save_recipe, save_weights

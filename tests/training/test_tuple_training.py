@@ -16,7 +16,8 @@ from pipeline.config import Params, Recipe, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
 from pipeline.config.methods import parse_recipe
 from pipeline.data.class_split import VALIDATION, split_group
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.ingest.ingest import ingest
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError

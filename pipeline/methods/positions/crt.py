@@ -27,11 +27,11 @@ def projection(
 
 @torch.no_grad()
 def position_weights(method: Crt, images: Float[Tensor, "B 3 H W"]) -> list[PositionWeights]:
-    """The weights of the test branch: their sum over the prototypes, and those of single prototypes (PROTOTYPES).
+    """The weights of the test branch: their sum over the prototypes, and those of single prototypes.
 
-    These are the prototypes whose weights differ most between the positions of the images: the largest mean
-    over images of the standard deviation over positions. Empty for the control without prototypes
-    (`transform: average`).
+    These are the PROTOTYPES prototypes whose weights differ most between the positions of the images: the
+    largest mean over images of the standard deviation over positions. Empty for the control without
+    prototypes (`transform: average`).
     """
     if not isinstance(method.branches, CodedResidualBranches):
         return []
