@@ -244,6 +244,8 @@ def _clusters(results: dict[str, Result]) -> Iterator[str]:
 
 
 def _resizes(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
     yield _RESIZES
     rows = []
     for name, result in results.items():
