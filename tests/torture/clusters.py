@@ -52,11 +52,11 @@ def drawn(number: int) -> tuple[str, random.Random]:
 class Run:
     """A training in its own project, with its own files of Ray."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.root, self.temporary = folder / "project", folder / "r"
         self.temporary.mkdir()
         write_tiny_set(self.root)
-        self.arguments = ["--nodes", "3"] if target == "node" else []
+        self.arguments = arguments
         self.mark = folder.name
         self.log = folder / "output"
 
@@ -64,6 +64,7 @@ class Run:
         removed = ("RAY_ADDRESS", "UNSEEN_RAY_WAIT")
         environment = {name: value for name, value in os.environ.items() if name not in removed}
         environment |= {MARK: self.mark, "RAY_TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": str(results.ROOT), "RAY_worker_niceness": "0"}
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.torture.cluster_training", str(self.root), *self.arguments],
@@ -132,13 +133,17 @@ class Run:
         return names + [f"ray/{path.name}" for path in self.temporary.glob("unseen-*")]
 
 
+def _arguments(target: str) -> list[str]:
+    return ["--nodes", "3"] if target == "node" else []
+
+
 def kill(number: int, undisturbed: dict[str, bytes]) -> tuple[str, list[str]]:
     """Kill `number`. Returns its description, and what it broke."""
     target, draw = drawn(number)
     shared = shared_memory()
     folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
-        run = Run(folder, target)
+        run = Run(folder, *_arguments(target))
         driver = run.start()
         step = 2 * draw.randint(0, 15)
         deadline = time.monotonic() + (LIMIT if step else draw.uniform(2, 15))
@@ -177,7 +182,7 @@ def _undisturbed(target: str) -> dict[str, bytes]:
     """The outputs of a run without a kill."""
     folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
-        run = Run(folder, target)
+        run = Run(folder, *_arguments(target))
         if (status := run.ended(run.start())) != 0:
             end = run.log.read_text(encoding="utf-8", errors="replace")[-500:]
             raise RuntimeError(f"the training ends with {status} without a kill: {end}")

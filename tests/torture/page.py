@@ -1,5 +1,6 @@
 """docs/reliability.md from the results of the campaigns: `python -m tests.torture.page`."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,6 +68,17 @@ one of the three raylets with its worker, by SIGKILL after a random checkpoint o
 command fails, it runs again. A kill is a violation unless the command or its second run succeeds, weights
 and history have the bytes of an undisturbed run, and no process, partial file, file of a cluster or shared
 memory is left.
+"""
+
+_RESIZES = """## Nodes that join and leave
+
+`python -m tests.torture.resizes`
+
+A training has as many workers as its cluster has nodes, 1 to 3 raylets of one CPU each on one machine. At ten
+random steps a node joins, or the oldest leaves without notice. A training is a violation unless it continues
+after each resize with the new number of workers and ends without an error, each loss and metric is within
+1e-6 (relative) of that of one worker without a cluster, and no process, partial file, file of a cluster or
+shared memory is left. The network computes in float64: an optimizer enlarges the rounding of float32.
 """
 
 _LIMITS = f"""A case is read or refused with a message. A violation is another exception, more than
@@ -234,6 +246,24 @@ def _clusters(results: dict[str, Result]) -> Iterator[str]:
                 yield f"- kill {number}, {kill['kill']}: {problem}"
 
 
+def _resizes(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _RESIZES
+    rows = []
+    for name, result in results.items():
+        trainings = result["trainings"].values()
+        counts = [re.findall(r"(\d+) (?:joins|leaves)", each["training"]) for each in trainings]
+        joins, leaves = (sum(map(int, column)) for column in zip(*counts, strict=True))
+        violations = sum(bool(each["violations"]) for each in trainings)
+        rows.append((name, len(trainings), joins, leaves, violations, result["commit"]))
+    yield from table(("workers", "trainings", "joins", "leaves", "violations", "commit"), rows)
+    for result in results.values():
+        for number, training in result["trainings"].items():
+            for problem in training["violations"]:
+                yield f"- training {number}, {training['training']}: {problem}"
+
+
 def _without_end(kill: dict[str, Any]) -> str:
     """The description of a kill, without the note that the command had already ended."""
     description: str = kill["kill"]
@@ -320,6 +350,7 @@ def page(folder: Path = RESULTS) -> str:
         "file_operations": _file_operations,
         "kills": _kills,
         "clusters": _clusters,
+        "resizes": _resizes,
         "broken_files": _broken_files,
         "mutations": _mutations,
         "digests": _digests,
