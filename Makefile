@@ -14,7 +14,7 @@ PYTHON ?= python3
 VENV ?= .venv
 # The two builds of FAISS exclude each other; an NVIDIA GPU gets the GPU build.
 FAISS := $(shell if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU; then echo gpu; else echo cpu; fi)
-# OpenMP threads that spin while they wait make every library crawl as soon as another process is busy.
+# OpenMP threads that spin while they wait slow down every library as soon as another process is busy.
 export OMP_WAIT_POLICY := passive
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
@@ -63,7 +63,7 @@ torture: $(VENV)/.development-$(FAISS)
 # An environment whose creation was interrupted has a Python without pip: it is created again.
 $(VENV)/.python:
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || { \
-	  $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Say which: make PYTHON=/path/to/python3.12 ...")' && \
+	  $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"unseen needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}. Name another one: make PYTHON=/path/to/python3.12 ...")' && \
 	  echo "== creating the environment in $(VENV) with $(PYTHON)" && $(PYTHON) -m venv $(VENV); }
 	@touch $@
 

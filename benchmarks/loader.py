@@ -27,7 +27,8 @@ from pipeline.config.blocks import Batch, Input
 from pipeline.data.decode import FORMATS, decode
 from pipeline.data.loader import TrainLoader, normalize
 from pipeline.data.sampler import PKSampler
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.data.transforms import SplitMix64, crop_for_training, random_crop
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -29,7 +29,8 @@ from timing import save
 from pipeline.config.blocks import Batch
 from pipeline.data.class_split import split_classes
 from pipeline.data.sampler import make_sampler
-from pipeline.data.shards import SCHEMA_VERSION, Shards
+from pipeline.data.shard_schema import SCHEMA_VERSION
+from pipeline.data.shards import Shards
 from pipeline.runtime.digest import sha256_of
 
 PER_CLASS, PER_SHARD = 10, 10_000

@@ -1,4 +1,5 @@
-"""The share of the weight of positions that lies on the object of an image, where a data set knows it.
+"""The share of the weight of positions that lies on the object of an image, for data sets with known
+object positions.
 
     share = sum_j max(w_j, 0) m_j / sum_j max(w_j, 0)        w_j: weight of position j
                                                              m_j: share of its cell that the object covers

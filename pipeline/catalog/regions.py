@@ -30,26 +30,20 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from pipeline.catalog.embedder import Embedder, Picture, encoded, name_of
-from pipeline.config.blocks import Input
 from pipeline.data.decode import decode
 from pipeline.data.heif import readable
 from pipeline.data.loader import normalize
-from pipeline.data.transforms import crop_for_testing
+from pipeline.data.transforms import Region, crop_for_testing, region_for_testing
 from pipeline.methods.embedding import EmbeddingMethod
 from pipeline.methods.method import Method
+from pipeline.methods.positions.class_token import class_token_attention
 from pipeline.methods.pretrained import PretrainedNetwork
 from pipeline.models.backbone import Features
-from pipeline.models.torchvision_guard import ensure_torchvision
+from pipeline.models.published_network import timm
 from pipeline.runtime.errors import UserError
-
-ensure_torchvision()
-
-from timm.layers import Attention, LayerNorm2d  # noqa: E402  after the guard
-from timm.models.vision_transformer import VisionTransformer  # noqa: E402
 
 EXACT = 1e-4  # largest relative error of the sum over positions
 Kind = Literal["contribution", "attention"]
-Box = tuple[float, float, float, float]  # left, top, right, bottom as shares of the sides of a picture
 
 
 class Regions(NamedTuple):
@@ -57,7 +51,7 @@ class Regions(NamedTuple):
     cells."""
 
     map: Float32[np.ndarray, "h w"]
-    box: Box
+    box: Region
 
 
 class Explanation(NamedTuple):
@@ -116,7 +110,7 @@ class Explainer:
         )
         return Explanation(kind, similarity, first_regions, second_regions)
 
-    def _load(self, picture: Picture) -> tuple[Float32[Tensor, "1 3 S S"], Box]:
+    def _load(self, picture: Picture) -> tuple[Float32[Tensor, "1 3 S S"], Region]:
         """The input of the network, and the part of the picture that it shows."""
         content = encoded(picture)
         try:
@@ -130,7 +124,7 @@ class Explainer:
         crop_for_testing(pixels, self._input, planes[0])
         statistics = self._method.statistics(self._input)
         images = normalize(torch.from_numpy(planes).to(self._device), *statistics)
-        return images, crop_box(pixels.shape[0], pixels.shape[1], self._input)
+        return images, region_for_testing(pixels.shape[1], pixels.shape[0], self._input)
 
     def _contributions(
         self, images: Float32[Tensor, "1 3 S S"], other: Float[Tensor, "D"]
@@ -184,7 +178,7 @@ class _Norms:
         if not self._mode:
             return None
         (values,) = arguments
-        axis = 1 if isinstance(norm, LayerNorm2d) else -1
+        axis = 1 if isinstance(norm, timm.layers.LayerNorm2d) else -1
         if self._mode == "record":
             deviation = (values.var(axis, unbiased=False, keepdim=True) + norm.eps).sqrt()
             if deviation.numel() == 1:  # of averaged features, not of positions
@@ -239,10 +233,10 @@ def class_attention(method: Method, images: Float32[Tensor, "1 3 S S"]) -> Float
     block, averaged over the heads. None for other networks than plain vision transformers with a class
     token."""
     network: Any = method.network if isinstance(method, PretrainedNetwork) else None
-    if not isinstance(network, VisionTransformer) or network.global_pool != "token":
+    if not isinstance(network, timm.models.VisionTransformer) or network.global_pool != "token":
         return None
     attention: Any = network.blocks[-1].attn
-    if type(attention) is not Attention:
+    if type(attention) is not timm.layers.Attention:
         return None
     inputs: list[Tensor] = []
     handle = attention.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
@@ -250,27 +244,4 @@ def class_attention(method: Method, images: Float32[Tensor, "1 3 S S"]) -> Float
         network.forward_features(images)
     finally:
         handle.remove()
-    (tokens,) = inputs
-    parts = attention.qkv(tokens).reshape(tokens.shape[1], 3, attention.num_heads, -1)
-    query, key, _ = parts.permute(1, 2, 0, 3)
-    query, key = attention.q_norm(query), attention.k_norm(key)
-    weights = (query[:, :1] @ key.transpose(1, 2) * attention.scale).softmax(2).mean(0)[0]
-    shares: Tensor = weights[network.num_prefix_tokens :]
-    return shares / shares.sum()
-
-
-def crop_box(height: int, width: int, input: Input) -> Box:
-    """The part of a picture that `crop_for_testing` shows to the network."""
-    shorter = input.resize or input.size
-    resized_height = resized_width = shorter
-    if input.fit == "shorter" and width <= height:
-        resized_height = shorter * height // width
-    elif input.fit == "shorter":
-        resized_width = shorter * width // height
-    top, left = round((resized_height - input.size) / 2), round((resized_width - input.size) / 2)
-    return (
-        left / resized_width,
-        top / resized_height,
-        (left + input.size) / resized_width,
-        (top + input.size) / resized_height,
-    )
+    return class_token_attention(attention, inputs[-1], network.num_prefix_tokens)[0]

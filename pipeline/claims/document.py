@@ -50,7 +50,7 @@ A killed run continues. `--seeds N` sets the number of trainings of each arm.
 - Photos have 128 pixels per side, so that the last map of a convolutional network has 4 x 4 positions and
   that of ViT-Tiny 8 x 8.
 - Two class-disjoint splits: half of the classes at random, and half of the product groups (`random`,
-  `groups`). Training never sees a test class, and test classes choose nothing.
+  `groups`). No test class is trained on or chooses a setting.
 
 ## The verdict
 

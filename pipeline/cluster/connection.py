@@ -24,7 +24,7 @@ _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or thos
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a worker without a GPU sees none
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a worker without a GPU has no visible device
     # A run ends up to one interval after its last worker; Ray's default is 2 s.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
     "RAY_TRAIN_METRICS_ENABLED": "0",

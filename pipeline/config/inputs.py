@@ -102,7 +102,7 @@ class AnalyzeInputs(Strict):
     analyze: AnalyzeSettings
     parts: dict[
         str, PartsSource
-    ] = {}  # the data sets of the run whose generator knows the position of the object
+    ] = {}  # the data sets of the run whose generator gives the position of the object
 
 
 class Cost(Strict):

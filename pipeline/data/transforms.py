@@ -22,6 +22,7 @@ from pipeline.data.scratch import Scratch
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 ATTEMPTS = 10  # as torchvision
+Region = tuple[float, float, float, float]  # left, top, right, bottom as shares of the sides of an image
 
 
 class SplitMix64:
@@ -110,15 +111,32 @@ def crop_for_testing(
     With fit `shorter` the shorter side becomes `input.resize`, otherwise both sides; None: `input.size`.
     """
     height, width = picture.shape[:2]
+    resized_width, resized_height, left, top = _centre(width, height, input)
+    resized = _resized(picture, resized_height, resized_width, input.interpolation)
+    _planes(resized[top : top + input.size, left : left + input.size], out)
+
+
+def region_for_testing(width: int, height: int, input: Input) -> Region:
+    """The part of an image of this size that `crop_for_testing` shows, as shares of its sides."""
+    resized_width, resized_height, left, top = _centre(width, height, input)
+    return (
+        left / resized_width,
+        top / resized_height,
+        (left + input.size) / resized_width,
+        (top + input.size) / resized_height,
+    )
+
+
+def _centre(width: int, height: int, input: Input) -> tuple[int, int, int, int]:
+    """Width and height of an image after resizing, left and top of its centre crop."""
     shorter = input.resize or input.size
-    resized_height = resized_width = shorter
+    resized_width = resized_height = shorter
     if input.fit == "shorter" and width <= height:  # as in torchvision, the longer side is rounded down
         resized_height = shorter * height // width
     elif input.fit == "shorter":
         resized_width = shorter * width // height
-    resized = _resized(picture, resized_height, resized_width, input.interpolation)
-    top, left = round((resized_height - input.size) / 2), round((resized_width - input.size) / 2)
-    _planes(resized[top : top + input.size, left : left + input.size], out)
+    left, top = (round((side - input.size) / 2) for side in (resized_width, resized_height))
+    return resized_width, resized_height, left, top
 
 
 def cut_out(
@@ -131,11 +149,17 @@ def cut_out(
     Deviation: the released code of the revisited benchmarks uses Pillow's crop, which has the same rounding
     and fills the part of a box outside of the picture with black.
     """
-    height, width = picture.shape[:2]
+    left, top, right, bottom = pixels_of(box, picture.shape[1], picture.shape[0])
+    return picture[top:bottom, left:right]
+
+
+def pixels_of(box: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the pixels of an image that `cut_out` keeps; right and bottom are
+    exclusive."""
     left, right = (min(max(round(x), 0), width) for x in box[::2])
     top, bottom = (min(max(round(y), 0), height) for y in box[1::2])
     left, top = min(left, width - 1), min(top, height - 1)
-    return picture[top : max(bottom, top + 1), left : max(right, left + 1)]
+    return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
 def _resized(

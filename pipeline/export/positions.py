@@ -25,6 +25,7 @@ from pipeline.data.judge import judge_of
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches, write
 from pipeline.data.shards import Shards
+from pipeline.data.transforms import Region, pixels_of, region_for_testing
 from pipeline.export.model import device, loader_threads
 from pipeline.methods.artifact import LoadedModel, load_method
 from pipeline.methods.positions.contribution import contributions
@@ -75,24 +76,6 @@ def choose_queries(data: Shards, test: Embeddings) -> tuple[QueryMatches, ...]:
         if len(queries) == QUERIES:
             break
     return tuple(queries)
-
-
-def region_of(width: int, height: int, input: Input) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of the network's input as shares of an image of this size; the centre crop
-    of `crop_for_testing` (pipeline/data/transforms.py)."""
-    shorter = input.resize or input.size
-    resized_width = resized_height = shorter
-    if input.fit == "shorter" and width <= height:
-        resized_height = shorter * height // width
-    elif input.fit == "shorter":
-        resized_width = shorter * width // height
-    left, top = round((resized_width - input.size) / 2), round((resized_height - input.size) / 2)
-    return (
-        left / resized_width,
-        top / resized_height,
-        (left + input.size) / resized_width,
-        (top + input.size) / resized_height,
-    )
 
 
 def _of_sample(data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]) -> Iterator[PositionMap]:
@@ -175,23 +158,15 @@ def _maps(
         )
 
 
-def _region(data: Shards, row: int, input: Input) -> tuple[float, float, float, float]:
+def _region(data: Shards, row: int, input: Input) -> Region:
     """The region of the network's input in an image, or in the box of a query of a landmark set."""
     height, width = decode(data.image(row)).shape[:2]
     box = data.box(row)
-    left, top, right, bottom = (0, 0, width, height) if box is None else _clipped(box, width, height)
-    inner = region_of(right - left, bottom - top, input)
+    left, top, right, bottom = (0, 0, width, height) if box is None else pixels_of(box, width, height)
+    inner = region_for_testing(right - left, bottom - top, input)
     return (
         (left + inner[0] * (right - left)) / width,
         (top + inner[1] * (bottom - top)) / height,
         (left + inner[2] * (right - left)) / width,
         (top + inner[3] * (bottom - top)) / height,
     )
-
-
-def _clipped(box: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
-    """The pixels of a box, as `cut_out` of pipeline/data/transforms.py rounds it."""
-    left, right = (min(max(round(x), 0), width) for x in box[::2])
-    top, bottom = (min(max(round(y), 0), height) for y in box[1::2])
-    left, top = min(left, width - 1), min(top, height - 1)
-    return left, top, max(right, left + 1), max(bottom, top + 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import UInt8
 
-from pipeline.data.shards import SPLITS
+from pipeline.data.shard_schema import SPLITS
 from pipeline.runtime.errors import UserError
 
 Box = tuple[float, float, float, float]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.config.dataset import IngestSettings, Source
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.ingest.collection import Box, Collection, Picture, require_usable
 from pipeline.ingest.duplicates import Candidates, summary
 from pipeline.ingest.files.tarball import scratch_directory

@@ -158,8 +158,8 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     is deleted. On any error the new directory is removed, and `path` does not change. After a kill the old
     or the new directory is complete: at `path`, or, between the two renames, at `.NAME.replaced`, from where
     `restore_directory` restores it. The remains of a killed process are removed first, so that only one
-    process at a time may write `path`. The new directory is locked, so that those of killed processes can be
-    told apart (leftovers.py). If `path` is a link, its target is replaced.
+    process at a time may write `path`. The new directory is locked, so that those of killed processes are
+    recognised (leftovers.py). If `path` is a link, its target is replaced.
     """
     with unwritable_is_an_error(Path(path)):
         path = Path(path).resolve()

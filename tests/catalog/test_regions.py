@@ -10,9 +10,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from pipeline.catalog.embedder import Embedder
-from pipeline.catalog.regions import Explainer, crop_box
-from pipeline.config.blocks import Input
-from pipeline.data.transforms import crop_for_testing
+from pipeline.catalog.regions import Explainer
 from pipeline.methods.pretrained import Network, add_linear, write_network
 from pipeline.models.published_network import timm
 from pipeline.runtime.errors import UserError
@@ -94,21 +92,6 @@ def test_a_pooling_that_is_no_average_has_no_regions(tmp_path: Path) -> None:
     explanation = Explainer(Embedder(model)).explain(FIRST, SECOND)
     assert explanation.kind is None
     assert explanation.first is explanation.second is None
-
-
-@pytest.mark.parametrize(("width", "height"), [(64, 64), (90, 60), (61, 200)])
-@pytest.mark.parametrize("fit", ["shorter", "square"])
-def test_the_box_is_the_part_that_the_network_reads(width: int, height: int, fit: str) -> None:
-    across = np.broadcast_to(np.linspace(0, 255, width), (height, width))
-    down = np.broadcast_to(np.linspace(0, 255, height)[:, None], (height, width))
-    pixels = np.stack([across, down, down], axis=2).round().astype(np.uint8)
-    input = Input(size=32, resize=40, fit=fit)
-    crop = np.empty((3, 32, 32), np.uint8)
-    crop_for_testing(pixels, input, crop)
-    left, top, right, bottom = crop_box(height, width, input)
-    ends = crop[0, 16, [0, -1]] / 255, crop[1, [0, -1], 16] / 255
-    assert ends[0] == pytest.approx((left, right), abs=0.03)
-    assert ends[1] == pytest.approx((top, bottom), abs=0.03)
 
 
 def test_refuses_a_damaged_picture(tmp_path: Path) -> None:

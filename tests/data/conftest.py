@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 
 
 def make_picture(width: int, height: int, seed: int = 0) -> np.ndarray:

@@ -14,7 +14,8 @@ from pipeline.data import loader as module
 from pipeline.data.decode import decode
 from pipeline.data.loader import EvalLoader, TrainBatch, TrainLoader, normalize
 from pipeline.data.sampler import PKSampler
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.data.transforms import crop_for_testing, crop_for_training
 from pipeline.runtime.errors import UserError
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data import shards as module
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data import shard_writer as module
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 

@@ -9,7 +9,8 @@ from PIL import Image
 
 from pipeline.config.blocks import Input
 from pipeline.data.loader import EvalLoader
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, cut_out, random_crop
 
 WHOLE = Input(size=32, resize=None, fit="square", crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0)

@@ -9,7 +9,13 @@ import pytest
 from PIL import Image
 
 from pipeline.config.blocks import Input
-from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
+from pipeline.data.transforms import (
+    SplitMix64,
+    crop_for_testing,
+    crop_for_training,
+    random_crop,
+    region_for_testing,
+)
 
 Picture = Callable[..., np.ndarray]
 
@@ -170,3 +176,26 @@ def test_test_pixels_against_pillow(
 def test_a_picture_of_the_target_size_is_unchanged(picture: Picture) -> None:
     source = picture(64, 64)
     np.testing.assert_array_equal(for_testing(source, Input(size=64, resize=None)), source.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("size", [(96, 72), (72, 96), (101, 55), (64, 64), (50, 131)])
+@pytest.mark.parametrize(
+    "settings", [{}, {"resize": 40}, {"resize": 40, "fit": "square"}, {"resize": None}], ids=str
+)
+def test_the_region_is_the_part_of_the_image_that_the_network_gets(
+    size: tuple[int, int], settings: dict[str, object]
+) -> None:
+    width, height = size
+    input = Input.parse({"size": 32, "resize": 36, **settings})
+    # Red and green increase with x and y, so that the pixels of the crop are their positions.
+    x, y = np.linspace(0, 250, width), np.linspace(0, 250, height)
+    image = np.zeros((height, width, 3), np.uint8)
+    image[..., 0], image[..., 1] = x, y[:, None]
+    crop = np.empty((3, 32, 32), np.uint8)
+    crop_for_testing(image, input, crop)
+    left, top, right, bottom = region_for_testing(width, height, input)
+    centers = (np.arange(32) + 0.5) / 32
+    for channel, (first, last) in enumerate(((left, right), (top, bottom))):
+        line = crop[0].mean(0) if channel == 0 else crop[1].mean(1)
+        expected = 250 * (first + centers * (last - first))
+        assert np.abs(line - expected)[3:-3].max() < 4

@@ -80,7 +80,7 @@ def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -
     expected = ranks_by_definition(rows, rows)
     monkeypatch.setattr(rank_count, "BLOCK", 8)
     monkeypatch.setattr(rank_count, "CELLS", 100)
-    names = ("_few", "_by_level", "_in_rows")
+    names = ("few", "by_level", "in_rows")
     ways = {name: getattr(rank_count, name) for name in names}
     used_paths: list[str] = []
     for way, function in ways.items():

@@ -19,7 +19,8 @@ from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import read as read_positions
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.export import model as module
 from pipeline.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights

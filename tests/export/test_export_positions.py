@@ -10,15 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from pipeline.config.blocks import Input
 from pipeline.data.embeddings import Embeddings
 from pipeline.data.embeddings import write as write_embeddings
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import Match, PositionMap, read
-from pipeline.data.shards import Shards, ShardWriter
-from pipeline.data.transforms import crop_for_testing
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.export import positions as module
-from pipeline.export.positions import choose_queries, export_positions, region_of
+from pipeline.export.positions import choose_queries, export_positions
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
 from pipeline.methods.positions import transport
@@ -91,29 +90,6 @@ class TestQueries:
         shards.labels = shards.labels.copy()
         shards.labels[first] = CLASSES  # the only test image of its class
         assert first not in [query.row_id for query in choose_queries(shards, test)]
-
-
-@pytest.mark.parametrize("size", [(96, 72), (72, 96), (101, 55), (64, 64), (50, 131)])
-@pytest.mark.parametrize(
-    "settings", [{}, {"resize": 40}, {"resize": 40, "fit": "square"}, {"resize": None}], ids=str
-)
-def test_the_region_is_the_part_of_the_image_that_the_network_gets(
-    size: tuple[int, int], settings: dict[str, object]
-) -> None:
-    width, height = size
-    input = Input.parse({"size": 32, "resize": 36, **settings})
-    # Red and green increase with x and y, so that the pixels of the crop are their positions.
-    x, y = np.linspace(0, 250, width), np.linspace(0, 250, height)
-    image = np.zeros((height, width, 3), np.uint8)
-    image[..., 0], image[..., 1] = x, y[:, None]
-    crop = np.empty((3, 32, 32), np.uint8)
-    crop_for_testing(image, input, crop)
-    left, top, right, bottom = region_of(width, height, input)
-    centers = (np.arange(32) + 0.5) / 32
-    for channel, (first, last) in enumerate(((left, right), (top, bottom))):
-        line = crop[0].mean(0) if channel == 0 else crop[1].mean(1)
-        expected = 250 * (first + centers * (last - first))
-        assert np.abs(line - expected)[3:-3].max() < 4
 
 
 def project(tmp_path: Path, name: str) -> tuple[Path, Path, Path]:

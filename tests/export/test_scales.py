@@ -16,7 +16,7 @@ from pipeline.cluster.export import Worker
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import read
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.export.model import FILES, export_model
 from pipeline.export.scales import check_scales, describe, exponent, sides
 from pipeline.methods.artifact import LoadedModel, save_recipe, save_weights

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import FolderSource
-from pipeline.data.shards import SPLITS
+from pipeline.data.shard_schema import SPLITS
 from pipeline.ingest.collection import Collection
 from pipeline.ingest.sources.folder import collection
 from pipeline.runtime.errors import UserError

@@ -17,7 +17,7 @@ from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
 from pipeline.data.positions import write as write_positions
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.evaluation.evaluate import SELECTED, evaluate
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.protocol import Protocol

@@ -40,8 +40,8 @@ def test_every_table_and_figure_of_the_papers_is_a_study() -> None:
     assert sorted(listed) == sorted((paper, item) for paper, items in ITEMS.items() for item in items)
     assert len(listed) == len(PUBLISHED)
     printed = {(paper.key, table.table) for paper in papers() for table in paper.tables}
-    shown = {(item.study.source.paper, item.study.table) for item in PUBLISHED if item.study.source}
-    assert printed <= shown
+    tables = {(item.study.source.paper, item.study.table) for item in PUBLISHED if item.study.source}
+    assert printed <= tables
 
 
 def test_every_printed_row_with_a_recipe_is_a_row_of_a_study() -> None:

@@ -20,7 +20,7 @@ from safetensors.torch import save as safetensors
 from pipeline.data.embeddings import write as write_embeddings
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
 from pipeline.data.positions import write as write_positions
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.training import checkpoint as training_checkpoint
 from tests.torture.readers import IDENTITY
 

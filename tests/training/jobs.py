@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.config import Recipe
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.training.job import Job, job_of
 from tests.methods.small import OF_METHODS, layered
 

@@ -16,7 +16,8 @@ from pipeline.config import Params, Recipe, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
 from pipeline.config.methods import parse_recipe
 from pipeline.data.class_split import VALIDATION, split_group
-from pipeline.data.shards import Shards, ShardWriter
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.ingest.ingest import ingest
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
@@ -218,7 +219,7 @@ def _work(rank: int, world: int, root: Path) -> dict[str, Any]:
     reports: list[Any] = []
     first = _first_epoch(rank, world, root)
     loop.train(job(root), rank, world, CPU, report=reports.append)
-    return {**first, "told": reports}
+    return {**first, "reports": reports}
 
 
 def test_two_workers_mine_the_tuples_of_one(shards: Path, trained: Path, tmp_path: Path) -> None:
@@ -229,11 +230,11 @@ def test_two_workers_mine_the_tuples_of_one(shards: Path, trained: Path, tmp_pat
         assert torch.equal(worker["embeddings"], single["embeddings"]), (
             "embedded in the same batches, to the last bit"
         )
-    assert workers[0]["told"] == workers[1]["told"]
+    assert workers[0]["reports"] == workers[1]["reports"]
     reports: list[Any] = []
     loop.train(dataclasses.replace(job(trained), state=None, outputs=None), 0, 1, CPU, report=reports.append)
-    assert workers[0]["told"][0]["loss"] == pytest.approx(reports[0]["loss"], rel=1e-3)
-    assert workers[0]["told"][1]["loss"] == pytest.approx(reports[1]["loss"], rel=1e-2)
+    assert workers[0]["reports"][0]["loss"] == pytest.approx(reports[0]["loss"], rel=1e-3)
+    assert workers[0]["reports"][1]["loss"] == pytest.approx(reports[1]["loss"], rel=1e-2)
 
 
 def test_refuses_a_data_set_without_pairs(tmp_path: Path) -> None:

@@ -40,25 +40,6 @@ def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float],
     return metrics, embedder.embed(split.validation_rows)
 
 
-def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]:
-    reports: list[Any] = []
-    result = loop.train(job(straight, SETTINGS), rank, world, CPU, report=reports.append)
-    original = loop.train_step
-
-    def killed(*arguments: Any) -> Any:
-        if arguments[1].step == 7:
-            raise Killed
-        return original(*arguments)
-
-    loop.train_step = killed
-    try:
-        loop.train(job(broken, SETTINGS), rank, world, CPU)
-    except Killed:
-        loop.train_step = original
-    loop.train(job(broken, SETTINGS), rank, world, CPU)
-    return {"result": result, "told": reports, "measured": _measure(straight, rank, SETTINGS)}
-
-
 def _die(rank: int, world: int, root: Path) -> None:
     original = loop.train_step
 
@@ -74,6 +55,14 @@ def _die(rank: int, world: int, root: Path) -> None:
         loop.train_step = original
 
 
+def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]:
+    reports: list[Any] = []
+    result = loop.train(job(straight, SETTINGS), rank, world, CPU, report=reports.append)
+    _die(rank, world, broken)
+    loop.train(job(broken, SETTINGS), rank, world, CPU)
+    return {"result": result, "reports": reports, "measured": _measure(straight, rank, SETTINGS)}
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[dict[str, Any]]]:
     roots = tmp_path_factory.mktemp("straight"), tmp_path_factory.mktemp("broken")
@@ -85,8 +74,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list
 def test_both_workers_have_equal_numbers(finished: tuple[Path, Path, list[dict[str, Any]]]) -> None:
     first, second = finished[2]
     assert first["result"] == second["result"]
-    assert first["told"] == second["told"]
-    assert [entry["iteration"] for entry in first["told"]] == [5, 10, 12]
+    assert first["reports"] == second["reports"]
+    assert [entry["iteration"] for entry in first["reports"]] == [5, 10, 12]
 
 
 def test_two_workers_killed_and_resumed_end_with_the_same_bytes(
@@ -146,5 +135,5 @@ def test_the_logged_loss_equals_that_of_one_worker(
         report=reports.append,
     )
     assert reports[-1]["loss"] == single["loss"]  # one worker is deterministic to the last bit
-    assert finished[2][0]["told"][0]["loss"] == pytest.approx(reports[0]["loss"], rel=1e-3)
+    assert finished[2][0]["reports"][0]["loss"] == pytest.approx(reports[0]["loss"], rel=1e-3)
     assert np.isfinite(single["loss"])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pipeline.config.dataset import FolderSource
 from pipeline.data.heif import readable
-from pipeline.data.shards import SPLITS
+from pipeline.data.shard_schema import SPLITS
 from pipeline.ingest.collection import Collection, Picture
 from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.splits import held_out

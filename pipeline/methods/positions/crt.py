@@ -15,7 +15,7 @@ from pipeline.methods.positions.weights import PositionWeights
 from pipeline.models.coded_residual import CodedResidualBranches
 from pipeline.pooling.positions import single
 
-SHOWN = 8  # prototypes, as in fig. 2 of the paper
+PROTOTYPES = 8  # with maps of their own, as in fig. 2 of the paper
 
 
 def projection(
@@ -27,18 +27,19 @@ def projection(
 
 @torch.no_grad()
 def position_weights(method: Crt, images: Float[Tensor, "B 3 H W"]) -> list[PositionWeights]:
-    """The weights of the test branch: their sum over the prototypes, and those of SHOWN prototypes.
+    """The weights of the test branch: their sum over the prototypes, and those of single prototypes.
 
-    These are the prototypes whose weights differ most between the positions of the images: the largest mean
-    over images of the standard deviation over positions. Empty for the control without prototypes
-    (`transform: average`).
+    These are the PROTOTYPES prototypes whose weights differ most between the positions of the images: the
+    largest mean over images of the standard deviation over positions. Empty for the control without
+    prototypes (`transform: average`).
     """
     if not isinstance(method.branches, CodedResidualBranches):
         return []
     features = single(method.backbone(images).maps[-1])
     height, width = features.shape[2:]
     weights = projection(features, method.branches.prototypes[0])
-    variable = weights.std(2, correction=0).mean(0).argsort(descending=True, stable=True)[:SHOWN].tolist()
+    deviations = weights.std(2, correction=0).mean(0)
+    variable = deviations.argsort(descending=True, stable=True)[:PROTOTYPES].tolist()
     return [
         PositionWeights("projection", weights.sum(1), height, width),
         *(PositionWeights(f"prototype {k + 1}", weights[:, k], height, width, detail=True) for k in variable),

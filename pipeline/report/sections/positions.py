@@ -1,5 +1,5 @@
 """What a network looks at: the weights of the positions of queries and their matches as heat maps, and the
-share of weight on the object where the data set knows it.
+share of weight on the object for data sets with known object positions.
 """
 
 import statistics

@@ -148,17 +148,17 @@ def test_the_files_have_every_map_and_every_weight(inputs: ReportData, tmp_path:
         f"birds/{method}.{kind}" for method in inputs.methods for kind in ("csv", "svg")
     )
     content = inputs.positions["birds", ATTRIBUTES]
-    shown = [each for query in content.queries for each, _, _ in positions.chosen(content, query)]
+    maps = [each for query in content.queries for each, _, _ in positions.chosen(content, query)]
     svg = (tmp_path / f"birds/{ATTRIBUTES}.svg").read_text(encoding="utf-8")
     pictures = re.findall(r'href="data:image/jpeg;base64,([^"]+)"', svg)
-    assert len(pictures) == len(shown) + len(content.queries)
+    assert len(pictures) == len(maps) + len(content.queries)
     assert max(decode(np.frombuffer(base64.b64decode(pictures[1]), np.uint8)).shape) == 224
     assert "right match, 0.75" in svg
     with (tmp_path / f"birds/{ATTRIBUTES}.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == HEADER
-    assert len(rows) == 9 * len(shown)
-    for each, start in zip(shown, range(0, len(rows), 9), strict=True):
+    assert len(rows) == 9 * len(maps)
+    for each, start in zip(maps, range(0, len(rows), 9), strict=True):
         weights = [float(row["weight"]) for row in rows[start : start + 9]]
         np.testing.assert_allclose(weights, each.weights.ravel(), rtol=1e-5)
         assert {row["row_id"] for row in rows[start : start + 9]} == {str(each.row_id)}

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.config import EnsembleSettings, Recipe, TrainSettings
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.studies.ensemble.ensemble import ensemble
 from tests.training.jobs import recipe
 

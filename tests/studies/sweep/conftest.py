@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import Params
-from pipeline.data.shards import ShardWriter
+from pipeline.data.shard_writer import ShardWriter
 from pipeline.runtime.stage import ROOT
 
 
