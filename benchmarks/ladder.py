@@ -1,15 +1,11 @@
-"""The ladder of three networks on two splits of photos, for docs/ladder.md; and the time of rung `linear`.
+"""The ladder of three networks on two splits of photos, and the time of rung `linear`, for docs/catalog.md.
 
     python benchmarks/ladder.py PHOTOS WORK --weights mobilenetv2=FILE --weights vit-tiny=FILE
         [--network lite0] [--split random]
     python benchmarks/ladder.py --linear
 
 Networks and product groups are those of `unseen claims`; photos of another kind are 40 classes of the
-built-in set. The results of the networks and splits that run replace those in pipeline/ladder/results.json;
-then write the page and its picture:
-
-    python -m pipeline.ladder.document > docs/ladder.md
-    python -m pipeline.ladder.document --picture > docs/images/ladder.svg
+built-in set. WORK/results.json contains all ladders that ran.
 
 --linear: rung `linear` on 6,000 synthetic photos of 300 classes with 1,280 dimensions. Exits with 1 if it
 takes 60 CPU seconds or more.
@@ -32,7 +28,6 @@ from pipeline.claims.claim import claims
 from pipeline.config.dataset import PartsSource
 from pipeline.ingest.sources import parts
 from pipeline.ladder import ladder as module
-from pipeline.ladder.document import RESULTS, load
 from pipeline.ladder.linear import LinearTrainer
 from pipeline.methods.pretrained import Network
 from pipeline.runtime.files import write_json
@@ -74,7 +69,7 @@ def main() -> int:
                 measured_rungs(options.photos, output, "folders", SPLITS[split], False, settings)
             )
             content = json.loads((output / "ladder.json").read_text(encoding="utf-8"))
-            keep(name, split, content)
+            keep(options.work / "results.json", f"{name} {split}", content)
     return 0
 
 
@@ -90,11 +85,10 @@ def draw(folder: Path) -> None:
             path.write_bytes(content)
 
 
-def keep(network: str, split: str, content: dict[str, object]) -> None:
+def keep(path: Path, name: str, content: dict[str, object]) -> None:
     """Puts a ladder into the results."""
-    results = load() if RESULTS.is_file() else {}
-    results[f"{network} {split}"] = {"network": network, "split": split, **content}
-    write_json(RESULTS, dict(sorted(results.items())))
+    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    write_json(path, dict(sorted({**results, name: content}.items())))
 
 
 def linear_seconds() -> int:

@@ -25,6 +25,7 @@ from pipeline.config.blocks import Input
 from pipeline.methods.method import Method, Outputs, unit
 from pipeline.models import lite0
 from pipeline.models.checkpoint import read_state
+from pipeline.models.local_weights import require_available
 from pipeline.models.published_network import (
     Published,
     Triple,
@@ -292,14 +293,17 @@ def _named_statistics(name: str) -> tuple[Triple, Triple]:
 
 def _built(network: Network, about: Published, download: bool) -> nn.Module:
     try:
+        if download:
+            require_available(about.name)
         return build(network.name, dict(network.arguments), network.size, download)
     except ValueError:
         raise
     except Exception as error:  # of the connection, which differ between the libraries
         if not download:
             raise
+        reason = str(error) if isinstance(error, ConnectionError) else type(error).__name__
         raise UserError(
-            f"The weights of {about.name} could not be downloaded from {about.file}: {type(error).__name__}.",
+            f"The weights of {about.name} could not be downloaded from {about.file}: {reason}.",
             "Download model.safetensors there on a machine with a connection and name it: "
             f"--network {about.name} --weights FILE.",
         ) from error

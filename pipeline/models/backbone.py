@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pipeline.models.batch_norm import fix, freeze, set_momentum, synchronise
 from pipeline.models.checkpoint import fit, read_state
-from pipeline.models.local_weights import weights_of
+from pipeline.models.local_weights import require_available, weights_of
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.staged import Staged
 from pipeline.models.torchvision_guard import ensure_torchvision
@@ -214,6 +214,8 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module
 
 
 def _create_by_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module:
+    if pretrained:
+        require_available(name)
     network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, **arguments)
     if pretrained and (path := weights_of(name).path) is not None:
         require_published_bytes(path)
