@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture import kills, results
+from tests.torture import kills, numbered, results
 from tests.torture.results import version
 
 
