@@ -39,7 +39,7 @@ def test_rates_decay_from_the_last_layer_to_the_first() -> None:
     )
     assert last == {RATE}
     assert middle == {RATE * DECAY}
-    assert first == {RATE * DECAY * DECAY}
+    assert first == {RATE * DECAY**2}
     assert len(rates) == sum(map(len, adapted.layers()))
 
 
