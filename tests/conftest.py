@@ -34,10 +34,11 @@ _CLUSTER = f"""
     print("address", ray.get_runtime_context().gcs_address, flush=True)
     sys.stdin.readline()
 """
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "RAY_TMPDIR": "/tmp",  # the path of a socket has at most 107 characters
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",  # tests start the processes that they need
+    "RAY_worker_niceness": "0",  # as other processes: on a busy machine workers would hardly run
     "OMP_WAIT_POLICY": "passive",
 }
 
@@ -59,7 +60,7 @@ def cluster_address() -> Iterator[str]:
     """The address of a Ray cluster on this machine that all tests of the session share."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_CLUSTER)],
-        env=os.environ | _ENVIRONMENT,
+        env=os.environ | ENVIRONMENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -54,9 +54,9 @@ def save_photos(folder: Path) -> Path:
     return folder
 
 
-def save_products(folder: Path, products: int = 12, each: int = 5) -> Path:
+def save_products(folder: Path, products: int = 12, each: int = 5, first: int = 0) -> Path:
     """One folder per product with pictures of one colour pattern and a little noise."""
-    for product in range(products):
+    for product in range(first, first + products):
         random = np.random.default_rng(product)
         blocks = random.integers(0, 256, (5, 6, 3))
         for number in range(each):

@@ -4,55 +4,43 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pipeline.ladder.ladder import Plan, Result, Rung, ladder
-from pipeline.methods.pretrained import Network, default_network
+from pipeline.ladder.picture import Panel, picture
+from pipeline.methods.pretrained import default_network
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
+from pipeline.runtime.files import atomic_file, write_json
 
-RESULT = "ladder.json"
+RESULT, PICTURE = "ladder.json", "ladder.svg"
 
 
 def measured_rungs(
-    photos: Path,
-    output: Path,
-    labels: str,
-    network: Network | None,
-    sizes: tuple[int, ...],
-    groups: Path | None,
-    test_share: float,
-    loss: str,
-    head: str | None,
-    seed: int,
-    ship: bool,
-    as_json: bool,
+    photos: Path, output: Path, labels: str, groups: Path | None, as_json: bool, settings: dict[str, Any]
 ) -> str:
-    """Measures the rungs, writes OUTPUT/ladder.json, and returns the table or JSON. Raises UserError as
-    `ladder` does, and for a CSV of groups that cannot be read.
+    """Measures the rungs, writes OUTPUT/ladder.json and ladder.svg, and returns the table or JSON.
+
+    settings: fields of Plan; without `network` the default one. Raises UserError as `ladder` does, and for a
+    CSV of groups that cannot be read.
     """
     group_of = None if groups is None else groups_of(groups)
-    plan = Plan(
-        network=network or default_network(),
-        sizes=sizes,
-        test_share=test_share,
-        seed=seed,
-        group_of=group_of,
-        loss=loss,
-        head=head,
-        ship=ship,
-    )
+    network = settings["network"] or default_network()
+    plan = Plan(**settings | {"network": network, "group_of": group_of})
     result = ladder(photos, output, plan, labels)
-    content = {
+    content: dict[str, Any] = {
         "network": plan.network.name,
-        "loss": loss,
-        "head": head,
+        "loss": plan.loss,
+        "head": plan.head,
         "rungs": [_plain(rung) for rung in result.rungs],
         "chosen": _plain(result.chosen),
         "test_classes": sorted(result.split.test),
         "folds": [sorted(fold) for fold in result.split.folds],
-        "shipped": ship and result.chosen.steps > 0,
+        "shipped": plan.ship and result.chosen.steps > 0,
     }
     write_json(output / RESULT, content)
+    panel = Panel(plan.network.name, content["rungs"], content["chosen"])
+    with atomic_file(output / PICTURE) as aside:
+        aside.write_text(picture([panel]), encoding="utf-8")
     if as_json:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return "".join(f"{line}\n" for line in _lines(result, plan, output))
@@ -64,6 +52,7 @@ def _plain(rung: Rung) -> dict[str, object]:
         for name, value in (
             ("difference", rung.difference),
             ("validation_difference", rung.validation_difference),
+            ("other_difference", rung.other_difference),
         )
     }
     return rung._asdict() | compared
@@ -88,11 +77,12 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
             f"{interval:<20}  {rung.seconds:11.0f}"
         )
     yield ""
+    parts = {"linear": "a linear layer", "head": f"a head ({plan.head})", "adapt": "the last layers"}
     for rung in result.rungs:
         choice, difference = rung.validation_difference, rung.difference
         if choice is None or difference is None:
             continue
-        part = "a linear layer" if rung.name == "linear" else f"a head ({plan.head})"
+        part = parts[rung.name]
         verdict = "pays" if choice.low > 0 else "does not pay"
         span = f"{100 * choice.difference:+.1f} MAP@R ({100 * choice.low:+.1f} to {100 * choice.high:+.1f})"
         yield f"Training {part} {verdict} here: {span} on held-out training classes."
@@ -100,11 +90,31 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
             f"On the unseen classes {rung.name} changes MAP@R by {100 * difference.difference:+.1f} "
             f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}, p = {difference.p_value:.2g})."
         )
+    yield from _other_lines(result, plan)
     yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
     if plan.ship and result.chosen.steps:
         yield "The written model is trained on all labelled classes. The table states the accuracy of the one"
         yield "that the training classes trained."
     yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
+
+
+def _other_lines(result: Result, plan: Plan) -> Iterator[str]:
+    """What the trained rungs lose on photos of another kind."""
+    trained = [rung for rung in result.rungs if rung.other is not None and rung.other_difference is not None]
+    if not trained:
+        yield "The loss on photos of another kind was not measured: --other PHOTOS measures it."
+        return
+    first = trained[0].other
+    assert first is not None
+    yield f"On {first['queries']:,} photos of another kind, {first['classes']:,} classes of {plan.other}:"
+    for rung in trained:
+        difference = rung.other_difference
+        assert difference is not None
+        span = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
+        yield (
+            f"  {rung.name:<6} changes MAP@R from {100 * difference.first:.1f} to "
+            f"{100 * difference.second:.1f}: {100 * difference.difference:+.1f} ({span})"
+        )
 
 
 def groups_of(path: Path) -> dict[str, str]:

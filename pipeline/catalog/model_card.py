@@ -15,6 +15,11 @@ from pipeline.report.words import name_of, percent, span
 from pipeline.runtime.errors import UserError
 
 LADDER = "ladder.json"
+# Trained parts of a published network, by their names in network.json.
+_PARTS = {
+    "adapted": "The last layers of the network, from the published weights",
+    "linear": "A linear layer on the published embedding",
+}
 
 
 class Accuracy(NamedTuple):
@@ -52,7 +57,7 @@ def read_accuracy(path: Path) -> Accuracy:
             metrics = chosen["test"]
             remark = f"Rung {chosen['name']} at {chosen['size']} pixels on classes that chose nothing."
             if content["shipped"]:
-                remark += " The exported layer was trained on all labelled classes: it was not measured."
+                remark += " The exported model was trained on all labelled classes: it was not measured."
         else:
             metrics = content["files"][0] if "files" in content else content
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -105,14 +110,14 @@ def _published(about: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "Licence of the weights": about["licence"],
         "Pixels per side": about["input"]["size"],
     }
-    linear = about.get("linear")
-    if not linear:
-        return facts, ["None: the published embedding."]
-    return facts, [
-        f"A linear layer on the published embedding: loss {linear['loss']}, {linear['steps']} steps, "
-        f"{linear['photos']:,} photos of {linear['classes']:,} classes."
-        + ("" if linear["measured"] else " Its accuracy was measured on a layer that fewer classes trained.")
+    parts = [
+        f"{what}: loss {part['loss']}, {part['steps']} steps, {part['photos']:,} photos of "
+        f"{part['classes']:,} classes."
+        + ("" if part["measured"] else " Its accuracy was measured on a training with fewer classes.")
+        for name, what in _PARTS.items()
+        if (part := about.get(name))
     ]
+    return facts, parts or ["None: the published embedding."]
 
 
 def _trained(about: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

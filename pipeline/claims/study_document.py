@@ -26,7 +26,8 @@ The rows of a [study](studies.md) as heads on a frozen pretrained network, on re
 are not in training. A laptop computes a study in minutes:
 
 ```bash
-unseen claims {options} --photos grocery --groups pipeline/claims/grocery_groups.csv \\
+unseen claims {options} \\
+  --photos grocery --groups pipeline/claims/grocery_groups.csv \\
   --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
 ```
 

@@ -63,7 +63,12 @@ class DatasetFile(Strict):
 
 def published(kind: Kind) -> list[str]:
     """The names of the published methods or data sets."""
-    return sorted(path.stem for path in (ROOT / kind).glob("*.yaml") if not path.stem.startswith("_"))
+    return list(_published(kind))
+
+
+@cache
+def _published(kind: Kind) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (ROOT / kind).glob("*.yaml") if not path.stem.startswith("_")))
 
 
 @cache

@@ -72,6 +72,13 @@ class EnsembleBlock(Strict):
     seeds: tuple[Seed, ...] = Field(default=(0, 1, 2), min_length=1)
     recall_at: Ranks | None = Field(default=None, min_length=1)  # None: the published K of each data set
 
+    @field_validator("folds", "seeds", mode="before")
+    @classmethod
+    def _lists(cls, value: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise ValueError("expected a list, such as [1, 2, 3, 4] for four folds")
+        return tuple(value)
+
     @field_validator("folds")
     @classmethod
     def _consecutive(cls, folds: tuple[int, ...]) -> tuple[int, ...]:

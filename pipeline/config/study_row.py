@@ -17,7 +17,7 @@ Protocol = Literal["selected", "published", "refit"]
 # the first step of the fields that a small set defines itself
 SIZES = ("backbone", "input", "dim", "batch", "optimizer", "schedule", "training", "memory")
 _TRANSFORMERS = ("deit_", "vit_")
-_POSITIONS = 8  # of a side of the map of a small transformer
+_TRANSFORMER_METHOD = "_irt"  # its changes of a small set contain the small transformer
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,16 @@ def is_small(kind: str) -> bool:
 def stand_in(kind: str, network: str) -> dict[str, Any]:
     """The fields of the small network in place of `network` on a small set: a transformer for a transformer,
     else the network of the set."""
+    files = [dataset_file(name) for name in chain("datasets", kind)]
     recipe: dict[str, Any] = {}
-    for name in chain("datasets", kind):
-        recipe |= dataset_file(name).recipe
+    for file in files:
+        recipe |= file.recipe
     backbone = recipe["backbone"]
     if network.startswith(_TRANSFORMERS) and backbone["name"] != "token_embedding":
-        size = recipe["input"]["size"]
-        arguments = {"img_size": size, "patch_size": size // _POSITIONS}
-        return {"backbone.name": "test_vit", "backbone.arguments": arguments}
+        backbone = {}
+        for change in (change for file in files for change in file.changes):
+            if _TRANSFORMER_METHOD in change.names:
+                backbone |= change.recipe.get("backbone", {})
     return {f"backbone.{key}": value for key, value in backbone.items()}
 
 

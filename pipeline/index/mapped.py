@@ -1,9 +1,11 @@
 """Indexes of galleries that are mapped into memory from a file, so that the memory contains the index alone.
 
-The index is that of `index.build`, except that k-means learns from a sample of a larger gallery.
+The index is that of `index.build`, except that k-means learns from a sample of a larger gallery. The full
+vectors of flat indexes and of refined codes are those of the file, which FAISS reads and does not copy.
 """
 
 import dataclasses
+from typing import Any
 
 import faiss
 import numpy as np
@@ -20,7 +22,7 @@ PART = 1 << 15  # rows of exact search at a time
 
 
 def build_mapped(gallery: Float32[np.ndarray, "N D"], setting: Setting) -> Index:
-    """The index of the rows of a contiguous array, with the ids 0 to N - 1.
+    """The index of the rows of a contiguous array, with the ids 0 to N - 1. The array must not change.
 
     Raises UserError as `kinds.train` does, and ValueError for an index of codes only.
     """
@@ -37,10 +39,27 @@ def build_mapped(gallery: Float32[np.ndarray, "N D"], setting: Setting) -> Index
     with threads(1 if isinstance(setting, Flat) else setting.build_threads):
         engine = train(sample, fixed)
         del sample
-        engine.add(gallery)  # at once: FAISS allocates the memory of all rows, and does not enlarge it
+        if isinstance(setting, Flat):
+            _show(engine, gallery)
+        elif isinstance(setting, IvfPq):
+            engine.base_index.add(gallery)
+            _show(faiss.downcast_index(engine.refine_index), gallery)
+            engine.ntotal = len(gallery)
+        else:
+            engine.add(gallery)  # at once: FAISS allocates the memory of all rows, and does not enlarge it
+    engine.referenced_objects = [gallery]  # FAISS's name for arrays that must live as long as an index
     prepare(engine, setting)
     ids = np.arange(len(gallery))
     return Index(engine, setting, ids, ids, None)
+
+
+def _show(flat: Any, gallery: Float32[np.ndarray, "N D"]) -> None:
+    """Lets an empty flat index read the rows of an array, which must live as long as the index."""
+    values = faiss.swig_ptr(gallery.reshape(-1).view(np.uint8))
+    nobody = flat.codes.owner  # a shared pointer to no owner, which Python cannot create
+    vector: Any = faiss.MaybeOwnedVectorUInt8
+    flat.codes = vector.create_view(values, gallery.nbytes, nobody)
+    flat.ntotal = len(gallery)
 
 
 def recall_mapped(index: Index, k: int, sample: int, seed: int) -> Recall:

@@ -1,16 +1,14 @@
 """The ladder: every rung measured on the same unseen classes, and the rung that held-out classes choose.
 
 Training classes are divided into folds. Each fold is held out once: its images search among themselves, with
-the published features, and with a linear map and a head that the other folds trained. The values of all folds
-together choose
+the published features, and with what the other folds trained. The values of all folds together choose
 
     the size         the frozen rung with the largest MAP@R
-    the lengths      the number of steps of `linear` and of `head` at this size with the largest MAP@R
-    the rung         of `linear` and `head`, if one is ahead of `frozen` at this size (95% interval over
-                     classes), that with the larger MAP@R, else `frozen`
+    the lengths      the number of steps of each trained rung at this size with the largest MAP@R
+    the rung         of the trained rungs that are ahead of `frozen` at this size (95% interval over classes),
+                     that with the largest MAP@R, else `frozen`
 
-Then `linear` and `head` are trained on all training classes for the chosen lengths. The test classes choose
-nothing.
+Then the rungs are trained on all training classes for the chosen lengths. The test classes choose nothing.
 """
 
 import shutil
@@ -31,8 +29,11 @@ from pipeline.evaluation.metrics import Rows, per_query
 from pipeline.evaluation.sides import Sides
 from pipeline.evaluation.statistics.comparison import Comparison, compare
 from pipeline.evaluation.tables import SELECTED
+from pipeline.ladder.adapt import AdaptTrainer, tail_of
+from pipeline.ladder.adapt import inputs as adapt_inputs
 from pipeline.ladder.features import features
-from pipeline.ladder.head import HeadTrainer, inputs, require_head
+from pipeline.ladder.head import HeadTrainer, require_head
+from pipeline.ladder.head import inputs as head_inputs
 from pipeline.ladder.linear import LinearTrainer
 from pipeline.ladder.split import Split, split
 from pipeline.ladder.trained import Trained, Trainer
@@ -46,8 +47,10 @@ FEATURES, MODEL = "features", "model"  # in the output directory
 @dataclass(frozen=True)
 class Plan:
     """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
-    (split.py). loss: of linear.py. head: the published method of head.py; None: without that rung. ship:
-    train the written map or head on all labelled classes."""
+    (split.py). loss: of linear.py and adapt.py. head: the published method of head.py; None: without that
+    rung. adapt: with the rung of adapt.py. ship: train what is written on all labelled classes. other:
+    labelled photos of another kind, on which each rung is also measured. They train and choose nothing.
+    """
 
     network: Network
     sizes: tuple[int, ...]
@@ -57,7 +60,10 @@ class Plan:
     group_of: Mapping[str, str] | None = None
     loss: str = "nsoftmax"
     head: str | None = "gsp"
+    adapt: bool = True
     ship: bool = False
+    other: Path | None = None
+    other_labels: str = FOLDERS
 
 
 class Rung(NamedTuple):
@@ -73,6 +79,8 @@ class Rung(NamedTuple):
         None  # of MAP@R from the frozen rung of the same size, on the test classes
     )
     validation_difference: Comparison | None = None  # the same on held-out training classes
+    other: Metrics | None = None  # on the photos of another kind
+    other_difference: Comparison | None = None  # the same on these photos
 
 
 class Result(NamedTuple):
@@ -92,13 +100,28 @@ class _Measured(NamedTuple):
 
 
 class _Classes(NamedTuple):
-    """The label of each photo, and the photos of each fold, of all training classes, and of the test
-    classes."""
+    """The label of each photo, and the photos of each fold, of all training classes, of the test classes, and
+    of another kind."""
 
     labels: Int64[np.ndarray, "N"]
     folds: list[Int64[np.ndarray, "_"]]
     training: Int64[np.ndarray, "_"]
     test: Int64[np.ndarray, "_"]
+    other: Int64[np.ndarray, "_"]
+
+
+class _Tested(NamedTuple):
+    """The metrics of some images, and the AP@R of each."""
+
+    metrics: Metrics
+    ap_at_r: Float64[np.ndarray, "Q"]
+
+
+class _Values(NamedTuple):
+    """On the test classes, and on photos of another kind; None: without such photos."""
+
+    test: _Tested | None
+    other: _Tested | None
 
 
 def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
@@ -108,11 +131,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     UserError if there are too few classes (split.py), a picture is damaged, no class has two pictures, and as
     `Embedder` does.
     """
-    pictures = listed(photos)
-    if pictures.damaged:
-        name, reason = next(iter(pictures.damaged.items()))
-        raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
-    pictures, names = _labelled(pictures, labels)
+    pictures, names = _labelled(photos, labels)
     parts = split(names.tolist(), plan.test_share, plan.folds, plan.seed, plan.group_of)
     numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     sides = [np.flatnonzero(np.isin(names, sorted(fold))) for fold in parts.folds]
@@ -120,9 +139,15 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     training = np.sort(np.concatenate(sides))
     if not max(np.bincount(numbers[test])) > 1:
         raise UserError("No test class has two pictures.", "Add pictures of the classes, or change --seed.")
+    labelled = np.arange(len(numbers))
+    if plan.other is not None:
+        pictures, numbers = _with_other(pictures, numbers, plan.other, plan.other_labels)
+    other = np.arange(len(labelled), len(numbers))
 
     if plan.head is not None:
         require_head(plan.head, replace(plan.network, size=plan.sizes[0]), output / MODEL)
+    if plan.adapt:
+        tail_of(replace(plan.network, size=plan.sizes[0]), output / MODEL)
 
     measured = {}
     for size in plan.sizes:
@@ -131,8 +156,11 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     best = max(plan.sizes, key=lambda size: _mean(measured[size].held_out))
     rungs, values = [], {}
     for size, of_size in measured.items():
-        metrics, values[size] = _tested(of_size.vectors[test], numbers[test])
-        rungs.append(Rung("frozen", size, 0, _mean(of_size.held_out), metrics, of_size.seconds))
+        values[size] = _Values(*(_tested(of_size.vectors[rows], numbers[rows]) for rows in (test, other)))
+        first, second = (tested and tested.metrics for tested in values[size])
+        assert first is not None
+        rung = Rung("frozen", size, 0, _mean(of_size.held_out), first, of_size.seconds)
+        rungs.append(rung._replace(other=second))
     frozen = next(rung for rung in rungs if rung.size == best)
     model = output / MODEL
     shutil.rmtree(model, ignore_errors=True)
@@ -142,9 +170,12 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     trainers: list[Trainer] = [LinearTrainer(measured[best].vectors, plan.loss, plan.seed)]
     if plan.head is not None:
         least = min(len(np.unique(numbers[np.setdiff1d(training, fold)])) for fold in sides)
-        given = inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
+        given = head_inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
         trainers.append(HeadTrainer(given, plan.seed))
-    classes = _Classes(numbers, sides, training, test)
+    if plan.adapt:
+        adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
+        trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
+    classes = _Classes(numbers, sides, training, test, other)
     climbed = [_climbed(trainer, classes, measured[best], values[best], best) for trainer in trainers]
     rungs += [rung for rung, _ in climbed]
     ahead = [index for index, (rung, _) in enumerate(climbed) if _is_ahead(rung)]
@@ -152,7 +183,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
         return Result(rungs, frozen, parts)
     index = max(ahead, key=lambda index: climbed[index][0].validation)
     (chosen, trained), trainer = climbed[index], trainers[index]
-    rows = np.arange(len(numbers)) if plan.ship else training
+    rows = labelled if plan.ship else training
     if plan.ship:
         (trained,) = trainer.train(rows, numbers[rows], (chosen.steps,), test)
     trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
@@ -168,42 +199,78 @@ def _climbed(
     trainer: Trainer,
     classes: _Classes,
     frozen: _Measured,
-    frozen_test: Float64[np.ndarray, "_"],
+    published: _Values,
     size: int,
 ) -> tuple[Rung, Trained]:
     """The rung of a trainer with the length that held-out classes choose, and its training on all training
-    classes. frozen_test: AP@R of the frozen rung on the test images."""
+    classes. published: of the frozen rung."""
     begin = time.process_time()
-    labels, training, test = classes.labels, classes.training, classes.test
+    labels, training, test, other = classes.labels, classes.training, classes.test, classes.other
     held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
     for fold in classes.folds:
         others = np.setdiff1d(training, fold)
         for trained in trainer.train(others, labels[others], trainer.lengths, fold):
             held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
     length = max(held_out, key=lambda steps: _mean(held_out[steps]))
-    (trained,) = trainer.train(training, labels[training], (length,), test)
+    (trained,) = trainer.train(training, labels[training], (length,), np.concatenate([test, other]))
     seconds = time.process_time() - begin + (trainer.seconds or frozen.seconds)
-    metrics, values = _tested(trained.vectors, labels[test])
+    tested = _tested(trained.vectors[: len(test)], labels[test])
+    tested_other = _tested(trained.vectors[len(test) :], labels[other])
+    assert tested is not None
     rung = Rung(
         trainer.name,
         size,
         length,
         _mean(held_out[length]),
-        metrics,
+        tested.metrics,
         seconds,
-        _compared(frozen_test, values, labels[test]),
+        _difference(published.test, tested, labels[test]),
         _compared(frozen.held_out[training], held_out[length][training], labels[training]),
+        tested_other and tested_other.metrics,
+        _difference(published.other, tested_other, labels[other]),
     )
     return rung, trained
 
 
-def _labelled(pictures: Listed, labels: str) -> tuple[Listed, np.ndarray]:
-    """The pictures with a label, and their labels. Raises UserError if there is none."""
+def _with_other(
+    pictures: Listed, numbers: Int64[np.ndarray, "_"], other: Path, labels: str
+) -> tuple[Listed, Int64[np.ndarray, "N"]]:
+    """All pictures with those of `other` behind them, and their labels, which differ from the first ones.
+
+    Raises UserError for a picture that is in both, and if no class of `other` has two pictures.
+    """
+    more, names = _labelled(other, labels)
+    both = set(pictures.sha256)
+    for path, digest in zip(more.paths, more.sha256, strict=True):
+        if digest in both:
+            raise UserError(
+                f"{other / path} is also one of the first photos.",
+                "Name photos of another kind with --other, which no class of the first photos shows.",
+            )
+    added = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    if not max(np.bincount(added)) > 1:
+        raise UserError(f"No class of {other} has two pictures.", "Add pictures, or omit --other.")
+    paths = [str(other.absolute() / path) for path in more.paths]
+    joined = Listed(
+        [*pictures.paths, *paths],
+        [*pictures.sha256, *more.sha256],
+        [*pictures.stamps, *more.stamps],
+        {},
+    )
+    return joined, np.concatenate([numbers, added + numbers.max() + 1])
+
+
+def _labelled(photos: Path, labels: str) -> tuple[Listed, np.ndarray]:
+    """The pictures with a label, and their labels. Raises UserError if there is none or one is damaged."""
+    pictures = listed(photos)
+    if pictures.damaged:
+        name, reason = next(iter(pictures.damaged.items()))
+        raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
     of_picture = labels_of(labels, pictures.paths)
     rows = [row for row, label in enumerate(of_picture) if label is not None]
     if not rows:
         raise UserError(
-            "No photo has a label.",
+            f"No photo of {photos} has a label.",
             "Put the photos of each class into its folder, or name a CSV with --labels.",
         )
     labelled = Listed(
@@ -249,13 +316,21 @@ def _precision(
     return per_query(rows, rows, (1,)).ap_at_r
 
 
-def _tested(
-    vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"]
-) -> tuple[Metrics, Float64[np.ndarray, "Q"]]:
-    """The metrics on the test images, and the AP@R of each."""
+def _tested(vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"]) -> _Tested | None:
+    """The metrics of Q images, each searched among the others; None without images."""
+    if not len(labels):
+        return None
     rows = _rows(vectors, labels)
     metrics, results = evaluate(Sides(rows, rows), {}, SETTINGS.protocol())
-    return metrics, results[SELECTED].ap_at_r
+    return _Tested(metrics, results[SELECTED].ap_at_r)
+
+
+def _difference(
+    first: _Tested | None, second: _Tested | None, labels: Int64[np.ndarray, "Q"]
+) -> Comparison | None:
+    if first is None or second is None:
+        return None
+    return _compared(first.ap_at_r, second.ap_at_r, labels)
 
 
 def _compared(

@@ -9,11 +9,12 @@ which starts at the mean feature of its class.
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
-from torch import nn
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor, nn
 
 from pipeline.ladder.trained import Trained
 from pipeline.losses.margin_softmax import ArcFace, CosFace
@@ -35,39 +36,66 @@ LOSSES: dict[str, Callable[[int, int], nn.Module]] = {
 }
 
 
+class LinearMap(nn.Module):
+    """W = I + A and the loss with its proxies, at their start for N features of C classes."""
+
+    def __init__(self, features: Float32[Tensor, "N D"], targets: Int64[Tensor, "N"], loss: str) -> None:
+        """targets: 0 to C - 1, each with a feature. loss: a name of LOSSES."""
+        super().__init__()
+        self.criterion = criterion_of(loss, features, targets)
+        self.change = nn.Parameter(torch.zeros(features.shape[1], features.shape[1]))  # A
+
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+        """z' of B features."""
+        return unit(features + features @ self.change.T)
+
+    def weight(self) -> Float32[np.ndarray, "D D"]:
+        """W."""
+        change = self.change.detach().cpu()
+        result: np.ndarray = (torch.eye(len(change)) + change).numpy()
+        return result
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The groups of AdamW."""
+        return [
+            {"params": [self.change], "lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY},
+            {"params": list(self.criterion.parameters()), "lr": PROXY_RATE, "weight_decay": 0.0},
+        ]
+
+
+def criterion_of(loss: str, features: Float32[Tensor, "N D"], targets: Int64[Tensor, "N"]) -> nn.Module:
+    """The loss of a name of LOSSES, with the proxies at the mean features of their classes, 0 to C - 1."""
+    classes, dim = int(targets.max()) + 1, features.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        criterion = LOSSES[loss](classes, dim)
+    with torch.no_grad():
+        means = torch.zeros(classes, dim).index_add_(0, targets, features)
+        criterion.get_parameter("proxies").copy_(unit(means))
+    return criterion
+
+
 def train(
     features: Float32[np.ndarray, "N D"],
     labels: Int64[np.ndarray, "N"],
     lengths: Sequence[int] = LENGTHS,
     loss: str = "nsoftmax",
     seed: int = 0,
-) -> Iterator[tuple[int, Float32[np.ndarray, "D D"]]]:
-    """W after each of the ascending numbers of steps in `lengths`, with that number.
+) -> Iterator[tuple[int, LinearMap]]:
+    """The map after each of the ascending numbers of steps in `lengths`, with that number; the same object
+    each time.
 
     labels: 0 to C - 1, each with an image. Batches are drawn without replacement within an epoch. Equal
     inputs give equal results on one number of threads.
     """
     images, targets = torch.from_numpy(features), torch.from_numpy(labels)
-    classes, dim = int(labels.max()) + 1, features.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        criterion = LOSSES[loss](classes, dim)
-    with torch.no_grad():
-        means = torch.zeros(classes, dim).index_add_(0, targets, images)
-        criterion.get_parameter("proxies").copy_(unit(means))
-    change = nn.Parameter(torch.zeros(dim, dim))
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [change], "lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY},
-            {"params": list(criterion.parameters()), "lr": PROXY_RATE, "weight_decay": 0.0},
-        ]
-    )
-    for step, rows in enumerate(_batches(len(labels), lengths[-1], seed), 1):
-        batch = images[rows]
+    linear = LinearMap(images, targets, loss)
+    optimizer = torch.optim.AdamW(linear.groups())
+    for step, rows in enumerate(batches(len(labels), min(BATCH, len(labels)), lengths[-1], seed), 1):
         optimizer.zero_grad(set_to_none=True)
-        criterion(unit(batch + batch @ change.T), targets[rows]).backward()
+        linear.criterion(linear(images[rows]), targets[rows]).backward()
         optimizer.step()
         if step in lengths:
-            yield step, (torch.eye(dim) + change.detach()).numpy()
+            yield step, linear
 
 
 def mapped(
@@ -99,7 +127,8 @@ class LinearTrainer:
         numbered = np.unique(labels, return_inverse=True)[1].astype(np.int64)
         return [
             Trained(steps, mapped(self._features[searched], weight), weight)
-            for steps, weight in train(self._features[rows], numbered, lengths, self._loss, self._seed)
+            for steps, linear in train(self._features[rows], numbered, lengths, self._loss, self._seed)
+            for weight in [linear.weight()]
         ]
 
     def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
@@ -108,9 +137,9 @@ class LinearTrainer:
         add_linear(model, torch.from_numpy(trained.parameters), about | {"measured": measured})
 
 
-def _batches(count: int, steps: int, seed: int) -> Iterator[torch.Tensor]:
+def batches(count: int, size: int, steps: int, seed: int) -> Iterator[Int64[Tensor, "B"]]:
+    """`size` of `count` rows for each of a number of steps, without replacement within an epoch."""
     random = np.random.default_rng(seed)
-    size = min(BATCH, count)
     order = np.empty(0, np.int64)
     for _ in range(steps):
         if len(order) < size:

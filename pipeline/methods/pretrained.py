@@ -2,7 +2,8 @@
 preprocessing.
 
     network.json            name, arguments, preprocessing, origin and licence of the weights
-    weights.safetensors     the weights with the names of timm
+    weights.safetensors     the weights with the names of timm; with `adapted` in network.json the last layers
+                            were trained (pipeline/ladder/adapt.py)
     linear.safetensors      optional: `weight` (D, D), a linear map that was trained on the embeddings
 
 The directory is self-contained, like that of a trained method (artifact.py).
@@ -24,6 +25,7 @@ from pipeline.config.blocks import Input
 from pipeline.methods.method import Method, Outputs, unit
 from pipeline.models import lite0
 from pipeline.models.checkpoint import read_state
+from pipeline.models.local_weights import require_available
 from pipeline.models.published_network import (
     Published,
     Triple,
@@ -214,6 +216,24 @@ def add_linear(directory: Path, weight: Float[Tensor, "D D"], about: dict[str, A
     write_json(directory / ABOUT, content | {"linear": about})
 
 
+def add_tail(directory: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+    """Replaces weights of a directory by those of `state`, and adds `about` (their training) to network.json.
+
+    The other weights are equal to the byte. Raises ValueError for names and shapes that the network lacks.
+    """
+    path = directory / WEIGHTS
+    weights = load_file(path)
+    wrong = [
+        name for name, value in state.items() if name not in weights or weights[name].shape != value.shape
+    ]
+    if wrong:
+        raise ValueError(f"{path} has no weight {wrong[0]} of this shape")
+    with atomic_file(path) as aside:
+        save_file(weights | {name: value.cpu().contiguous() for name, value in state.items()}, aside)
+    content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
+    write_json(directory / ABOUT, content | {"adapted": about})
+
+
 def files_of(directory: Path) -> list[Path]:
     """The files of a network's directory."""
     names = (WEIGHTS, ABOUT, LINEAR)
@@ -273,14 +293,17 @@ def _named_statistics(name: str) -> tuple[Triple, Triple]:
 
 def _built(network: Network, about: Published, download: bool) -> nn.Module:
     try:
+        if download:
+            require_available(about.name)
         return build(network.name, dict(network.arguments), network.size, download)
     except ValueError:
         raise
     except Exception as error:  # of the connection, which differ between the libraries
         if not download:
             raise
+        reason = str(error) if isinstance(error, ConnectionError) else type(error).__name__
         raise UserError(
-            f"The weights of {about.name} could not be downloaded from {about.file}: {type(error).__name__}.",
+            f"The weights of {about.name} could not be downloaded from {about.file}: {reason}.",
             "Download model.safetensors there on a machine with a connection and name it: "
             f"--network {about.name} --weights FILE.",
         ) from error

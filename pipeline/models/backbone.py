@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pipeline.models.batch_norm import fix, freeze, set_momentum, synchronise
 from pipeline.models.checkpoint import fit, read_state
-from pipeline.models.local_weights import weights_of
+from pipeline.models.local_weights import require_available, weights_of
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.staged import Staged
 from pipeline.models.torchvision_guard import ensure_torchvision
@@ -150,14 +150,20 @@ class Backbone(nn.Module):
 
         timm defines the layers of its networks. Raises ValueError for a network without this definition.
         """
-        network: Any = self.network
-        if not hasattr(network, "group_matcher"):
-            raise ValueError(
-                f"timm does not define the layers of {self._name}: train it with one learning rate."
-            )
-        groups = group_parameters(network, network.group_matcher(coarse=False))
-        parameters = dict(network.named_parameters())
-        return [[parameters[key] for key in groups[layer]] for layer in sorted(groups)]
+        parameters = dict(self.network.named_parameters())
+        return [[parameters[key] for key in layer] for layer in layers_of(self.network, self._name)]
+
+
+def layers_of(network: nn.Module, name: str) -> list[list[str]]:
+    """The names of the parameters of each layer of a network, from the stem to the last block.
+
+    Raises ValueError for a network `name` whose layers timm does not define.
+    """
+    defined: Any = network
+    if not hasattr(network, "group_matcher"):
+        raise ValueError(f"timm does not define the layers of {name}: train it with one learning rate.")
+    groups = group_parameters(defined, defined.group_matcher(coarse=False))
+    return [groups[layer] for layer in sorted(groups)]
 
 
 def require_network(name: str) -> None:
@@ -208,6 +214,8 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module
 
 
 def _create_by_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module:
+    if pretrained:
+        require_available(name)
     network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, **arguments)
     if pretrained and (path := weights_of(name).path) is not None:
         require_published_bytes(path)

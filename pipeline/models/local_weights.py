@@ -1,10 +1,13 @@
 """Whether the pretrained weights of a network are on this machine, without a connection."""
 
+import socket
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import constants, try_to_load_from_cache
 
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.torchvision_guard import ensure_torchvision
@@ -43,6 +46,25 @@ def weights_of(name: str) -> Weights:
         files = (settings.hf_hub_filename,) if settings.hf_hub_filename else _FILES
         return _on_hub(settings.hf_hub_id, files)
     return _in_torch_cache(settings.url, Path(settings.url).name)
+
+
+def require_available(name: str) -> None:
+    """Raises ConnectionError if the published weights of network `name` are neither on this machine nor can
+    the name of their server be resolved.
+
+    The libraries would try for a minute. A proxy resolves names itself, so that it is not tested.
+    """
+    weights = weights_of(name)
+    if weights.path is not None or getproxies():
+        return
+    page = constants.ENDPOINT if _HUB in weights.file else weights.file
+    host = urlsplit(page).hostname
+    if host is None:
+        return
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise ConnectionError(f"there is no connection to {host}") from error
 
 
 def _on_hub(repository: str, files: tuple[str, ...]) -> Weights:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.flock import acquired, held
+from pipeline.runtime.memory import memory_problem
 
 # `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
 _MAKE_SPACE = """Make space in one of these ways, then run the same command again.
@@ -24,9 +25,8 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
-# RuntimeErrors of torch, of FAISS, and of oneDNN, which gives no other reason
-_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc|^could not create a (primitive|memory object)")
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+# of Rust, and of torch: "unable to mmap 9360 bytes from file <PATH>: Input/output error (5)"
+_OS_ERROR = re.compile(r"\(os error (?P<rust>\d+)\)|file <(?P<file>.*)>: .* \((?P<torch>\d+)\)")
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
@@ -48,22 +48,17 @@ def system_problem(error: Exception, path: Path | None = None) -> UserError | No
     """The UserError for a problem of the disk, of permissions, of memory or of another limit of the system;
     None for another error. `path` is being written; without it, the error names its file.
 
-    Libraries in Rust, such as safetensors, give the number in the text: "... (os error 28)".
+    Libraries in Rust, such as safetensors, and torch give the number in the text.
     """
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
-        reason = str(error).splitlines()[0] if str(error) else "an allocation failed"
-        return UserError(
-            f"The memory does not suffice: {reason}.",
-            "Raise the limit (`ulimit -v`, the memory of the container or job), end other programs, or use a "
-            "machine with more memory. docs/reliability.md lists the memory of each stage.",
-        )
+    if (problem := memory_problem(error)) is not None:
+        return problem
     text = _OS_ERROR.search(str(error))
     number = error.errno if isinstance(error, OSError) else None
     if number is None and text is not None:
-        number = int(text[1])
+        number = int(text["rust"] or text["torch"])
     if number is None:
         return None
-    filename = error.filename if isinstance(error, OSError) else None
+    filename = error.filename if isinstance(error, OSError) else text and text["file"]
     place = path if filename is None else Path(os.fsdecode(filename))
     reason = os.strerror(number)
     if number in (errno.ENOSPC, errno.EDQUOT):

@@ -17,6 +17,10 @@ it. All workers have the same Z and φ.
 The factor occurs once on every path, so a tensor is gathered once. The common schemes break one of the cases:
 a plain slice without the factor loses 1/W before the gather; summing gradients instead of averaging them
 multiplies those of φ by W.
+
+The reduction follows the backward pass. Buckets that hooks reduce during it (equal bits) made a step of
+a ResNet-18 on two workers with gloo on two CPU cores 7% slower: both compute on the same cores. On GPUs with
+NCCL they may hide it; this has not been measured.
 """
 
 import dataclasses

@@ -51,12 +51,15 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
             run = start_or_resume(begin(job, Worker(rank, world, device, job.loader_threads), clock))
-        _train_phase(run, report)
-        if not run.is_last_phase:
-            with clock.phase("start_up"):
-                run = start_refit(run)
+        with run.background:
             _train_phase(run, report)
-        _end(run)
+            if not run.is_last_phase:
+                with clock.phase("start_up"):
+                    run = start_refit(run)
+                _train_phase(run, report)
+            with clock.phase("checkpoint"):
+                run.background.wait()
+            _end(run)
     return {"best_iteration": run.record.best_iteration, **_best(run), **run.record.rows[-1]}
 
 
@@ -99,6 +102,7 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
     with contextlib.closing(batches):  # ends the loader's threads
         on_device = moved(batches, run.worker.device)
         while record.iteration < stop and not run.finished:
+            run.background.raise_failure()
             with run.clock.phase("data_wait"):
                 batch = next(on_device)
             with run.clock.phase("step"):

@@ -7,56 +7,87 @@ a resumed run writes the same. Checkpoints are numbered by the steps of both pha
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from pipeline.methods.artifact import save_weights
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
-from pipeline.training import checkpoint
+from pipeline.training.checkpoint import Parts, State
 from pipeline.training.record import Record
 from pipeline.training.run import TrainingRun, second_phase
-from pipeline.training.state import differences, digest, other_states
+from pipeline.training.state import differences, other_states
 
+LARGE = 1 << 20  # bytes of a buffer that is stored as a part of a checkpoint
 _IDENTITY = "identity.json"
+_WEIGHTS = ("best_weights", "best_on_test_weights")  # of the record
 
 
 def save(run: TrainingRun) -> None:
-    """Writes a checkpoint on rank 0; every worker waits for it.
+    """Starts to write a checkpoint on rank 0, from copies of all values, in the background (background.py).
 
-    Does nothing for a job that keeps no state.
+    Waits for the checkpoint before it. Does nothing for a job that keeps no state.
     """
-    if run.state is None:
-        return
-    with run.clock.phase("checkpoint"), run.pace.measured():
+    checkpoints, writer, pace = run.checkpoints, run.background, run.pace
+    with run.clock.phase("checkpoint"):
         run.record.seconds = dict(run.clock.seconds)
-        if run.worker.rank == 0:
-            content = {
-                "method": run.method.state_dict(),
-                "optimizer": run.learner.optimizer.state_dict(),
-                "record": vars(run.record),
-            }
-            checkpoint.save(run.state, run.record.total, digest(run.identity), content)
-        if run.worker.world > 1:
-            dist.barrier()  # no worker is ahead of the state that it may resume from
+        if checkpoints is None or run.worker.rank != 0:
+            return
+        writer.wait()
+        began, iteration = time.monotonic(), run.record.total
+        state, parts = _copies(run)
+        blocked = time.monotonic() - began
+
+        def write() -> None:
+            working = time.thread_time()
+            checkpoints.save(iteration, state, parts)
+            pace.ended(blocked + time.thread_time() - working, time.monotonic() - began)
+
+        writer.start(write)
 
 
 def save_if_due(run: TrainingRun) -> None:
-    """`save`, unless checkpoints would take too much of the time (pace.py). Rank 0 decides for all workers.
+    """`save`, unless checkpoints would cost too much of the time (pace.py), or the one before is still being
+    written. Rank 0 decides; the others wait for nothing.
 
     A run that resumes from an older checkpoint repeats the steps since then, to the same result.
     """
-    due = run.pace.due()
-    if run.worker.world > 1:
-        decision = torch.tensor([due], dtype=torch.uint8, device=run.worker.device)
-        dist.broadcast(decision, 0)
-        due = bool(decision.item())
-    if due:
-        save(run)
+    if run.worker.rank == 0 and run.pace.due():
+        with run.clock.phase("checkpoint"):
+            is_free = run.background.wait(run.pace.patience())
+        if is_free:
+            save(run)
+
+
+def _copies(run: TrainingRun) -> tuple[State, Parts]:
+    """Copies on the CPU of everything that later steps change. Weights of a validation are never changed.
+
+    Large buffers of the method, such as a memory of embeddings, are parts: most of their rows are those of
+    the last checkpoint.
+    """
+    method = run.method.state_dict()
+    names = [name for name, buffer in run.method.named_buffers() if buffer.nbytes >= LARGE]
+    memories = {name: method.pop(name) for name in names if name in method}
+    record = dict(vars(run.record))
+    parts = {name: record.pop(name) for name in _WEIGHTS}
+    state = {"method": method, "optimizer": run.learner.optimizer.state_dict(), "record": record}
+    return _copy(state), {**parts, "memories": _copy(memories)}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _copy(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copy, value))
+    return value
 
 
 def untrained_weights(run: TrainingRun) -> Path:
@@ -119,12 +150,12 @@ def _explain_start(state: Path, identity: dict[str, Any]) -> None:
     sys.stderr.write(f"{newest} is of a run that did not end and that {difference}.\n")
 
 
-def _resume(run: TrainingRun, saved: dict[str, Any]) -> TrainingRun:
-    record = Record(**saved["record"])
+def _resume(run: TrainingRun, saved: State) -> TrainingRun:
+    record = Record(**saved["record"], **{name: saved[name] for name in _WEIGHTS})
     if record.is_refit:
         run = second_phase(run, record)
     run.record = record
-    run.method.load_state_dict(saved["method"])
+    run.method.load_state_dict(saved["method"] | saved["memories"])
     run.learner.optimizer.load_state_dict(saved["optimizer"])
     record.resumed_at.append(record.total)
     for phase, seconds in run.record.seconds.items():
@@ -147,15 +178,14 @@ def _check_untrained(run: TrainingRun) -> None:
         )
 
 
-def _newest(run: TrainingRun) -> dict[str, Any] | None:
+def _newest(run: TrainingRun) -> State | None:
     """The state in the newest checkpoint of this run, the same one on every worker."""
-    if run.state is None:
+    if run.checkpoints is None:
         return None
-    name = digest(run.identity)
-    newest = checkpoint.newest(run.state, name) if run.worker.rank == 0 else None
+    newest = run.checkpoints.newest() if run.worker.rank == 0 else None
     iteration = torch.tensor([-1 if newest is None else newest[0]], device=run.worker.device)
     if run.worker.world > 1:
         dist.broadcast(iteration, src=0)
     if newest is not None:
         return newest[1]
-    return checkpoint.at(run.state, int(iteration), name) if int(iteration) >= 0 else None
+    return run.checkpoints.at(int(iteration)) if int(iteration) >= 0 else None

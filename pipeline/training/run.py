@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pipeline.config.inputs import digest
 from pipeline.config.methods import Recipe
 from pipeline.data.class_split import (
     ClassSplit,
@@ -19,6 +20,8 @@ from pipeline.data.shards import Shards
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
+from pipeline.training.background import Background
+from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.embed import RowEmbedder
 from pipeline.training.job import Job
 from pipeline.training.log import Clock
@@ -46,10 +49,12 @@ class TrainingRun:
     loader: TrainLoader
     learner: Learner
     identity: dict[str, Any]  # what determines the result (state.py)
-    state: Path | None  # directory of the checkpoints; None for a job that keeps none
+    state: Path | None  # its directory; None for a job that keeps none
+    checkpoints: Checkpoints | None  # in `state`
     clock: Clock
     record: Record = field(default_factory=Record)
     pace: CheckpointPace = field(default_factory=CheckpointPace)
+    background: Background = field(default_factory=Background)  # writes the checkpoints
 
     @property
     def method(self) -> Method:
@@ -89,7 +94,9 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     split = without_validation(shards) if is_published else hold_out(shards, recipe, job.seed)
     facts = identity(job, shards.fingerprint, worker.device.type, recipe.training.precision)
     parts = _parts(job, recipe, worker, shards, split)
-    return TrainingRun(job, recipe, worker, shards, split, *parts, facts, state_directory(job, facts), clock)
+    state = state_directory(job, facts)
+    checkpoints = None if state is None else Checkpoints(state, digest(facts))
+    return TrainingRun(job, recipe, worker, shards, split, *parts, facts, state, checkpoints, clock)
 
 
 def second_phase(run: TrainingRun, record: Record) -> TrainingRun:

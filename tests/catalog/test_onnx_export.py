@@ -75,7 +75,7 @@ def test_onnxruntime_and_torch_export_give_the_vectors_of_the_embedder(
     assert embedder.fingerprint() in card
     if kind == "network":
         assert "1,200 photos of 30 classes" in card
-        assert "measured on a layer that fewer classes trained" in card
+        assert "measured on a training with fewer classes" in card
     else:
         assert "12 images of 3 classes" in card
 

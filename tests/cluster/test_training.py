@@ -138,15 +138,15 @@ def test_refuses_a_missing_gpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def _train_and_die(job: Job) -> None:
     """Trains in this process and kills it after the first checkpoint."""
-    from pipeline.training import checkpoint
+    from pipeline.training.checkpoint import Checkpoints
 
-    save = checkpoint.save
+    save = Checkpoints.save
 
     def save_and_die(*arguments: Any) -> None:
         save(*arguments)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint.save = save_and_die
+    Checkpoints.save = save_and_die
     run_training(job, ONE)
 
 

@@ -56,7 +56,7 @@ def test_a_small_set_keeps_network_images_and_schedule(tmp_path: Path) -> None:
     assert row.training.protocol == "published"
     transformer = resolve(params, "parts", "irt-table-4-deit-s-snca")
     assert (transformer.backbone.name, transformer.pooling.name) == ("test_vit", "cls")
-    assert transformer.backbone.arguments == {"img_size": 64, "patch_size": 8}
+    assert transformer.backbone.arguments == {"img_size": 56, "patch_size": 8}
     assert resolve(params, "parts", "irt-table-4-r50-contr").backbone == method.backbone
 
 

@@ -28,6 +28,16 @@ def test_the_index_of_a_mapped_gallery_is_that_of_build(setting: Setting, tmp_pa
     assert (tmp_path / "mapped").read_bytes() == (tmp_path / "built").read_bytes()
 
 
+@pytest.mark.parametrize("setting", [Flat(), IvfPq(lists=12, code_bytes=4)])
+def test_full_vectors_are_those_of_the_gallery_and_no_copy(setting: Setting, tmp_path: Path) -> None:
+    gallery = mapped_gallery(tmp_path / "vectors")
+    index = build_mapped(gallery, setting)
+    assert np.shares_memory(all_vectors(index), gallery)
+    del gallery
+    rows, _ = search(index, GALLERY[:50], None, 1)
+    assert rows[:, 0].tolist() == list(range(50))
+
+
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_gives_the_vectors_and_the_rows_of_a_loaded_index(

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import FolderSource, IngestSettings
-from pipeline.data import shards as shards_module
+from pipeline.data import shard_writer
 from pipeline.data.decode import decode
 from pipeline.data.shards import Shards
 from pipeline.ingest import workers
@@ -233,7 +233,7 @@ def test_a_full_disk_leaves_the_earlier_output_unchanged(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return super().write(data)
 
-    monkeypatch.setattr(shards_module, "open", lambda path, mode: FullDisk(path, mode), raising=False)
+    monkeypatch.setattr(shard_writer, "open", lambda path, mode: FullDisk(path, mode), raising=False)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "earlier").write_text("content")
     with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free space"):

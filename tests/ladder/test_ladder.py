@@ -10,7 +10,9 @@ from safetensors.torch import save_file
 from pipeline.catalog.embedder import Embedder
 from pipeline.evaluation.external import evaluate_vectors
 from pipeline.evaluation.statistics.comparison import Comparison
+from pipeline.ladder import adapt
 from pipeline.ladder import ladder as module
+from pipeline.ladder.adapt import AdaptTrainer
 from pipeline.ladder.head import HeadTrainer
 from pipeline.ladder.ladder import Plan, Rung, ladder
 from pipeline.ladder.linear import LinearTrainer, mapped
@@ -31,6 +33,8 @@ def photos(tmp_path: Path) -> Path:
 def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinearTrainer, "lengths", (1, 2))
     monkeypatch.setattr(HeadTrainer, "lengths", (1, 2))
+    monkeypatch.setattr(AdaptTrainer, "lengths", (1, 2))
+    monkeypatch.setattr(adapt, "HEAD_STEPS", 1)
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def network(tmp_path: Path) -> Network:
 def test_evaluates_rungs_on_classes_that_chose_nothing(
     photos: Path, network: Network, tmp_path: Path
 ) -> None:
-    result = ladder(photos, tmp_path / "out", Plan(network, (32, 48)))
+    result = ladder(photos, tmp_path / "out", Plan(network, (32, 48), adapt=False))
     assert [(rung.name, rung.size) for rung in result.rungs][:2] == [("frozen", 32), ("frozen", 48)]
     test = sorted(result.split.test)
     assert len(test) == 10
@@ -80,7 +84,7 @@ def test_writes_the_rung_that_held_out_classes_choose(
 
     monkeypatch.setattr(module, "_compared", decided)
     output = tmp_path / "out"
-    result = ladder(photos, output, Plan(network, (32,), head=None, ship=ship))
+    result = ladder(photos, output, Plan(network, (32,), head=None, adapt=False, ship=ship))
     assert result.chosen.name == ("linear" if ahead else "frozen")
     about = json.loads((output / "model/network.json").read_text())
     assert ("linear" in about) is ahead
@@ -102,25 +106,29 @@ def test_writes_the_rung_that_held_out_classes_choose(
         assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "ship"), [("gsp", False), ("multihead", True)])
-def test_writes_network_and_head_as_a_trained_model(
-    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ship: bool, method: str
-) -> None:
-    compare = module._compared
+def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Lets held-out classes choose the rung `name`."""
+    compare, climb = module._compared, module._climbed
 
     def decided(*arguments: np.ndarray) -> Comparison:
         return compare(*arguments)._replace(low=0.01)
 
     def climbed(*arguments: object) -> tuple[Rung, Trained]:
         rung, trained = climb(*arguments)
-        return rung._replace(validation=float(rung.name == "head")), trained
+        return rung._replace(validation=float(rung.name == name)), trained
 
-    climb = module._climbed
     monkeypatch.setattr(module, "_compared", decided)
     monkeypatch.setattr(module, "_climbed", climbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "ship"), [("gsp", False), ("multihead", True)])
+def test_writes_network_and_head_as_a_trained_model(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ship: bool, method: str
+) -> None:
+    choose(monkeypatch, "head")
     output = tmp_path / "out"
-    result = ladder(photos, output, Plan(network, (64,), head=method, ship=ship))
+    result = ladder(photos, output, Plan(network, (64,), head=method, adapt=False, ship=ship))
     assert [rung.name for rung in result.rungs] == ["frozen", "linear", "head"]
     assert result.chosen.name == "head"
     assert result.chosen.steps in (1, 2)
@@ -132,6 +140,61 @@ def test_writes_network_and_head_as_a_trained_model(
     metrics = evaluate_vectors(Embedder(output / "model")(files), [path.parent.name for path in files])
     if not ship:  # maps are rounded to float16
         assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ship", [False, True])
+def test_writes_the_network_with_adapted_layers(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ship: bool
+) -> None:
+    choose(monkeypatch, "adapt")
+    output = tmp_path / "out"
+    result = ladder(photos, output, Plan(network, (32,), head=None, ship=ship))
+    assert [rung.name for rung in result.rungs] == ["frozen", "linear", "adapt"]
+    assert result.chosen.name == "adapt"
+    about = json.loads((output / "model/network.json").read_text())["adapted"]
+    assert about["photos"] == (60 if ship else 30)
+    assert about["measured"] is not ship
+    test = sorted(result.split.test)
+    files = [photos / name / f"{number}.png" for name in test for number in range(3)]
+    metrics = evaluate_vectors(Embedder(output / "model")(files), [path.parent.name for path in files])
+    if not ship:  # the inputs of the last layers are rounded to float16
+        assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=0.03)
+
+
+@pytest.mark.slow
+def test_measures_every_rung_on_photos_of_another_kind(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = save_products(tmp_path / "other", 4, 3, first=50)
+    choose(monkeypatch, "linear")
+    plain = ladder(photos, tmp_path / "plain", Plan(network, (32,), head=None))
+    result = ladder(photos, tmp_path / "out", Plan(network, (32,), head=None, other=other, ship=True))
+    files = sorted(other.glob("*/*.png"))
+    names = [path.parent.name for path in files]
+    for rung, without in zip(result.rungs, plain.rungs, strict=True):
+        assert rung.test == without.test
+        assert rung.other["queries"] == 12
+        assert rung.other["classes"] == 4
+        assert without.other is None
+        assert without.other_difference is None
+    published = Embedder(Network(network.name, network.weights, 32))(files)
+    expected = evaluate_vectors(published, names, recall_at=(1,))["map_at_r"]
+    assert result.rungs[0].other["map_at_r"] == pytest.approx(expected, abs=1e-9)
+    difference = result.rungs[1].other_difference
+    assert difference.first == pytest.approx(expected, abs=1e-9)
+    assert difference.second == pytest.approx(result.rungs[1].other["map_at_r"], abs=1e-9)
+    about = json.loads((tmp_path / "out/model/network.json").read_text())
+    assert about["linear"]["photos"] == 60, "the photos of another kind train nothing"
+
+
+def test_refuses_photos_of_another_kind_that_are_the_same(
+    photos: Path, network: Network, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"0\.png is also one of the first photos"):
+        ladder(photos, tmp_path / "out", Plan(network, (32,), other=photos))
+    with pytest.raises(UserError, match=r"No photo of .* has a label"):
+        ladder(photos, tmp_path / "out", Plan(network, (32,), other=photos / "product 00"))
 
 
 def test_refuses_an_unknown_head_before_the_network_runs(
@@ -154,8 +217,8 @@ def test_features_are_computed_once(
         return call(self, pictures, label)
 
     monkeypatch.setattr(Embedder, "__call__", counted)
-    first = ladder(photos, tmp_path / "out", Plan(network, (32,)))
-    second = ladder(photos, tmp_path / "out", Plan(network, (32, 48)))
+    first = ladder(photos, tmp_path / "out", Plan(network, (32,), head=None))
+    second = ladder(photos, tmp_path / "out", Plan(network, (32, 48), head=None))
     assert counts == [60, 60]
     assert second.rungs[0].test == first.rungs[0].test
 
@@ -173,7 +236,9 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     printed = capsys.readouterr().out
     assert "30 photos of 10 unseen classes, 10 training classes" in printed
     assert "Training a linear layer" in printed
+    assert "Training the last layers" in printed
     content = json.loads((output / "ladder.json").read_text())
+    assert (output / "ladder.svg").read_text().count("<circle") == len(content["rungs"])
     assert {int(name[-2:]) // 2 for name in content["test_classes"]} == {
         int(name[-2:]) // 2 for name in content["test_classes"] if int(name[-2:]) % 2
     }
@@ -187,7 +252,7 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
 def test_refuses_photos_without_labels_and_damaged_photos(
     photos: Path, network: Network, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="No photo has a label"):
+    with pytest.raises(UserError, match=r"No photo of .* has a label"):
         ladder(photos / "product 00", tmp_path / "out", Plan(network, (32,)))
     (photos / "product 00/0.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"0\.png cannot be read"):

@@ -24,7 +24,8 @@ def test_raises_the_accuracy_on_other_classes(loss: str) -> None:
     vectors, labels = drawn(0, 40)
     unseen, unseen_labels = drawn(1, 20)
     before = quick_metrics(unseen, unseen_labels)["map_at_r"]
-    steps, weights = zip(*train(vectors, labels, (1, 400), loss), strict=True)
+    trained = [(steps, linear.weight()) for steps, linear in train(vectors, labels, (1, 400), loss)]
+    steps, weights = zip(*trained, strict=True)
     assert steps == (1, 400)
     after = [quick_metrics(mapped(unseen, weight), unseen_labels)["map_at_r"] for weight in weights]
     assert after[1] > before + 0.1
@@ -36,12 +37,12 @@ def test_repeats_and_does_not_touch_the_random_state_of_the_caller() -> None:
 
     vectors, labels = drawn(0, 10)
     torch.manual_seed(5)
-    first = dict(train(vectors, labels, (5,)))[5]
+    first = dict(train(vectors, labels, (5,)))[5].weight()
     state = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(torch.rand(1), state)
-    assert np.array_equal(dict(train(vectors, labels, (5,)))[5], first)
-    assert not np.array_equal(dict(train(vectors[:40], labels[:40], (5,), seed=1))[5], first)
+    assert np.array_equal(dict(train(vectors, labels, (5,)))[5].weight(), first)
+    assert not np.array_equal(dict(train(vectors[:40], labels[:40], (5,), seed=1))[5].weight(), first)
 
 
 def test_mapped_vectors_have_unit_length() -> None:

@@ -21,7 +21,8 @@ from pipeline.methods.pretrained import (
     load_network,
     write_network,
 )
-from pipeline.models import lite0, published_network
+from pipeline.models import lite0, local_weights, published_network
+from pipeline.models.backbone import Backbone
 from pipeline.models.published_network import published, timm
 from pipeline.runtime.errors import UserError
 
@@ -191,6 +192,26 @@ def test_names_the_file_if_the_weights_cannot_be_downloaded(monkeypatch: pytest.
     with pytest.raises(UserError, match=r"resnet18\.a1_in1k could not be downloaded from https") as refused:
         build_network(Network("resnet18"))
     assert "--network resnet18.a1_in1k --weights FILE" in refused.value.remedy
+
+
+def test_without_a_connection_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError("Name or service not known")
+
+    def download(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("timm.models._builder.load_pretrained", download)
+    monkeypatch.setattr(local_weights, "getproxies", dict)
+    monkeypatch.setattr(local_weights.socket, "getaddrinfo", unknown)
+    with pytest.raises(UserError, match=r"there is no connection to huggingface\.co\.") as refused:
+        build_network(Network("resnet18"))
+    assert "--weights FILE" in refused.value.remedy
+    with pytest.raises(FileNotFoundError, match=r"could not be fetched \(ConnectionError\)"):
+        Backbone("resnet18", pretrained=True)
+    monkeypatch.setattr(local_weights, "getproxies", lambda: {"https": "proxy:3128"})
+    with pytest.raises(UserError, match="RuntimeError"):
+        build_network(Network("resnet18"))
 
 
 def test_the_default_network_needs_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,11 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("run.methods", ["yes"], r"run\.methods: YAML reads this name .*got 'yes'"),
         ("run.datasets", ["my birds"], r"run\.datasets: a name starts with a letter .*got 'my birds'"),
         ("run.methods", 8, r"run\.methods: Input should be a valid (list|array|tuple), got 8"),
+        (
+            "ensemble.folds",
+            4,
+            r"ensemble\.folds: expected a list, such as \[1, 2, 3, 4\] for four folds, got 4",
+        ),
         ("ensemble.folds", [1, 3], r"ensemble\.folds: expected every fold in order, such as \[1, 2, 3, 4\]"),
         ("ensemble.seeds", [0, 0], r"ensemble\.seeds: each seed counts once, got \[0, 0\]"),
         ("run.ensembles", True, r"run\.ensembles: Input should be a valid (list|array|tuple), got True"),

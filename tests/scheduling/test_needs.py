@@ -70,4 +70,4 @@ def test_refuses_an_axis_without_brackets(tmp_path: Path) -> None:
         require_lists(changed)
     assert "datasets: [parts]" in caught.value.remedy
     with pytest.raises(UserError, match=r"params.yaml:\d+: ensemble.folds is 4, which is not a list"):
-        require_lists(params(tmp_path, ("folds: [1, 2, 3, 4]", "folds: 4")))
+        require_lists(params(tmp_path, ("folds:\n  - 1\n  - 2\n  - 3\n  - 4\n", "folds: 4\n")))

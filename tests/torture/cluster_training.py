@@ -2,7 +2,8 @@
 
 Without --nodes it has two workers on a private cluster. With --nodes the cluster is a head without CPUs and
 raylets of one CPU each on this machine. The lines `leave` and `join` on standard input end the oldest raylet
-without notice, and start one. With --elastic the number of workers is 1 or 2.
+without notice, and start one. With --elastic the number of workers is 1, 2 or 3, and the training is that of
+resized_training.py.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pipeline.cluster import train_workers
 from pipeline.cluster.training import run_training
 from pipeline.config import TrainSettings
 from pipeline.training.job import Job
+from tests.torture import resized_training
 from tests.training.jobs import job, recipe
 
 STORE = 80 * 2**20  # bytes of shared memory of a node
@@ -26,8 +28,12 @@ def small_job(root: Path) -> Job:
 
 
 def _train(root: Path, settings: TrainSettings, codes: list[int]) -> None:
+    is_elastic = settings.fewest_workers < settings.most_workers
     try:
-        run_training(small_job(root), settings)
+        if is_elastic:
+            run_training(resized_training.long_job(root), settings, resized_training.train)
+        else:
+            run_training(small_job(root), settings)
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         codes.append(1)
@@ -66,7 +72,7 @@ def main() -> int:
     parser.add_argument("--elastic", action="store_true")
     options = parser.parse_args()
     train_workers.RESIZE_SECONDS = 5.0
-    settings = TrainSettings(workers=(1, 2) if options.elastic else 2, gpu="no", cpus_per_worker=1)
+    settings = TrainSettings(workers=(1, 3) if options.elastic else 2, gpu="no", cpus_per_worker=1)
     if options.nodes:
         return _with_nodes(options.root, options.nodes, settings)
     codes: list[int] = []

@@ -18,7 +18,6 @@ If the command fails, the same command runs again. A kill is a violation unless
 Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
 
-import argparse
 import os
 import random
 import shutil
@@ -30,9 +29,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.torture import results
+from tests.torture import numbered, results
 from tests.torture.cluster_training import small_job
-from tests.torture.kills import shared_memory
+from tests.torture.numbered import shared_memory, shared_memory_left
 from tests.training.jobs import write_tiny_set
 
 STATE = results.RESULTS / "clusters.json"
@@ -53,11 +52,11 @@ def drawn(number: int) -> tuple[str, random.Random]:
 class Run:
     """A training in its own project, with its own files of Ray."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.root, self.temporary = folder / "project", folder / "r"
         self.temporary.mkdir()
         write_tiny_set(self.root)
-        self.arguments = ["--nodes", "3"] if target == "node" else []
+        self.arguments = arguments
         self.mark = folder.name
         self.log = folder / "output"
 
@@ -65,6 +64,7 @@ class Run:
         removed = ("RAY_ADDRESS", "UNSEEN_RAY_WAIT")
         environment = {name: value for name, value in os.environ.items() if name not in removed}
         environment |= {MARK: self.mark, "RAY_TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONPATH": str(results.ROOT), "RAY_worker_niceness": "0"}
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.torture.cluster_training", str(self.root), *self.arguments],
@@ -133,13 +133,17 @@ class Run:
         return names + [f"ray/{path.name}" for path in self.temporary.glob("unseen-*")]
 
 
+def _arguments(target: str) -> list[str]:
+    return ["--nodes", "3"] if target == "node" else []
+
+
 def kill(number: int, undisturbed: dict[str, bytes]) -> tuple[str, list[str]]:
     """Kill `number`. Returns its description, and what it broke."""
     target, draw = drawn(number)
     shared = shared_memory()
     folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
-        run = Run(folder, target)
+        run = Run(folder, *_arguments(target))
         driver = run.start()
         step = 2 * draw.randint(0, 15)
         deadline = time.monotonic() + (LIMIT if step else draw.uniform(2, 15))
@@ -169,11 +173,7 @@ def kill(number: int, undisturbed: dict[str, bytes]) -> tuple[str, list[str]]:
             if outputs.get(name) != undisturbed.get(name)
         ]
         problems += [f"{name} is left" for name in run.left()]
-        left = shared_memory() - shared
-        if left:  # that of another process of the machine may have ended during the scan
-            time.sleep(2)
-            left &= shared_memory()
-        return description, problems + [f"/dev/shm/{name} is left" for name in sorted(left)]
+        return description, problems + shared_memory_left(shared)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -182,7 +182,7 @@ def _undisturbed(target: str) -> dict[str, bytes]:
     """The outputs of a run without a kill."""
     folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
-        run = Run(folder, target)
+        run = Run(folder, *_arguments(target))
         if (status := run.ended(run.start())) != 0:
             end = run.log.read_text(encoding="utf-8", errors="replace")[-500:]
             raise RuntimeError(f"the training ends with {status} without a kill: {end}")
@@ -193,29 +193,17 @@ def _undisturbed(target: str) -> dict[str, bytes]:
 
 def campaign(kills: int, state: Path) -> None:
     """Runs the kills that the results lack."""
-    recorded = results.load(state)
-    result = results.current(recorded, "two workers", MODULES)
-    done = result.setdefault("kills", {})
     undisturbed: dict[bool, dict[str, bytes]] = {}
-    for number in range(kills):
-        if str(number) in done:
-            continue
-        on_nodes = drawn(number)[0] == "node"
+
+    def case(number: int) -> tuple[str, list[str]]:
+        target = drawn(number)[0]
+        on_nodes = target == "node"
         if on_nodes not in undisturbed:
-            undisturbed[on_nodes] = _undisturbed(drawn(number)[0])
-        description, problems = kill(number, undisturbed[on_nodes])
-        done[str(number)] = {"kill": description, "violations": problems}
-        results.save(state, recorded)
-        print(f"{number}: {description}: {'; '.join(problems) or 'ok'}", flush=True)
+            undisturbed[on_nodes] = _undisturbed(target)
+        return kill(number, undisturbed[on_nodes])
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Kills of parts of a cluster lose and leave nothing.")
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
-    arguments = parser.parse_args()
-    campaign(arguments.kills, arguments.state)
+    numbered.campaign(kills, state, lambda number: ("two workers", MODULES), case)
 
 
 if __name__ == "__main__":
-    main()
+    campaign(*numbered.options("Kills of parts of a cluster lose and leave nothing.", STATE, 50))

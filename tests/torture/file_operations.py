@@ -9,41 +9,63 @@ Required:
     the message        an error ends with one message and without a traceback
     the next run       succeeds, has the bytes of an undisturbed run, and leaves no partial file
 
+The next run is omitted if every file has the content that it had before an earlier next run, which succeeded:
+most errors leave the old files.
+
 The finished cases are in a file, so that a killed campaign continues. Cases of another version of the code
-run again.
+run again. Several processes may run different operations at the same time.
 """
 
 import argparse
+import contextlib
 import hashlib
+import json
 import os
+import re
 import resource
 import shutil
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from tests.torture import shim
+from tests.torture import network, shim
 from tests.torture.operations import OPERATIONS, PREPARATION, ROOT, Operation, required, write_project
-from tests.torture.results import RESULTS, current, load, save
+from tests.torture.results import RESULTS, Result, current, load, record
 
 Tree = dict[str, str] | None  # sha256 by relative path; None: absent
 STATE = ROOT / "data/state/torture.json"
 RESULT = RESULTS / "file_operations.json"
 _KILLED = -9
+_RANDOM = re.compile(r"[0-9a-f]{32}|(?<=\.tmp)\w{6}")  # in the names of partial files
+_INTERVAL = 20.0  # seconds between two records of the progress
 
 
-def run(operation: Operation, project: Path, number: int = 0, fault: int = shim.NONE) -> tuple[int, str, int]:
-    """Runs an operation in a fork. Returns its exit status (-9: killed), its output, and the number of its
-    file operations."""
+@dataclass(frozen=True)
+class Ended:
+    """A run that ended. `status`: -9 if it was killed. `operations`: the number of its file operations.
+    `imported`: the modules that it imported."""
+
+    status: int
+    output: str
+    operations: int = 0
+    imported: tuple[str, ...] = ()
+
+
+def run(operation: Operation, project: Path, number: int = 0, fault: int = shim.NONE) -> Ended:
+    """Runs an operation in a fork."""
     from pipeline.runtime.stage import report_errors
 
     log = project.with_name("output")
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    before = set(sys.modules)
     child = os.fork()
     if child == 0:
         status = 70
@@ -63,13 +85,17 @@ def run(operation: Operation, project: Path, number: int = 0, fault: int = shim.
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os.write(writer, str(shim.count()).encode())
+            with os.fdopen(writer, "w") as pipe:
+                json.dump((shim.count(), sorted(set(sys.modules) - before)), pipe)
             os._exit(status)
     os.close(writer)
-    _, status = os.waitpid(child, 0)
     with os.fdopen(reader) as pipe:
-        operations = int(pipe.read() or 0)
-    return os.waitstatus_to_exitcode(status), log.read_text(errors="replace"), operations
+        counted = pipe.read()
+    _, status = os.waitpid(child, 0)
+    operations, imported = json.loads(counted) if counted else (0, ())
+    return Ended(
+        os.waitstatus_to_exitcode(status), log.read_text(errors="replace"), operations, tuple(imported)
+    )
 
 
 def tree(path: Path) -> Tree:
@@ -86,6 +112,18 @@ def files_of(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
 
 
+def state_of(project: Path, unstable: Sequence[str]) -> str:
+    """A digest of the names, kinds and contents of everything below `project`, without the random parts of
+    names and without the content of `unstable`."""
+    digest = hashlib.sha256()
+    for path in sorted(project.rglob("*"), key=lambda path: _RANDOM.sub("", str(path))):
+        name = path.relative_to(project).as_posix()
+        content = path.read_bytes() if path.is_file() and name not in unstable else b""
+        kind = "link" if path.is_symlink() else "folder" if path.is_dir() else "file"
+        digest.update(f"{_RANDOM.sub('', name)}\0{kind}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
 def replaced(path: Path) -> Path:
     return path.with_name(f".{path.name}.replaced")
 
@@ -97,9 +135,11 @@ class Case:
         self.operation, self.project = operation, project
         self.outputs = [project / output for output in operation.outputs]
         self.stable = [project / name for name in operation.outputs if name not in operation.unstable]
-        status, output, self.operations = run(operation, project)
-        if status != 0:
-            raise RuntimeError(f"{operation.name} fails without a fault:\n{output}")
+        first = run(operation, project)
+        if first.status != 0:
+            raise RuntimeError(f"{operation.name} fails without a fault:\n{first.output}")
+        for module in first.imported:  # once, and not in every case
+            _import(module)
         self.new = {path: tree(path) for path in self.stable}
         self.saved = project.with_name("saved")
         shutil.rmtree(self.saved, ignore_errors=True)
@@ -107,6 +147,9 @@ class Case:
             target = self.saved / path.relative_to(project)
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if path.is_dir() else shutil.copy2)(path, target)
+        self.reset()
+        self.operations = run(operation, project).operations  # of a run that replaces its outputs
+        self.succeeds: set[str] = set()  # states from which a run was as it should be
 
     def reset(self) -> dict[Path, Tree]:
         """Gives every output other bytes than those of an undisturbed run, and returns them."""
@@ -128,30 +171,50 @@ class Case:
     def violations(self, number: int, fault: str) -> list[str]:
         """What the fault broke, in one line each."""
         old = self.reset()
-        status, output, _ = run(self.operation, self.project, number, shim.FAULTS[fault])
+        ended = run(self.operation, self.project, number, shim.FAULTS[fault])
         problems = []
         for path in self.stable:
             now = tree(path) if path.exists() else tree(replaced(path))
             if now not in (old[path], self.new[path]):
                 problems.append(f"{path.name} is neither old nor new")
-        if status not in (0, 1, _KILLED) or "Traceback" in output:
-            problems.append(f"traceback: {(output.strip().splitlines() or ['no output'])[-1]}")
-        elif status == 1 and output.count("error: ") != 1:
-            problems.append(f"{output.count('error: ')} messages")
-        if fault == "SIGKILL" and status != _KILLED:
-            problems.append(f"not killed, status {status}")
-        if status == 0 and any(tree(path) != self.new[path] for path in self.stable):
+        if ended.status not in (0, 1, _KILLED) or "Traceback" in ended.output:
+            problems.append(f"traceback: {_last_line(ended)}")
+        elif ended.status == 1 and ended.output.count("error: ") != 1:
+            problems.append(f"{ended.output.count('error: ')} messages")
+        if fault == "SIGKILL" and ended.status != _KILLED:
+            problems.append(f"not killed, status {ended.status}")
+        if ended.status == 0 and any(tree(path) != self.new[path] for path in self.stable):
             problems.append("success without the new bytes")
-        status, output, _ = run(self.operation, self.project)
-        if status != 0:
-            problems.append(f"the next run fails: {(output.strip().splitlines() or ['no output'])[-1]}")
+        return problems + self._violations_of_the_next_run()
+
+    def _violations_of_the_next_run(self) -> list[str]:
+        state = state_of(self.project, self.operation.unstable)
+        if state in self.succeeds:
+            return []
+        ended = run(self.operation, self.project)
+        problems = []
+        if ended.status != 0:
+            problems.append(f"the next run fails: {_last_line(ended)}")
         problems += [
             f"{path.name} differs after the next run" for path in self.stable if tree(path) != self.new[path]
         ]
         left = [
             path.name for path in self.project.rglob(".*") if path.name.endswith((".partial", ".replaced"))
         ]
-        return problems + [f"{name} is left" for name in left]
+        problems += [f"{name} is left" for name in left]
+        if not problems:
+            self.succeeds.add(state)
+        return problems
+
+
+def _last_line(ended: Ended) -> str:
+    return (ended.output.strip().splitlines() or ["no output"])[-1]
+
+
+def _import(module: str) -> None:
+    """Imports a module that a run imported. Some cannot be imported by their name alone."""
+    with contextlib.suppress(Exception):
+        import_module(module)
 
 
 def cpu_seconds() -> float:
@@ -160,8 +223,8 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def campaign(names: list[str], state: Path, stride: int, results: dict[str, Any], result: Path) -> None:
-    """Runs the cases that `results` lacks, of every `stride`-th file operation. Writes them to `state`, and
+def campaign(names: list[str], state: Path, stride: int, result: Path) -> None:
+    """Runs the cases that the file `state` lacks, of every `stride`-th file operation. Writes them to it, and
     their counts to `result`."""
     operations = required(names)
     for module in {module for operation in operations for module in operation.modules}:
@@ -169,47 +232,57 @@ def campaign(names: list[str], state: Path, stride: int, results: dict[str, Any]
     with tempfile.TemporaryDirectory(prefix="unseen-torture-") as scratch:
         project = Path(scratch) / "my pröject"  # also a path with a space and a letter outside ASCII
         project.mkdir()
-        write_project(project)
+        write_project(project, network.NAME)
         for operation in operations:
             if operation.name in PREPARATION:
                 PREPARATION[operation.name](project)
             case = Case(operation, project)
-            if names and operation.name not in names:
-                continue
-            record = current(results, operation.name, operation.modules)
-            record["operations"] = case.operations
-            done = record.setdefault("cases", {})
-            record.setdefault("cpu_seconds", 0.0)
-            for number in range(1, case.operations + 1, stride):
-                for fault in shim.FAULTS:
-                    if f"{number} {fault}" in done:
-                        continue
-                    start = cpu_seconds()
-                    violations = case.violations(number, fault)
-                    done[f"{number} {fault}"] = violations
-                    record["cpu_seconds"] += cpu_seconds() - start
-                    for violation in violations:
-                        sys.stdout.write(f"{operation.name}, operation {number}, {fault}: {violation}\n")
-                save(state, results)
-                save(result, summary(results))
+            if not names or operation.name in names:
+                cases = current(load(state), operation.name, operation.modules)
+                _run_cases(case, cases, stride, partial(_record, state, result, operation.name, cases))
             case.reset()
             for path in case.outputs:  # the next operation reads undisturbed outputs
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             run(operation, project)
-            every = len(shim.FAULTS) * case.operations
-            sys.stdout.write(f"{operation.name}: {len(done):,} of {every:,} cases\n")
-            sys.stdout.flush()
 
 
-def summary(cases: dict[str, Any]) -> dict[str, Any]:
-    """The counts of each operation, for the page."""
+def _run_cases(case: Case, result: Result, stride: int, save: Callable[[], None]) -> None:
+    name = case.operation.name
+    result["operations"] = case.operations
+    done = result.setdefault("cases", {})
+    result.setdefault("cpu_seconds", 0.0)
+    saved = time.monotonic()
+    for number in range(1, case.operations + 1, stride):
+        for fault in shim.FAULTS:
+            if f"{number} {fault}" in done:
+                continue
+            start = cpu_seconds()
+            violations = case.violations(number, fault)
+            done[f"{number} {fault}"] = violations
+            result["cpu_seconds"] += cpu_seconds() - start
+            for violation in violations:
+                sys.stdout.write(f"{name}, operation {number}, {fault}: {violation}\n")
+                sys.stdout.flush()
+        if time.monotonic() - saved > _INTERVAL:
+            save()
+            saved = time.monotonic()
+    save()
+    every = len(shim.FAULTS) * case.operations
+    sys.stdout.write(f"{name}: {len(done):,} of {every:,} cases, {result['cpu_seconds']:.0f} CPU s\n")
+    sys.stdout.flush()
+
+
+def _record(state: Path, result: Path, name: str, cases: Result) -> None:
+    record(state, name, cases)
+    record(result, name, counts(cases))
+
+
+def counts(result: Result) -> Result:
+    """The counts of an operation, for the page."""
     return {
-        name: {
-            **{key: record[key] for key in ("commit", "digest", "operations", "cpu_seconds")},
-            "cases": len(record["cases"]),
-            "violations": {case: problems for case, problems in record["cases"].items() if problems},
-        }
-        for name, record in cases.items()
+        **{key: result[key] for key in ("commit", "digest", "operations", "cpu_seconds")},
+        "cases": len(result["cases"]),
+        "violations": {case: problems for case, problems in result["cases"].items() if problems},
     }
 
 
@@ -223,9 +296,8 @@ def main() -> None:
     if shim.compiler() is None:
         raise SystemExit("The campaign needs Linux and a C compiler (cc).")
     shim.restart_with_library()
-    results = load(arguments.state)
-    campaign(arguments.operations, arguments.state, arguments.stride, results, arguments.result)
-    if any(violations for record in results.values() for violations in record["cases"].values()):
+    campaign(arguments.operations, arguments.state, arguments.stride, arguments.result)
+    if any(result["violations"] for result in load(arguments.result).values()):
         raise SystemExit(1)
 
 

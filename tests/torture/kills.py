@@ -14,19 +14,18 @@ or SIGINT at a random time. Then the same command runs again. A kill is a violat
 Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
 
-import argparse
 import random
-import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
-from tests.torture import results
+from tests.torture import numbered, results
 from tests.torture.miniature import Project, project
+from tests.torture.numbered import shared_memory, shared_memory_left
 
 GRACE = 60.0
 YOUNG = 11.0  # seconds after which a file without lock counts as left over
@@ -46,20 +45,6 @@ def drawn(number: int) -> tuple[str, random.Random]:
     """The command of kill `number`, and the generator of the rest of the kill."""
     draw = random.Random(number)
     return draw.choice((*SINGLE, *SINGLE, RUN)), draw
-
-
-def shared_memory() -> set[str]:
-    """The names of shared memory that no living process maps. A name that is mapped may be of another user of
-    the machine."""
-    names = {path.name for path in Path("/dev/shm").iterdir()}
-    mapped: set[str] = set()
-    for process in psutil.process_iter():
-        try:
-            paths = {entry.path for entry in process.memory_maps()}
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-        mapped |= {Path(path).name for path in paths if path.startswith("/dev/shm/")}
-    return names - mapped
 
 
 class Campaign:
@@ -114,12 +99,7 @@ class Campaign:
             if outputs.get(path) != self.outputs.get(path)
         ]
         problems += [f"{path} is left" for path in self.copy.leftovers() if path not in self.temporary]
-        left = shared_memory() - shared
-        if left:  # that of another process of the machine may have ended during the scan
-            time.sleep(2)
-            left &= shared_memory()
-        problems += [f"/dev/shm/{path} is left" for path in sorted(left)]
-        return description, problems
+        return description, problems + shared_memory_left(shared)
 
 
 def _victims(driver: subprocess.Popen[bytes], target: str) -> list[psutil.Process]:
@@ -142,37 +122,17 @@ def _within(seconds: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def _cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def campaign(kills: int, state: Path) -> None:
     """Runs the kills that the results lack."""
-    recorded = results.load(state)
+
+    def row(number: int) -> tuple[str, Sequence[str]]:
+        name, _ = drawn(number)
+        return name, MODULES[name]
+
     with project() as copy:
-        undisturbed = Campaign(copy)
-        for number in range(kills):
-            name, _ = drawn(number)
-            result = results.current(recorded, name, MODULES[name])
-            done = result.setdefault("kills", {})
-            if str(number) in done:
-                continue
-            start = _cpu_seconds()
-            description, problems = undisturbed.kill(number)
-            done[str(number)] = {"kill": description, "violations": problems}
-            result["cpu_seconds"] = result.get("cpu_seconds", 0.0) + _cpu_seconds() - start
-            results.save(state, recorded)
-            print(f"{number}: {description}: {'; '.join(problems) or 'ok'}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Kills at random times lose and leave nothing.")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
-    arguments = parser.parse_args()
-    campaign(arguments.kills, arguments.state)
+        numbered.campaign(kills, state, row, Campaign(copy).kill)
 
 
 if __name__ == "__main__":
-    main()
+    numbered.own_shared_memory()
+    campaign(*numbered.options("Kills at random times lose and leave nothing.", STATE, 200))

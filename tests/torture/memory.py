@@ -1,16 +1,19 @@
 """Memory of each stage under a hard limit: `python -m tests.torture.memory --rows N`.
 
-Drawn images of 5 per class, half of the classes for training; embeddings have 512 dimensions. Each stage runs
-as a process under the limit PEAK on its private memory (RLIMIT_DATA), below which it must finish. Before, it
-runs under TOO_SMALL, in which it finishes or ends with a message. `unseen evaluate` runs on VECTORS drawn
-vectors, as many as SOP has images, compared with each other.
+A zip archive of a user with as many images and classes as SOP, half of the classes for training: pictures of
+12 x 12 random pixels, a small network, embeddings of 512 dimensions. Each stage runs as a process under the
+limit TOO_SMALL on its private memory (RLIMIT_DATA), in which it finishes or ends with a message. If it did
+not finish, it runs under the limit PEAK, in which it must. `unseen evaluate` runs on VECTORS drawn vectors,
+as many as SOP has images, compared with each other.
 """
 
 import argparse
 import os
 import resource
+import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +28,14 @@ from tests.torture.miniature import Project, project
 STATE = results.RESULTS / "memory.json"
 GIB = 2**30
 TOO_SMALL = 600 * 2**20  # bytes: for the libraries, and less than the data
-CELL = ("parts", "ms", "0")
+CELL = ("folder", "ms", "0")
+IMAGES_PER_CLASS = 120_053 / 22_634  # of SOP
+SIDE = 12  # pixels
 VECTORS, DIM, EVALUATE_PEAK = 120_053, 512, 2.0  # rows, dimensions, GiB
 # stage -> its arguments, and its largest private memory in GiB
 PEAK: dict[str, tuple[tuple[str, ...], float]] = {
     "resolve": ((), 2.0),
-    "ingest": (("parts",), 2.0),
+    "ingest": (("folder",), 2.0),
     "train": (CELL, 3.0),
     "export": (CELL, 3.0),
     "evaluate": (CELL, 3.0),
@@ -39,15 +44,29 @@ PEAK: dict[str, tuple[tuple[str, ...], float]] = {
 }
 
 
-def enlarge(path: Path, rows: int) -> None:
-    """Sets the number of images of params.yaml, and 512 dimensions."""
+def write_images(path: Path, count: int) -> None:
+    """A zip archive with a folder of pictures of random pixels for each class."""
+    pixels = np.random.default_rng(0).integers(0, 256, (count, SIDE * SIDE * 3), np.uint8)
+    size = 54 + pixels.shape[1]
+    head = struct.pack("<2sIII", b"BM", size, 0, 54)
+    head += struct.pack("<IiiHHIIiiII", 40, SIDE, SIDE, 1, 24, 0, pixels.shape[1], 2835, 2835, 0, 0)
+    classes = max(2, round(count / IMAGES_PER_CLASS))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for row in range(count):
+            archive.writestr(f"c{row % classes:05d}/{row}.bmp", head + pixels[row].tobytes())
+
+
+def enlarge(path: Path) -> None:
+    """Sets the data set of params.yaml, 512 dimensions, and the settings of a full run."""
     yaml = YAML()
     params = yaml.load(path.read_text(encoding="utf-8"))
-    classes = rows // 10
-    block = params["datasets"]["parts"]
-    block["source"] |= {"train_classes": classes, "test_classes": rows // 5 - classes, "images_per_class": 5}
-    block["recipe"]["dim"] = 512
-    block["recipe"]["training"]["validate_every"] = 4
+    params["run"]["datasets"] = ["folder"]
+    recipe = params["datasets"].pop("parts")["recipe"]
+    recipe["dim"] = 512
+    recipe["backbone"]["pretrained"] = False
+    recipe["training"]["validate_every"] = 4
+    params["datasets"]["folder"] = {"source": {"path": "data/raw/folder/images.zip"}, "recipe": recipe}
     params["evaluate"].update({"bootstrap": 1000, "map": True})
     params["analyze"].update({"pairs": 1_000_000, "transfer_splits": 100})
     with path.open("w", encoding="utf-8") as file:
@@ -82,49 +101,63 @@ def run(copy: Project, command: Sequence[str], limit: int) -> dict[str, Any]:
 
 
 def measured(copy: Project, command: Sequence[str], peak: float, only_large: bool = False) -> dict[str, Any]:
-    """The results of a command under both limits. Raises RuntimeError if `peak` GiB do not suffice."""
+    """The results of a command under the small limit and, if it does not finish or with `only_large`, under
+    `peak` GiB. Raises RuntimeError if these do not suffice."""
     small = None if only_large else run(copy, command, TOO_SMALL)
-    large = run(copy, command, int(peak * GIB))
-    if large["status"] != 0:
-        raise RuntimeError(f"{command} fails with {peak:g} GiB: {large['end']}")
+    finished = small is not None and small["status"] == 0
+    last = small if small is not None and finished else run(copy, command, int(peak * GIB))
+    if last["status"] != 0:
+        raise RuntimeError(f"{command} fails with {peak:g} GiB: {last['end']}")
     result = {
-        "limit_gib": peak,
-        "peak_gib": round(large["peak_gib"], 2),
-        "cpu_seconds": large["cpu_seconds"],
-        "too_small": "not run",
+        "limit_gib": TOO_SMALL / GIB if finished else peak,
+        "peak_gib": round(last["peak_gib"], 2),
+        "cpu_seconds": last["cpu_seconds"],
+        "too_small": "finished" if finished else "not run",
     }
-    if small is not None:
-        message = "; ".join(small["errors"]) or f"status {small['status']}"
-        result["too_small"] = "finished" if small["status"] == 0 else message
+    if small is not None and not finished:
+        result["too_small"] = "; ".join(small["errors"]) or f"status {small['status']}"
         result["cpu_seconds"] += small["cpu_seconds"]
     return result
 
 
 def campaign(rows: int, vectors: int, state: Path) -> None:
     """Measures everything again."""
-    recorded = results.load(state)
     with project() as copy:
-        enlarge(copy.path / "params.yaml", rows)
+        enlarge(copy.path / "params.yaml")
+        write_images(copy.path / "data/raw/folder/images.zip", rows)
         for stage, (arguments, peak) in PEAK.items():
-            values = measured(copy, (f"stages.{stage}", *arguments), peak)
-            result = results.current(recorded, stage, (f"stages.{stage}", "pipeline.ingest.sources.parts"))
-            result |= {"commit": results.commit(), "rows": f"{rows:,} images", **values}
-            results.save(state, recorded)
+            measure(copy, stage, (f"stages.{stage}", *arguments), peak, f"{rows:,} images", state)
         file = copy.scratch / "vectors.arrow"
         draw = np.random.default_rng(0)
         drawn = draw.standard_normal((vectors, DIM), dtype=np.float32)
         drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
         write_embeddings(file, np.arange(vectors), np.arange(vectors) // 5, drawn)
         command = ("unseen", "evaluate", str(file), "--bootstrap", "100")
-        values = measured(copy, command, EVALUATE_PEAK, only_large=True)  # a run takes many CPU minutes
-        result = results.current(recorded, "unseen evaluate", ("unseen.evaluation",))
-        result |= {"commit": results.commit(), "rows": f"{vectors:,} vectors", **values}
-        results.save(state, recorded)
+        size = f"{vectors:,} vectors"
+        measure(copy, "unseen evaluate", command, EVALUATE_PEAK, size, state, only_large=True)
+
+
+def measure(
+    copy: Project,
+    name: str,
+    command: Sequence[str],
+    peak: float,
+    size: str,
+    state: Path,
+    only_large: bool = False,
+) -> None:
+    """Runs a command and records its row."""
+    module = "unseen.evaluation" if name == "unseen evaluate" else f"stages.{name}"
+    modules = (module, "pipeline.ingest.sources.folder")
+    identity = {"digest": results.version(modules), "commit": results.commit()}
+    values = measured(copy, command, peak, only_large)
+    results.record(state, name, {**identity, "rows": size, **values})
+    print(f"{name}, {size}: {values['peak_gib']} GiB, {values['cpu_seconds']:.0f} CPU s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Memory of each stage at the size of a published set.")
-    parser.add_argument("--rows", type=int, default=120_055, help="images of the stages")
+    parser.add_argument("--rows", type=int, default=120_053, help="images of the stages")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="of unseen evaluate")
     parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
     arguments = parser.parse_args()

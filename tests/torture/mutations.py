@@ -21,14 +21,16 @@ from ruamel.yaml import YAML
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.labels import labels_of
+from pipeline.config import Params
 from pipeline.data.embeddings import read as read_embeddings
 from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards
 from pipeline.evaluation.vectors import read_vectors
 from pipeline.methods.artifact import load_method
 from pipeline.report.report_data import read_history, read_trials
+from pipeline.resolution.files import plan
 from tests.photos import save_model, save_photos
-from tests.torture import results, seeds
+from tests.torture import network, results, seeds
 from tests.torture.damage import damaged
 from tests.torture.limited import Counts, check
 from tests.torture.readers import (
@@ -62,6 +64,7 @@ class Kind:
     readers: Sequence[Read]
     modules: tuple[str, ...]
     mutate: Callable[[Sequence[bytes], random.Random], bytes]
+    factor: int = 1  # on the number of cases
 
 
 def changed_settings(files: Sequence[bytes], draw: random.Random) -> bytes:
@@ -129,23 +132,27 @@ def _read_shards(folder: Path) -> None:
 
 
 def kinds(folder: Path) -> dict[str, Kind]:
-    """The kinds of files. `folder`: an empty one for the valid files."""
+    """The kinds of files. `folder`: an empty one for the valid files.
+
+    The published recipes and studies are read here, once: the processes of the cases are forks.
+    """
+    plan(Params(results.ROOT / "params.yaml"))
     seeds.write_shards(folder / "shards")
     shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
-    model = save_model(folder / "model", 1)
+    backbone = {"name": network.NAME, "pretrained": False, "batch_norm": "batch"}
+    model = save_model(folder / "model", 1, backbone=backbone)
     models = Folder(model, ["recipe.json", "weights.safetensors"], load_method)
     build(save_photos(folder / "photos"), folder / "catalog", model, labels="folders")
     catalog = Folder(
         folder / "catalog", [name for name, _ in seeds.files_of(folder / "catalog")], _open_catalog
     )
     photos = seeds.images()
-    params = (results.ROOT / "params.yaml").read_bytes()
     tables = seeds.tables()
     histories = [
         b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
     ]
     return {
-        "images": Kind(photos, list(IMAGES.values()), MODULES["images"], damaged),
+        "images": Kind(photos, list(IMAGES.values()), MODULES["images"], damaged, factor=10),
         "archives": Kind(seeds.archives(), list(ARCHIVES.values()), MODULES["archives"], damaged),
         "CSVs": Kind(
             [*tables, *histories],
@@ -159,7 +166,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
             damaged,
         ),
         "params overlays": Kind(
-            [params],
+            seeds.params_files(),
             [read_params],
             ("pipeline.resolution.files",),
             changed_settings,
@@ -237,7 +244,7 @@ def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:
 
 
 def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) -> None:
-    """Extends each kind to `cases` cases, or by at most `cpu_seconds`."""
+    """Extends each kind to `cases` cases (images: ten times as many), or by at most `cpu_seconds`."""
     recorded = results.load(state)
     with tempfile.TemporaryDirectory(prefix="unseen-seeds-") as folder:
         known = kinds(Path(folder))
@@ -246,17 +253,20 @@ def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) 
             result = results.current(recorded, name, kind.modules)
             counts = Counts(**{key: result[key] for key in vars(Counts()) if key in result})
             before = counts.cpu_seconds
-            while counts.cases < cases and counts.cpu_seconds - before < cpu_seconds:
-                run(name, kind, counts.cases, min(CHUNK, cases - counts.cases), counts)
+            count = cases * kind.factor
+            while counts.cases < count and counts.cpu_seconds - before < cpu_seconds:
+                run(name, kind, counts.cases, min(CHUNK, count - counts.cases), counts)
                 result |= vars(counts)
-                results.save(state, recorded)
+                results.record(state, name, result)
             print(f"{name}: {counts.cases:,} cases, {len(counts.violations)} violations", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Damaged files of every kind are read or refused.")
     parser.add_argument("kinds", nargs="*", help="some of the kinds; all by default")
-    parser.add_argument("--cases", type=int, default=100_000, help="of each kind")
+    parser.add_argument(
+        "--cases", type=int, default=100_000, help="of each kind; of images ten times as many"
+    )
     parser.add_argument("--cpu-seconds", type=float, default=float("inf"), help="most for each kind")
     parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
     arguments = parser.parse_args()

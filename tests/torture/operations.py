@@ -6,6 +6,7 @@ Every operation runs in a fork with the project as working directory.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ("parts", "ms", 0)
-_NETWORK = {"backbone": {"name": "test_resnet"}, "input": {"size": 32, "resize": 36}}
+_SOURCE: dict[str, Any] = {"train_classes": 10, "test_classes": 4, "images_per_class": 4, "size": (40, 44)}
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Operation:
     after: tuple[str, ...] = ()  # the operations whose outputs it reads
 
 
-def write_project(folder: Path) -> None:
+def write_project(folder: Path, network: str = "test_resnet") -> None:
     """params.yaml and the folders of a project with 10 + 4 drawn classes, four steps of training."""
     yaml = YAML()
     params = yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
@@ -41,11 +42,12 @@ def write_project(folder: Path) -> None:
     params["analyze"].update({"pairs": 200, "transfer_splits": 4})
     params["report"].update({"queries": 2, "neighbours": 2})
     recipe = {
-        **_NETWORK,
+        "backbone": {"name": network},
+        "input": {"size": 32, "resize": 36},
         "batch": {"classes": 2, "images_per_class": 2},
         "training": {"iterations": 4, "validate_every": 2},
     }
-    source = {"train_classes": 10, "test_classes": 4, "images_per_class": 4, "size": [40, 44]}
+    source = _SOURCE | {"size": list(_SOURCE["size"])}
     params["datasets"]["parts"] = {"source": source, "recipe": recipe}
     (folder / "data/raw/parts").mkdir(parents=True, exist_ok=True)
     with (folder / "params.yaml").open("w", encoding="utf-8") as file:
@@ -195,5 +197,25 @@ def required(names: list[str]) -> list[Operation]:
     return [operation for operation in OPERATIONS if operation.name in reached]
 
 
-# runs once, before the operation
-PREPARATION = {"catalog build": _photos}
+def _read_code(project: Path) -> None:
+    """Reads the modules of the stages, whose digests `resolve` computes. A process reads each text once."""
+    from pipeline.resolution.code import Code
+
+    stages = {name for operation in OPERATIONS for name in operation.modules if name.startswith("stages.")}
+    Code(ROOT).closure([*stages, "pipeline.ingest.sources.parts"])
+
+
+def _draw(project: Path) -> None:
+    """Draws the images. The cases of `ingest` read these: drawing uses no file."""
+    from pipeline.config import PartsSource
+    from pipeline.ingest.sources import parts
+
+    source = PartsSource(**_SOURCE)
+    looks = parts.classes(source)
+    cells = product(range(len(looks)), range(source.images_per_class))
+    drawn = {cell: parts.photograph(source, looks, *cell) for cell in cells}
+    parts.photograph = lambda _source, _looks, label, image: drawn[label, image]
+
+
+# runs once, in the process that starts the cases, before the operation
+PREPARATION = {"resolve": _read_code, "ingest": _draw, "catalog build": _photos}

@@ -1,5 +1,6 @@
 """docs/reliability.md from the results of the campaigns: `python -m tests.torture.page`."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,10 +32,12 @@ operation failing by {", ".join(shim.FAULTS)}, then again without a fault.
 
 A case is a violation unless each output has its old or its new bytes, an error is one message
 without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no
-partial file.
+partial file. The next run is omitted if all files have the content from which an earlier next run was
+as it should be. The counted operations are those of a run that replaces earlier outputs.
 
-Sizes are miniature: 14 drawn classes of 4 images, 4 steps of training, one process, without Ray.
-The path of the project contains a space and a letter outside ASCII.
+Sizes are miniature: 14 drawn classes of 4 images, 4 steps of training of one convolution, one process,
+without Ray. The path of the project contains a space and a letter outside ASCII. Each case is a fork of
+one process that has imported the stage.
 """
 
 _NOT_COUNTED = """Not counted: writes that the C library buffers (the index files of FAISS count as one
@@ -65,6 +68,17 @@ one of the three raylets with its worker, by SIGKILL after a random checkpoint o
 command fails, it runs again. A kill is a violation unless the command or its second run succeeds, weights
 and history have the bytes of an undisturbed run, and no process, partial file, file of a cluster or shared
 memory is left.
+"""
+
+_RESIZES = """## Nodes that join and leave
+
+`python -m tests.torture.resizes`
+
+A training has as many workers as its cluster has nodes, 1 to 3 raylets of one CPU each on one machine. At ten
+random steps a node joins, or the oldest leaves without notice. A training is a violation unless it continues
+after each resize with the new number of workers and ends without an error, each loss and metric is within
+1e-6 (relative) of that of one worker without a cluster, and no process, partial file, file of a cluster or
+shared memory is left. The network computes in float64: an optimizer enlarges the rounding of float32.
 """
 
 _LIMITS = f"""A case is read or refused with a message. A violation is another exception, more than
@@ -133,10 +147,11 @@ _MEMORY = """## Memory
 
 `python -m tests.torture.memory`
 
-Each stage runs as a process and finishes under the stated hard limit on its private memory (RLIMIT_DATA):
-drawn images of 40 x 44 pixels, half of them in test classes, 512 dimensions, a small network. "Peak" is the
-largest resident memory, with mapped files. The last column is the result under 600 MiB. `unseen evaluate`
-compares drawn vectors with each other. The default size is that of SOP; the table has the rows that were run.
+Each stage runs as a process under a hard limit of 600 MiB on its private memory (RLIMIT_DATA); if it does
+not finish, again under the stated limit, in which it does. The data are a zip archive of a user with as many
+images per class as SOP, of 12 x 12 random pixels, half of the classes for training; 512 dimensions, a small
+network. "Peak" is the largest resident memory, with mapped files. `unseen evaluate` compares drawn vectors
+with each other. The default size is that of SOP, 120,053 images; the table has the rows that were run.
 """
 
 
@@ -231,6 +246,24 @@ def _clusters(results: dict[str, Result]) -> Iterator[str]:
                 yield f"- kill {number}, {kill['kill']}: {problem}"
 
 
+def _resizes(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _RESIZES
+    rows = []
+    for name, result in results.items():
+        trainings = result["trainings"].values()
+        counts = [re.findall(r"(\d+) (?:joins|leaves)", each["training"]) for each in trainings]
+        joins, leaves = (sum(map(int, column)) for column in zip(*counts, strict=True))
+        violations = sum(bool(each["violations"]) for each in trainings)
+        rows.append((name, len(trainings), joins, leaves, violations, result["commit"]))
+    yield from table(("workers", "trainings", "joins", "leaves", "violations", "commit"), rows)
+    for result in results.values():
+        for number, training in result["trainings"].items():
+            for problem in training["violations"]:
+                yield f"- training {number}, {training['training']}: {problem}"
+
+
 def _without_end(kill: dict[str, Any]) -> str:
     """The description of a kill, without the note that the command had already ended."""
     description: str = kill["kill"]
@@ -299,7 +332,7 @@ def _memory(results: dict[str, Result]) -> Iterator[str]:
         (
             command,
             result["rows"],
-            f"{result['limit_gib']:g}",
+            f"{result['limit_gib']:.2g}",
             f"{result['peak_gib']:.2f}",
             f"{result['cpu_seconds']:,.0f}",
             result["too_small"],
@@ -317,6 +350,7 @@ def page(folder: Path = RESULTS) -> str:
         "file_operations": _file_operations,
         "kills": _kills,
         "clusters": _clusters,
+        "resizes": _resizes,
         "broken_files": _broken_files,
         "mutations": _mutations,
         "digests": _digests,

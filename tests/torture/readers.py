@@ -20,7 +20,8 @@ from pipeline.ingest.prepare import prepare
 from pipeline.ingest.sources.folder import collection
 from pipeline.models.checkpoint import read_state
 from pipeline.resolution.files import plan
-from pipeline.training import checkpoint as training_checkpoint
+from pipeline.training.blocks import Damaged
+from pipeline.training.checkpoint import read as read_checkpoint
 
 # The modules that read each kind of files.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -73,8 +74,8 @@ def read_params(content: bytes) -> None:
 def read_training_checkpoint(content: bytes) -> None:
     """A checkpoint of a training that continues."""
     try:
-        training_checkpoint.read(_written("00000001.pt", content), IDENTITY)
-    except training_checkpoint.Damaged as error:
+        read_checkpoint(_written("00000001.pt", content), IDENTITY)
+    except Damaged as error:
         raise ValueError(str(error)) from error
 
 

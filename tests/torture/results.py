@@ -7,6 +7,7 @@ digest is discarded when the campaign starts; changes elsewhere keep it.
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterable
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Any
 
 from pipeline.resolution.code import Code
 from pipeline.runtime.files import write_json
+from pipeline.runtime.flock import held
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")
@@ -52,6 +54,13 @@ def load(path: Path) -> dict[str, Result]:
 
 def save(path: Path, results: dict[str, Result]) -> None:
     write_json(path, results)
+
+
+def record(path: Path, name: str, result: Result) -> None:
+    """Writes one row into a file to which other processes write other rows at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with held(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT):
+        write_json(path, load(path) | {name: result})
 
 
 def current(results: dict[str, Result], name: str, modules: Iterable[str]) -> Result:

@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from PIL import Image
+from ruamel.yaml import YAML
 from safetensors.torch import save as safetensors
 
 from pipeline.data.embeddings import write as write_embeddings
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
 from pipeline.data.positions import write as write_positions
 from pipeline.data.shard_writer import ShardWriter
-from pipeline.training import checkpoint as training_checkpoint
+from pipeline.training.checkpoint import Checkpoints
 from tests.torture.readers import IDENTITY
+from tests.torture.results import ROOT
 
 SIDE = 24  # pixels
 
@@ -103,6 +105,19 @@ def archives() -> list[bytes]:
     return contents
 
 
+def params_files() -> list[bytes]:
+    """params.yaml: the whole file, and small ones with one of its blocks each; the others are empty."""
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    yaml = YAML(typ="safe", pure=True)
+    tree = yaml.load(text)
+    contents = [text.encode()]
+    for block in tree:
+        stream = io.BytesIO()
+        yaml.dump({**{key: {} for key in tree}, "run": tree["run"], block: tree[block]}, stream)
+        contents.append(stream.getvalue())
+    return contents
+
+
 def tables() -> list[bytes]:
     """The CSV of a folder of images, in its forms."""
     return [
@@ -151,7 +166,7 @@ def pickles() -> list[bytes]:
 
 
 def training_checkpoints(folder: Path) -> list[bytes]:
-    training_checkpoint.save(folder, 1, IDENTITY, {"method": _weights(), "rows": [{"loss": 1.0}]})
+    Checkpoints(folder, IDENTITY).save(1, {"method": _weights(), "rows": [{"loss": 1.0}]}, {})
     return [(folder / "00000001.pt").read_bytes()]
 
 

@@ -8,7 +8,7 @@ from tests.torture import results
 from tests.torture.kills import MODULES as KILLS
 from tests.torture.operations import OPERATIONS
 from tests.torture.readers import MODULES as READERS
-from tests.torture.results import current, load, save, version
+from tests.torture.results import current, load, record, save, version
 
 
 @pytest.fixture
@@ -47,6 +47,15 @@ def test_a_result_of_other_code_is_discarded(tmp_path: Path) -> None:
     assert "read" not in result
     result["read"] = 1
     assert current({"images": result}, "images", ["pipeline.runtime.files"]) is result
+
+
+def test_keeps_the_rows_that_another_process_wrote_in_the_meantime(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    before = load(path)
+    record(path, "images", {"read": 5})
+    record(path, "archives", before.get("archives", {}) | {"read": 2})
+    record(path, "images", {"read": 6})
+    assert load(path) == {"images": {"read": 6}, "archives": {"read": 2}}
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture import shim
+from tests.torture import file_operations, shim
+from tests.torture.file_operations import Case, Ended, state_of
+from tests.torture.operations import Operation
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_compiler = pytest.mark.skipif(shim.compiler() is None, reason="needs Linux and a C compiler")
@@ -54,6 +56,55 @@ def test_the_library_fails_the_counted_operation(
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.stdout.strip() == output, process.stderr
     assert process.returncode == (-9 if fault == "SIGKILL" else 0)
+
+
+def test_the_state_contains_every_name_and_content_except_random_parts(tmp_path: Path) -> None:
+    def state() -> str:
+        return state_of(tmp_path, ["times"])
+
+    for name in ("out", "times", f".out.{'a' * 32}.partial"):
+        (tmp_path / name).write_text("1")
+    first = state()
+    (tmp_path / f".out.{'a' * 32}.partial").rename(tmp_path / f".out.{'b' * 32}.partial")
+    (tmp_path / "times").write_text("2")
+    assert state() == first
+    states = {first}
+    (tmp_path / f".out.{'b' * 32}.partial").write_text("10")
+    states.add(state())
+    (tmp_path / "empty").mkdir()
+    states.add(state())
+    (tmp_path / "times").unlink()
+    states.add(state())
+    assert len(states) == 4
+
+
+def test_the_next_run_is_omitted_after_a_state_from_which_it_succeeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first fault leaves the old file, the third one a partial file that makes the next run fail."""
+    project = tmp_path / "project"
+    project.mkdir()
+    runs: list[int] = []
+
+    def run(operation: Operation, folder: Path, number: int = 0, fault: int = shim.NONE) -> Ended:
+        runs.append(number)
+        if number == 3:
+            (folder / "partial").touch()
+        if number or (folder / "partial").exists():
+            return Ended(1, "error: a fault")
+        (folder / "out").write_text("new")
+        return Ended(0, "", operations=5)
+
+    monkeypatch.setattr(file_operations, "run", run)
+    case = Case(Operation("drawn", lambda: None, ("out",), ()), project)
+    assert (case.operations, runs) == (5, [0, 0])  # the count is that of a run that replaces the output
+    runs.clear()
+    assert [case.violations(number, "EIO") for number in (1, 2)] == [[], []]
+    assert runs == [1, 0, 2]
+    for _ in range(2):  # a state from which a run failed is tried again
+        runs.clear()
+        assert case.violations(3, "EIO")[0] == "the next run fails: error: a fault"
+        assert runs == [3, 0]
 
 
 @pytest.mark.slow

@@ -1,13 +1,17 @@
 """The campaign of kills continues where it was stopped, and each command has its own record."""
 
 import json
+import mmap
 import random
+import subprocess
+import sys
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.torture import kills
+from tests.torture import kills, numbered, results
 from tests.torture.results import version
 
 
@@ -34,6 +38,29 @@ def test_a_kill_is_drawn_by_its_number_only() -> None:
         "the rest of the kill is drawn from the same generator"
     )
     assert {kills.drawn(number)[0] for number in range(200)} == set(kills.MODULES)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux")
+def test_shared_memory_that_no_process_maps_is_left() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="unseen test ") as file:
+        file.write(b"x")
+        file.flush()
+        name = Path(file.name).name
+        assert name in numbered.shared_memory()
+        with mmap.mmap(file.fileno(), 1):
+            assert name not in numbered.shared_memory()
+
+
+@pytest.mark.slow
+def test_shared_memory_of_other_programs_is_not_visible() -> None:
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode:
+        pytest.skip("no permission to create a mount namespace")
+    code = "from tests.torture import numbered as n; n.own_shared_memory(); print(n.shared_memory())"
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="sem.unseen"):
+        process = subprocess.run(
+            [sys.executable, "-c", code], cwd=results.ROOT, capture_output=True, text=True, check=False
+        )
+    assert process.stdout == "set()\n", process.stderr
 
 
 def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(

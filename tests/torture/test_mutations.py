@@ -1,14 +1,19 @@
 """A sample of the campaign of damaged files, of every kind."""
 
+import asyncio
 import random
+import time
 from pathlib import Path
 
 import pytest
+from anyio.to_thread import current_default_thread_limiter, run_sync
+from ruamel.yaml import YAML
 
-from tests.torture import mutations
+from tests.torture import mutations, seeds
 from tests.torture.damage import damaged
 from tests.torture.limited import Counts
 from tests.torture.mutations import Kind, kinds, run
+from tests.torture.uploads import ShortenedLoop
 
 EACH = 40  # cases of a kind
 
@@ -35,6 +40,35 @@ def test_valid_files_are_read(known: dict[str, Kind]) -> None:
         whole = Kind(kind.files, kind.readers[:1], (), lambda files, draw: files[0])
         run(name, whole, 0, 1, counts)
         assert (counts.read, counts.violations) == (1, {}), name
+
+
+def test_the_seeds_of_settings_contain_every_block() -> None:
+    trees = [YAML(typ="safe").load(content) for content in seeds.params_files()]
+    assert len(trees) == len(trees[0]) + 1
+    for tree, block in zip(trees[1:], trees[0], strict=True):
+        assert tree[block] == trees[0][block]
+        assert {name for name in tree if tree[name]} <= {"run", block}
+
+
+def _work() -> str:
+    time.sleep(1.2)
+    return "finished"
+
+
+def test_the_loop_of_the_service_waits_only_for_threads() -> None:
+    """An hour passes at once. Work in a thread takes no time of the loop."""
+
+    async def exchange() -> str:
+        loop.threads = current_default_thread_limiter()
+        await asyncio.sleep(3600)
+        async with asyncio.timeout(1):
+            return await run_sync(_work)
+
+    loop = ShortenedLoop()
+    start = time.monotonic()
+    assert loop.run_until_complete(exchange()) == "finished"
+    loop.close()
+    assert 1.2 <= time.monotonic() - start < 60
 
 
 def test_a_case_depends_on_its_number_only(known: dict[str, Kind], tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Requests to `unseen serve` for the campaign of mutations: photos in damaged requests, and the service in
-this process. No port is opened: each request goes through a pair of connected sockets."""
+this process. No port is opened: each request goes through a pair of connected sockets, in an event loop whose
+waiting takes no time."""
 
 import asyncio
 import contextlib
@@ -9,8 +10,11 @@ import random
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from anyio import CapacityLimiter
+from anyio.to_thread import current_default_thread_limiter
 from uvicorn.server import ServerState
 
 from pipeline.service.app import create_app
@@ -71,6 +75,35 @@ def _head(method: str, target: str, headers: dict[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
+class ShortenedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock advances at once to the next deadline if nothing is ready. It waits for
+    threads that work for it, and its clock stops meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead = 0.0  # seconds
+        self.threads: CapacityLimiter | None = None
+        selector: Any = self._selector  # type: ignore[attr-defined]
+        self._wait, selector.select = selector.select, self._select
+
+    def time(self) -> float:
+        return super().time() + self._ahead
+
+    def _select(self, timeout: float | None) -> Any:
+        ready = self._wait(0)
+        if ready or timeout == 0:
+            return ready
+        if self.threads is not None and self.threads.borrowed_tokens:
+            start = super().time()
+            ready = self._wait(None)
+            self._ahead -= super().time() - start
+        elif timeout is None:
+            ready = self._wait(None)
+        else:
+            self._ahead += timeout
+        return ready
+
+
 class Service:
     """The service of a catalog as a reader of requests. It accepts no connection from outside."""
 
@@ -79,7 +112,7 @@ class Service:
         app = create_app(catalog, settings)
         self._config = uvicorn.Config(app, log_config=None, lifespan="off", server_header=False)
         self._config.load()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: ShortenedLoop | None = None
         self._process = 0
         self._errors = _Errors()
 
@@ -87,7 +120,7 @@ class Service:
         """Answers a request. Raises ValueError if it is refused (4xx, or the connection is closed), and
         RuntimeError for another status or an exception within the service."""
         if self._loop is None or self._process != os.getpid():  # a loop cannot be used in a fork
-            self._loop, self._process = asyncio.new_event_loop(), os.getpid()
+            self._loop, self._process = ShortenedLoop(), os.getpid()
             logger = logging.getLogger("uvicorn.error")
             logger.handlers, logger.propagate = [self._errors], False
         answer = self._loop.run_until_complete(self._exchange(octets))
@@ -105,6 +138,7 @@ class Service:
     async def _exchange(self, octets: bytes) -> bytes:
         """The bytes that the service answers before it closes the connection."""
         assert self._loop is not None
+        self._loop.threads = current_default_thread_limiter()
         state = ServerState()
         client, server = socket.socketpair()
         with client:

@@ -10,6 +10,7 @@ import torch
 
 from pipeline.runtime.errors import UserError
 from pipeline.training import checkpoint
+from pipeline.training.checkpoint import Checkpoints
 
 
 def _state(value: float) -> dict[str, Any]:
@@ -23,9 +24,9 @@ def _state(value: float) -> dict[str, Any]:
 
 def test_keeps_the_two_newest_and_finds_the_newest(tmp_path: Path) -> None:
     for iteration in (5, 10, 100):
-        checkpoint.save(tmp_path / "run", iteration, "me", _state(float(iteration)))
+        Checkpoints(tmp_path / "run", "me").save(iteration, _state(float(iteration)), {})
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["00000010.pt", "00000100.pt"]
-    newest = checkpoint.newest(tmp_path / "run", "me")
+    newest = Checkpoints(tmp_path / "run", "me").newest()
     assert newest is not None
     iteration, state = newest
     assert iteration == 100
@@ -33,11 +34,11 @@ def test_keeps_the_two_newest_and_finds_the_newest(tmp_path: Path) -> None:
     assert {name: state[name] for name in ("rows", "best", "seconds")} == {
         name: _state(100.0)[name] for name in ("rows", "best", "seconds")
     }
-    assert checkpoint.at(tmp_path / "run", 10, "me")["rows"][0]["loss"] == 10.0
+    assert Checkpoints(tmp_path / "run", "me").at(10)["rows"][0]["loss"] == 10.0
 
 
 def test_no_directory_is_no_checkpoint(tmp_path: Path) -> None:
-    assert checkpoint.newest(tmp_path / "nothing", "me") is None
+    assert Checkpoints(tmp_path / "nothing", "me").newest() is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "one bit"])
@@ -45,39 +46,39 @@ def test_names_a_damaged_checkpoint_and_uses_the_previous_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     for iteration in (1, 2):
-        checkpoint.save(tmp_path, iteration, "me", _state(float(iteration)))
+        Checkpoints(tmp_path, "me").save(iteration, _state(float(iteration)), {})
     path = tmp_path / "00000002.pt"
     content = bytearray(path.read_bytes())
     if damage == "one bit":
         content[len(content) // 2] ^= 1
     path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "one bit": bytes(content)}[damage])
-    newest = checkpoint.newest(tmp_path, "me")
+    newest = Checkpoints(tmp_path, "me").newest()
     assert newest is not None
     assert newest[0] == 1
     assert newest[1]["weights"][0] == 1.0
     assert "00000002.pt is damaged" in capsys.readouterr().err
     (tmp_path / "00000001.pt").write_bytes(b"x")
     with pytest.raises(UserError, match=r"None of the 2 checkpoints .* is whole"):
-        checkpoint.newest(tmp_path, "me")
+        Checkpoints(tmp_path, "me").newest()
     with pytest.raises(UserError, match="this worker cannot read the checkpoint"):
-        checkpoint.at(tmp_path, 2, "me")
+        Checkpoints(tmp_path, "me").at(2)
 
 
 def test_names_the_worker_without_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"00000007\.pt: this worker cannot read"):
-        checkpoint.at(tmp_path, 7, "me")
+        Checkpoints(tmp_path, "me").at(7)
 
 
 def test_refuses_a_checkpoint_of_another_run(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path, 1, "another", _state(1.0))
+    Checkpoints(tmp_path, "another").save(1, _state(1.0), {})
     with pytest.raises(UserError, match="belongs to another run: identity another, this run is me"):
-        checkpoint.newest(tmp_path, "me")
+        Checkpoints(tmp_path, "me").newest()
 
 
 def test_a_full_disk_is_a_user_error_and_keeps_older_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint.save(tmp_path, 1, "me", _state(1.0))
+    Checkpoints(tmp_path, "me").save(1, _state(1.0), {})
     opened = builtins.open
 
     class Full:
@@ -103,16 +104,16 @@ def test_a_full_disk_is_a_user_error_and_keeps_older_checkpoints(
 
     monkeypatch.setattr(checkpoint, "open", lambda path, mode: Full(opened(path, mode)), raising=False)
     with pytest.raises(UserError, match=r"The disk is full: .*00000002\.pt could not be written"):
-        checkpoint.save(tmp_path, 2, "me", _state(2.0))
+        Checkpoints(tmp_path, "me").save(2, _state(2.0), {})
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["00000001.pt"]
-    newest = checkpoint.newest(tmp_path, "me")
+    newest = Checkpoints(tmp_path, "me").newest()
     assert newest is not None
     assert newest[0] == 1
 
 
 def test_removes_the_files_of_a_killed_writer(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path, 1, "me", _state(1.0))
+    Checkpoints(tmp_path, "me").save(1, _state(1.0), {})
     (tmp_path / ".00000002.pt.abc.partial").write_bytes(b"half")
-    assert checkpoint.newest(tmp_path, "me") is not None
+    assert Checkpoints(tmp_path, "me").newest() is not None
     assert [path.name for path in tmp_path.iterdir()] == ["00000001.pt"]

@@ -25,6 +25,8 @@ from pipeline.training.job import Job
 from pipeline.training.step import Learner, NotFinite
 from tests.training.jobs import Killed, job, recipe, write_tiny_set
 
+pytestmark = pytest.mark.usefixtures("every_checkpoint")
+
 CPU = torch.device("cpu")
 
 
@@ -204,8 +206,9 @@ import os, signal, sys, torch
 sys.path.insert(0, {tests!r})
 from tests.training.jobs import job, recipe
 from pathlib import Path
-from pipeline.training import checkpoint, loop, outputs, run
+from pipeline.training import checkpoint, loop, outputs, pace, run
 
+pace.SHORT = 60.0
 real, written = torch.save, []
 
 def save(content, file):

@@ -1,4 +1,4 @@
-"""Slow checkpoints are rare, and fewer checkpoints give the same result."""
+"""Expensive checkpoints are rare, and fewer checkpoints give the same result."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,25 +7,34 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.training import loop, resume
-from pipeline.training.pace import CheckpointPace
+from pipeline.training import loop
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.pace import SHORT, CheckpointPace
 from tests.training.jobs import Killed, job, recipe
 
 CPU = torch.device("cpu")
 
 
-def test_a_slow_checkpoint_takes_a_fiftieth_of_the_time() -> None:
+def test_an_expensive_checkpoint_costs_a_fiftieth_of_the_time() -> None:
     now = [100.0]
     pace = CheckpointPace(lambda: now[0])
     assert pace.due()
-    for seconds, waits in ((0.9, 0.0), (4.0, 200.0)):
-        with pace.measured():
-            now[0] += seconds
+    for cost, waits in ((0.19, 0.0), (4.0, 200.0)):
+        pace.ended(cost, lasted=60.0)
         assert pace.due() is (waits == 0)
         now[0] += waits - 1
         assert pace.due() is (waits == 0)
         now[0] += 1.1
         assert pace.due()
+
+
+def test_a_training_waits_only_for_a_writer_that_was_fast() -> None:
+    pace = CheckpointPace()
+    assert pace.patience() == SHORT
+    pace.ended(0.1, lasted=SHORT + 0.1)
+    assert pace.patience() == 0
+    pace.ended(0.1, lasted=SHORT)
+    assert pace.patience() == SHORT
 
 
 @pytest.mark.slow
@@ -38,20 +47,20 @@ def test_a_killed_run_without_recent_checkpoints_gives_the_same_bytes(
     outputs = replace(expected.outputs, model=tmp_path / "model", history=tmp_path / "history.csv")
     killed = replace(expected, outputs=outputs)
     saved: list[int] = []
-    original, step = resume.checkpoint.save, loop.train_step
+    original, step = Checkpoints.save, loop.train_step
     dues = iter([False, True, *[False] * 20])
     monkeypatch.setattr(CheckpointPace, "due", lambda self: next(dues))
 
-    def save(directory: Path, iteration: int, *content: Any) -> None:
+    def save(checkpoints: Checkpoints, iteration: int, *content: Any) -> None:
         saved.append(iteration)
-        original(directory, iteration, *content)
+        original(checkpoints, iteration, *content)
 
     def train_step(*arguments: Any) -> Any:
         if arguments[1].step == 9:
             raise Killed
         return step(*arguments)
 
-    monkeypatch.setattr(resume.checkpoint, "save", save)
+    monkeypatch.setattr(Checkpoints, "save", save)
     with monkeypatch.context() as patched:
         patched.setattr(loop, "train_step", train_step)
         with pytest.raises(Killed):

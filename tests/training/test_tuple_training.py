@@ -33,7 +33,7 @@ from tests.resolved import write_resolved
 from tests.training.jobs import Killed
 from tests.training.workers import run_workers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("every_checkpoint")]
 
 CPU = torch.device("cpu")
 NAME = Path("landmarks/irt_r/0")

@@ -14,7 +14,7 @@ from pipeline.config import Recipe
 from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
 from pipeline.methods.build import initial_method
-from pipeline.training import loop
+from pipeline.training import loop, pace
 from pipeline.training.embed import RowEmbedder
 from pipeline.training.gather import world_size
 from pipeline.training.validation import validate
@@ -41,6 +41,7 @@ def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float],
 
 
 def _die(rank: int, world: int, root: Path) -> None:
+    pace.SHORT = 60.0  # in this process: every checkpoint is written
     original = loop.train_step
 
     def killed(*arguments: Any) -> Any:

@@ -40,7 +40,8 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     unseen ladder photos ladder
     unseen ladder photos ladder --sizes 160,224 --loss arcface --json
     unseen ladder photos ladder --groups groups.csv
-    unseen ladder photos ladder --head proxy_anchor
+    unseen ladder photos ladder --head proxy_anchor --no-adapt
+    unseen ladder photos ladder --other birds
     """,
 )
 @click.argument("photos", type=PATH)
@@ -72,7 +73,7 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     type=click.Choice(("nsoftmax", "cosface", "arcface")),
     default="nsoftmax",
     show_default=True,
-    help="Of the linear layer.",
+    help="Of the rungs `linear` and `adapt`.",
 )
 @click.option(
     "--head",
@@ -82,8 +83,26 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     help="Pooling, projection and loss of the rung `head`: a method of the recipes, such as gsp, ms, crt, "
     "proxy_anchor; none omits the rung.",
 )
+@click.option(
+    "--adapt/--no-adapt",
+    default=True,
+    show_default=True,
+    help="With the rung `adapt`, which trains the last layers of the network: minutes.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of classes.")
-@click.option("--ship", is_flag=True, help="Train the written layer or head on all labelled classes.")
+@click.option("--ship", is_flag=True, help="Train the written model on all labelled classes.")
+@click.option(
+    "--other",
+    type=PATH,
+    help="Labelled photos of another kind. Each rung is also measured on them: what training loses there.",
+)
+@click.option(
+    "--other-labels",
+    default="folders",
+    show_default=True,
+    metavar="folders|FILE.csv",
+    help="Labels of the photos of --other.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def ladder(
     photos: Path,
@@ -94,28 +113,35 @@ def ladder(
     test_share: float,
     loss: str,
     head: str,
+    adapt: bool,
     seed: int,
     ship: bool,
+    other: Path | None,
+    other_labels: str,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure what pays on labelled photos: image size, and a linear layer or a head on a frozen
-    network.
+    """Measure what pays on labelled photos: image size, a linear layer, a head, or trained last layers.
 
     Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
     OUTPUT is a directory: `model` is the chosen model, `features` are the features and maps of the photos,
-    which a second call uses again. The network runs once for each size, and once for the maps.
+    which a second call uses again. The network runs once for each size, and three times for the best size.
+    On one core, 1,600 photos of 128 pixels take 1 to 2 minutes without `adapt` and 5 with it.
     """
     from unseen.ladder import measured_rungs
 
     network = network_of(**options)
     sizes = (options["size"],) if options["size"] else sizes
     method = None if head == "none" else head
-    sys.stdout.write(
-        measured_rungs(
-            photos, output, labels, network, sizes, groups, test_share, loss, method, seed, ship, as_json
-        )
-    )
+    plan: dict[str, Any] = {
+        "network": network,
+        "sizes": sizes,
+        "test_share": test_share,
+        "loss": loss,
+        "head": method,
+    }
+    plan |= {"adapt": adapt, "seed": seed, "ship": ship, "other": other, "other_labels": other_labels}
+    sys.stdout.write(measured_rungs(photos, output, labels, groups, as_json, plan))
 
 
 @click.command(

@@ -1,0 +1,52 @@
+"""The message of a failed allocation: its size, the module, and the limit of the process."""
+
+import errno
+import re
+import resource
+from types import TracebackType
+
+from pipeline.runtime.errors import UserError
+
+# RuntimeErrors of torch (also ENOMEM of mmap), of FAISS, and of oneDNN, which gives no other reason
+_FAILED = re.compile(
+    r"can't allocate memory|memory \(12\)$|std::bad_alloc|^could not create a (primitive|memory object)"
+)
+_BYTES = re.compile(r"tried to allocate (\d+) bytes")  # of torch
+_NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
+_LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
+_PROJECT = ("pipeline.", "stages.", "unseen.")
+
+
+def memory_problem(error: Exception) -> UserError | None:
+    """The UserError for an allocation that failed in Python, numpy, torch, FAISS or oneDNN; None for another
+    error."""
+    text = str(error)
+    failed = isinstance(error, MemoryError)
+    failed = failed or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if not failed and not (isinstance(error, RuntimeError) and _FAILED.search(text)):
+        return None
+    octets, array = _BYTES.search(text), _NUMPY.search(text)
+    size = f"{int(octets[1]):,} bytes" if octets else array[1] if array else "memory"
+    module = _innermost(error.__traceback__)
+    limits = [
+        f" The limit of this process is {limit / 2**30:.2f} GiB (`ulimit {option}`)."
+        for option, kind in _LIMITS.items()
+        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY
+    ]
+    return UserError(
+        f"The memory does not suffice: {size} could not be allocated{f' in {module}' if module else ''}."
+        + "".join(limits),
+        "Raise the limit (`ulimit`, the memory of the container or job), end other programs, or use a "
+        "machine with more memory. docs/reliability.md lists the memory of each stage.",
+    )
+
+
+def _innermost(traceback: TracebackType | None) -> str | None:
+    """The innermost module of the project in a traceback."""
+    innermost = None
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith(_PROJECT):
+            innermost = module
+        traceback = traceback.tb_next
+    return innermost

@@ -1,0 +1,60 @@
+"""A failed allocation is a message of the project, without the internal text of a library."""
+
+import errno
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pipeline.runtime.memory import memory_problem
+
+# Allocates in a module with the name of one of the project, below a limit.
+PROGRAM = """
+import resource, sys, types
+import torch
+from pipeline.runtime.stage import report_errors
+module = types.ModuleType("pipeline.drawn")
+exec("def draw(torch):\\n    return [torch.zeros(2**26) for _ in range(64)]", module.__dict__)
+resource.setrlimit(resource.RLIMIT_DATA, (2**30, 2**30))
+with report_errors():
+    module.draw(torch)
+"""
+
+
+@pytest.mark.slow
+def test_names_size_module_limit_and_remedy() -> None:
+    process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert process.stderr == (
+        "error: The memory does not suffice: 268,435,456 bytes could not be allocated in pipeline.drawn. The "
+        "limit of this process is 1.00 GiB (`ulimit -d`).\n  Raise the limit (`ulimit`, the memory of the "
+        "container or job), end other programs, or use a machine with more memory. docs/reliability.md lists "
+        "the memory of each stage.\n"
+    )
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "size"),
+    [
+        (MemoryError(), "memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
+        (RuntimeError("unable to mmap 9 bytes from file <a>: Cannot allocate memory (12)"), "memory"),
+        (RuntimeError("Error in faiss::read_index: std::bad_alloc"), "memory"),
+        (RuntimeError("could not create a primitive"), "memory"),
+    ],
+)
+def test_names_the_failure_without_a_size(error: Exception, size: str) -> None:
+    problem = memory_problem(error)
+    assert str(problem).startswith(f"The memory does not suffice: {size} could not be allocated.")
+
+
+def test_names_the_size_of_an_array() -> None:
+    with pytest.raises(MemoryError) as caught:
+        np.empty(2**60, np.uint8)
+    assert "1.00 EiB could not be allocated" in str(memory_problem(caught.value))
+
+
+def test_other_errors_are_no_problem_of_memory() -> None:
+    assert memory_problem(RuntimeError("shapes differ")) is None
+    assert memory_problem(ValueError("std::bad_alloc")) is None

@@ -1,0 +1,41 @@
+"""Draws and comparison of the campaign of resizes."""
+
+import pytest
+
+from tests.torture.resized_training import RESIZES, SEGMENT
+from tests.torture.resizes import MOST, differences, drawn
+
+ROWS = [{"iteration": 12.0, "loss": 0.5, "recall_at_1": 0.0}]
+
+
+def test_draws_resizes_between_one_and_three_nodes_one_per_segment() -> None:
+    names = set()
+    for number in range(50):
+        nodes, resizes = drawn(number)
+        assert (nodes, resizes) == drawn(number)
+        assert len(resizes) == RESIZES
+        for index, (name, step) in enumerate(resizes):
+            nodes += {"join": 1, "leave": -1}[name]
+            names.add((name, nodes))
+            assert 1 <= nodes <= MOST
+            assert index * SEGMENT < step <= (index + 1) * SEGMENT
+    assert names == {("join", 2), ("join", 3), ("leave", 1), ("leave", 2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": 0.5 + 4e-7}, None),
+        ({"loss": 0.5 + 6e-7}, "loss of step 12 is"),
+        ({"recall_at_1": 0.01}, "recall_at_1 of step 12 is"),
+        ({"map_at_r": 1.0}, "other columns"),
+    ],
+)
+def test_names_values_that_differ(changes: dict[str, float], message: str | None) -> None:
+    problems = differences([ROWS[0] | changes], ROWS)
+    assert len(problems) == (message is not None)
+    assert message is None or message in problems[0]
+
+
+def test_a_missing_row_is_a_difference() -> None:
+    assert differences([], ROWS) == ["the history has 0 rows, or other columns"]
