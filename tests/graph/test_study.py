@@ -66,7 +66,7 @@ def test_a_mini_study_shows_the_printed_table_with_our_numbers(clean: Project) -
     for old, new in (
         ("{size: 56, resize: 63,", "{size: 32, resize: 36,"),
         ("classes: 12, images_per_class: 4", "classes: 4, images_per_class: 3"),
-        ("{iterations: 300, validate_every: 50}", "{iterations: 4, validate_every: 4}"),
+        ("{iterations: 250, validate_every: 50}", "{iterations: 4, validate_every: 4}"),
     ):
         assert old in text
         text = text.replace(old, new)
