@@ -98,9 +98,10 @@ def require_writable(*directories: Path) -> None:
     for directory in directories:
         with unwritable_is_an_error(directory):
             directory.mkdir(parents=True, exist_ok=True)
+            remove_partial_files(directory, "writable")
             probe = _partial(directory / "writable")
             probe.touch(exist_ok=False)
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # another process that checks the directory may have removed it
 
 
 @contextlib.contextmanager

@@ -306,6 +306,18 @@ def test_a_check_of_a_directory_leaves_no_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c"]
 
 
+def test_a_check_of_a_directory_removes_the_file_of_an_interrupted_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: os.close(-1))  # EBADF
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            require_writable(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    require_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_removes_the_partial_files_of_its_killed_writers(tmp_path: Path) -> None:
     for name in (".x.json.0a.partial", ".x.json.v2.0a.partial"):
         (tmp_path / name).write_text("{")
