@@ -131,8 +131,7 @@ class AdaptTrainer:
         searched: Int64[np.ndarray, "_"],
     ) -> list[Trained]:
         """As Trainer.train; `parameters` are theta. Each length is a training of its own."""
-        numbered = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-        return [self._trained(rows, numbered, steps, searched) for steps in lengths]
+        return [self._trained(rows, labels, steps, searched) for steps in lengths]
 
     def _trained(
         self,

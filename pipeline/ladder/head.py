@@ -92,10 +92,9 @@ class HeadTrainer:
     ) -> list[Trained]:
         """As Trainer.train; `parameters` is the method after the last number of steps."""
         recipe, maps = self._given.recipe, self._given.maps
-        numbered = np.unique(labels, return_inverse=True)[1].astype(np.int64)
         return [
             Trained(head.steps, embedded(head.method, maps, searched), head.method)
-            for head in train(recipe, maps, rows, numbered, lengths, self._seed, principal=True)
+            for head in train(recipe, maps, rows, labels, lengths, self._seed, principal=True)
         ]
 
     def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:

@@ -185,7 +185,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     (chosen, trained), trainer = climbed[index], trainers[index]
     rows = labelled if plan.ship else training
     if plan.ship:
-        (trained,) = trainer.train(rows, numbers[rows], (chosen.steps,), test)
+        (trained,) = _train(trainer, rows, numbers, (chosen.steps,), test)
     trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
     return Result(rungs, chosen, parts)
 
@@ -209,10 +209,10 @@ def _climbed(
     held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
     for fold in classes.folds:
         others = np.setdiff1d(training, fold)
-        for trained in trainer.train(others, labels[others], trainer.lengths, fold):
+        for trained in _train(trainer, others, labels, trainer.lengths, fold):
             held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
     length = max(held_out, key=lambda steps: _mean(held_out[steps]))
-    (trained,) = trainer.train(training, labels[training], (length,), np.concatenate([test, other]))
+    (trained,) = _train(trainer, training, labels, (length,), np.concatenate([test, other]))
     seconds = time.process_time() - begin + (trainer.seconds or frozen.seconds)
     tested = _tested(trained.vectors[: len(test)], labels[test])
     tested_other = _tested(trained.vectors[len(test) :], labels[other])
@@ -258,6 +258,18 @@ def _with_other(
         {},
     )
     return joined, np.concatenate([numbers, added + numbers.max() + 1])
+
+
+def _train(
+    trainer: Trainer,
+    rows: Int64[np.ndarray, "_"],
+    labels: Int64[np.ndarray, "N"],
+    lengths: Sequence[int],
+    searched: Int64[np.ndarray, "_"],
+) -> list[Trained]:
+    """`trainer` after a training on the photos `rows`, whose classes are numbered from 0."""
+    numbered = np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
+    return trainer.train(rows, numbered, lengths, searched)
 
 
 def _labelled(photos: Path, labels: str) -> tuple[Listed, np.ndarray]:

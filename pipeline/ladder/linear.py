@@ -124,10 +124,9 @@ class LinearTrainer:
         searched: Int64[np.ndarray, "_"],
     ) -> list[Trained]:
         """As Trainer.train; `parameters` is W."""
-        numbered = np.unique(labels, return_inverse=True)[1].astype(np.int64)
         return [
             Trained(steps, mapped(self._features[searched], weight), weight)
-            for steps, linear in train(self._features[rows], numbered, lengths, self._loss, self._seed)
+            for steps, linear in train(self._features[rows], labels, lengths, self._loss, self._seed)
             for weight in [linear.weight()]
         ]
 

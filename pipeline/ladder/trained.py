@@ -31,8 +31,8 @@ class Trainer(Protocol):
         lengths: Sequence[int],
         searched: Int64[np.ndarray, "_"],
     ) -> list[Trained]:
-        """Trains on the photos `rows` with these labels (any integers), and embeds the photos `searched`
-        after each number of steps in `lengths`. The parameters may be those after the last one."""
+        """Trains on the photos `rows` with these labels, 0 to C - 1, and embeds the photos `searched` after
+        each number of steps in `lengths`. The parameters may be those after the last one."""
 
     def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
         """Adds the trained part to the directory of the network, `model`.

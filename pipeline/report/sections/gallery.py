@@ -18,7 +18,7 @@ from pipeline.report.overlays import Overlay, Overlays
 from pipeline.report.pictures import Thumbnail, thumbnails
 from pipeline.report.words import name_of, percent
 
-SHOWN = 3  # queries of the first group of a gallery; the others are collapsed
+FIRST_QUERIES = 3  # of a group of a gallery; the others are collapsed
 MEASURES = {
     "ap_at_r": "AP@R",
     "medium_ap": "AP",
@@ -84,7 +84,11 @@ def content(dataset: DataSet) -> dict[str, Any]:
                 ),
             }
         )
-    return {"galleries": galleries, "shown": SHOWN, "heat_maps": bool(dataset.report_data.positions)}
+    return {
+        "galleries": galleries,
+        "first_queries": FIRST_QUERIES,
+        "heat_maps": bool(dataset.report_data.positions),
+    }
 
 
 def choose(
