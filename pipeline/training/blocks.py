@@ -7,6 +7,7 @@ embeddings). A file is written completely or not at all, and no file is altered 
 
 import hashlib
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def read(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
     """The tensors that `write` stored. Raises Damaged."""
     pieces = [torch.empty(0, dtype=torch.uint8)]
     for digest in manifest["blocks"]:
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            raise Damaged(f"{digest!r} is no sha256 of a block")
         path = _path(directory, digest)
         try:
             block = path.read_bytes()
@@ -54,8 +57,12 @@ def read(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
     content = torch.cat(pieces)
     tensors, start = {}, 0
     for name, kind, shape in manifest["tensors"]:
-        dtype = getattr(torch, kind)
+        dtype = getattr(torch, kind, None)
+        if not isinstance(dtype, torch.dtype):
+            raise Damaged(f"tensor {name} has the unknown type {kind!r}")
         size = math.prod(shape) * dtype.itemsize
+        if start + size > len(content):
+            raise Damaged(f"tensor {name} is longer than its blocks")
         tensors[name] = content[start : start + size].clone().view(dtype).reshape(shape)
         start += size
     return tensors

@@ -1,6 +1,8 @@
 """Blocks: equal content is written once, damage is detected, unused files are removed."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +47,22 @@ def test_names_a_damaged_block(tmp_path: Path, damage: str) -> None:
     path.unlink() if damage == "missing" else path.write_bytes(b"x" * 64)
     with pytest.raises(Damaged, match=rf"{path.name} .*{damage}"):
         blocks.read(tmp_path, manifest)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"blocks": ["../outside"]}, "'../outside' is no sha256 of a block"),
+        ({"tensors": [["x", "Tensor", [20]]]}, "tensor x has the unknown type 'Tensor'"),
+        ({"tensors": [["x", "float32", [21]]]}, "tensor x is longer than its blocks"),
+    ],
+)
+def test_refuses_a_manifest_that_does_not_fit_its_blocks(
+    part: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    manifest = blocks.write(tmp_path, {"x": torch.arange(20.0)}, ())
+    with pytest.raises(Damaged, match=re.escape(message)):
+        blocks.read(tmp_path, manifest | part)
 
 
 def _save(checkpoints: Checkpoints, iteration: int, memory: Tensor, best: dict[str, Tensor]) -> None:
