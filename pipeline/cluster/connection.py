@@ -22,6 +22,9 @@ _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, t
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
 _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
+# In which the workers of a training must start. Ray's default of 60 is too short where other processes are
+# busy; a private cluster has their resources free.
+_START_SECONDS = "600"
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a worker without a GPU has no visible device
@@ -114,6 +117,7 @@ def connection(
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     if address is None:
+        os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", _START_SECONDS)
         os.environ.pop("RAY_ADDRESS", None)
         use_own_token()
     main_thread = threading.current_thread() is threading.main_thread()

@@ -1,6 +1,7 @@
 """The connection to Ray: absent, foreign, small and busy clusters get one message. A private cluster removes
 all its files and processes however it ends."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.cluster import connection as module
 from pipeline.cluster.connection import Cluster, connection
 from pipeline.cluster.private import private_cluster
 from pipeline.cluster.shared import require_shared
@@ -213,6 +215,28 @@ def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
         pass
     (logs,) = short_directory.iterdir()
     assert f"Ray's logs: {logs}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("address", "expected"), [(None, "600"), ("127.0.0.1:1", None)])
+def test_workers_on_a_busy_machine_have_ten_minutes_to_start(
+    address: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training on a cluster of RAY_ADDRESS keeps Ray's 60 s: a node may have left."""
+    import ray
+    from ray.train.v2._internal.constants import get_env_vars_to_propagate
+
+    @contextlib.contextmanager
+    def cluster(*_: object) -> Iterator[str]:
+        yield "a cluster"
+
+    for name in ("private_cluster", "_of_the_run", "_existing"):
+        monkeypatch.setattr(module, name, cluster)
+    monkeypatch.setattr(module, "_check", lambda _: None)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    with connection(2):
+        assert get_env_vars_to_propagate().get("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S") == expected
 
 
 @pytest.mark.ray
