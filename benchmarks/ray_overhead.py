@@ -82,9 +82,10 @@ class Processes:
 def measure(title: str, workers: int) -> None:
     """Prints the wall and CPU seconds of a training with `workers` workers."""
     with tempfile.TemporaryDirectory() as directory, Processes() as processes:
-        job = job_of(DATASET, METHOD, 0, recipe(), Path(directory))
+        settings = TrainSettings(workers=workers, gpu="no", cpus_per_worker=1)
+        job = job_of(DATASET, METHOD, 0, recipe(), Path(directory), settings)
         start, cpu = time.perf_counter(), time.process_time()
-        run_training(job, TrainSettings(workers=workers, gpu="no"), loop)
+        run_training(job, settings, loop)
         wall, this_process = time.perf_counter() - start, time.process_time() - cpu
         assert job.outputs is not None
         log = json.loads(job.outputs.log.read_text())

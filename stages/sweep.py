@@ -18,11 +18,11 @@ def run(dataset: str, method: str) -> None:
     """
     params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
     machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
-    cores = usable_cores()
-    threads = machine.cpus_per_worker or max(1, cores // concurrent)
+    threads = machine.cpus_per_worker or max(1, usable_cores() // concurrent)
+    machine = machine.model_copy(update={"cpus_per_worker": threads})
     output = Path("data/sweep", dataset, method)
     with field_origins(params, dataset, method):
-        sweep(params, dataset, method, inputs, concurrent, machine, Path.cwd(), threads, output)
+        sweep(params, dataset, method, inputs, concurrent, machine, Path.cwd(), output)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
-from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
@@ -18,22 +17,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     """
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
-    cores = usable_cores()
-    threads = machine.cpus_per_worker or max(1, cores // machine.most_workers)
     with field_origins(params, dataset, method):
         possible_worlds(recipe, machine)
-        job = job_of(
-            dataset,
-            method,
-            seed,
-            recipe,
-            Path.cwd(),
-            threads=threads,
-            loader_threads=machine.loader_threads,
-            checkpoint_every=machine.checkpoint_every,
-            images_per_pass=machine.images_per_pass,
-            code=inputs.code_digest,
-        )
+        job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         run_training(job, machine)
     note_unwatched_checkpoint(recipe, f"train@{dataset}-{method}-{seed}")
 

@@ -8,7 +8,6 @@ from pipeline.config import Params, TrainSettings, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.data.shards import Shards
-from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.fold_training import member_job, require_fold_data
 from pipeline.studies.ensemble.members import Member
@@ -24,22 +23,9 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     assert recipe.training.fold is not None
     member = Member(dataset, method, fold, recipe.training.fold.folds, seed)
-    cores = usable_cores()
-    threads = machine.cpus_per_worker or max(1, cores // machine.most_workers)
     with field_origins(params, dataset, method):
         possible_worlds(recipe, machine)
-        job = job_of(
-            dataset,
-            method,
-            seed,
-            recipe,
-            Path.cwd(),
-            threads=threads,
-            loader_threads=machine.loader_threads,
-            checkpoint_every=machine.checkpoint_every,
-            images_per_pass=machine.images_per_pass,
-            code=inputs.code_digest,
-        )
+        job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         require_fold_data(recipe, dataset, member.folds, Shards(job.shards))
         run_training(member_job(job, member), machine)
     note_unwatched_checkpoint(recipe, f"train_fold@{dataset}-{method}-{fold}-{seed}")

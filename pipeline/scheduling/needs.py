@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import ExportSettings, Params, TrainSettings, settings, sweep_settings
-from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
+from pipeline.training.job import threads_per_worker
 
 _RUN = ("datasets", "methods", "seeds", "sweeps", "ensembles")
 _AXES = (*(f"run.{axis}" for axis in _RUN), "ensemble.folds", "ensemble.seeds")
@@ -50,8 +50,7 @@ def slots(params: Params, cpus: int, gpus: int) -> int:
     train = settings(params, "train", TrainSettings)
     if gpus and train.gpu != "no":
         return max(1, gpus // train.most_workers)
-    threads = train.cpus_per_worker or max(1, usable_cores() // train.most_workers)
-    return max(1, cpus // (train.most_workers * threads))
+    return max(1, cpus // (train.most_workers * threads_per_worker(train)))
 
 
 def gpus_of_this_machine() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import TrainSettings
+from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
 
 # As pipeline.training.loop.train. None selects that function: only the process that trains imports it, and
@@ -75,14 +76,10 @@ def job_of(
     seed: int,
     recipe: Recipe,
     root: Path,
-    *,
-    threads: int = 1,
-    loader_threads: int = 2,
-    checkpoint_every: int = 100,
-    images_per_pass: int | None = None,
+    machine: TrainSettings,
     code: str = "",
 ) -> Job:
-    """The job of stage `train`, every path under the project root `root`."""
+    """The job of stage `train`, every path under the project root `root`. `code`: Job.code."""
     root, run = Path(root).resolve(), Path(dataset) / method
     return Job(
         dataset=dataset,
@@ -97,12 +94,17 @@ def job_of(
             history=root / "data/history" / run / f"{seed}.csv",
             log=root / "data/logs" / run / f"{seed}.json",
         ),
-        threads=threads,
-        loader_threads=loader_threads,
-        checkpoint_every=checkpoint_every,
-        images_per_pass=images_per_pass,
+        threads=threads_per_worker(machine),
+        loader_threads=machine.loader_threads,
+        checkpoint_every=machine.checkpoint_every,
+        images_per_pass=machine.images_per_pass,
         code=code,
     )
+
+
+def threads_per_worker(machine: TrainSettings) -> int:
+    """`machine.cpus_per_worker`; without it, an equal share of the cores of this machine, at least 1."""
+    return machine.cpus_per_worker or max(1, usable_cores() // machine.most_workers)
 
 
 def note_unwatched_checkpoint(recipe: Recipe, stage: str) -> None:

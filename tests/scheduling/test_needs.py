@@ -7,8 +7,8 @@ import pytest
 from pipeline.config import Params
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
-from pipeline.scheduling import needs as module
 from pipeline.scheduling.needs import needs, require_lists, slots
+from pipeline.training import job
 
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 
@@ -57,7 +57,7 @@ def test_a_cluster_has_one_slot_for_each_training_that_it_can_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "usable_cores", lambda: 8)
+    monkeypatch.setattr(job, "usable_cores", lambda: 8)
     assert slots(params(tmp_path, *changes), cpus, gpus) == expected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipeline.config import Recipe
+from pipeline.config import Recipe, TrainSettings
 from pipeline.data.shard_writer import ShardWriter
 from pipeline.training.job import Job, job_of
 from tests.methods.small import OF_METHODS, layered
@@ -38,7 +38,8 @@ def recipe(method: str, **blocks: Any) -> Recipe:
 
 def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
     """The job of `recipe` on data set `tiny` under `root`."""
-    return job_of("tiny", recipe.method, seed, recipe, root, threads=1, loader_threads=1, checkpoint_every=2)
+    machine = TrainSettings(cpus_per_worker=1, loader_threads=1, checkpoint_every=2)
+    return job_of("tiny", recipe.method, seed, recipe, root, machine)
 
 
 def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> None:

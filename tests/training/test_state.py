@@ -15,15 +15,8 @@ from pipeline.training.job import Job, check_world, job_of, possible_worlds
 
 
 def _job(root: Path, **backbone: Any) -> Job:
-    return job_of(
-        "set",
-        "name",
-        3,
-        BaselineRecipe.model_validate({"backbone": backbone}),
-        root,
-        threads=2,
-        loader_threads=2,
-    )
+    recipe = BaselineRecipe.model_validate({"backbone": backbone})
+    return job_of("set", "name", 3, recipe, root, TrainSettings(cpus_per_worker=2))
 
 
 def _name(

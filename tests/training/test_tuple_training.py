@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.config import Params, Recipe, resolve
+from pipeline.config import Params, Recipe, TrainSettings, resolve
 from pipeline.config.dataset import IngestSettings, LandmarksSource
 from pipeline.config.methods import parse_recipe
 from pipeline.data.class_split import VALIDATION, split_group
@@ -66,7 +66,8 @@ def project(tmp_path: Path, shards: Path) -> Path:
 
 
 def job(root: Path, recipe: Recipe = RECIPE) -> Job:
-    return job_of("landmarks", "irt_r", 0, recipe, root, threads=1, loader_threads=1, checkpoint_every=1)
+    machine = TrainSettings(cpus_per_worker=1, loader_threads=1, checkpoint_every=1)
+    return job_of("landmarks", "irt_r", 0, recipe, root, machine)
 
 
 def results(root: Path) -> dict[str, bytes]:

@@ -27,7 +27,6 @@ def sweep(
     concurrent: int,
     machine: TrainSettings,
     root: Path,
-    threads: int,
     output: Path,
     loop: Loop | None = None,
 ) -> str | None:
@@ -60,18 +59,7 @@ def sweep(
     recipes = [(trial.recipe, seed) for trial in inputs.trials for seed in inputs.seeds]
     first = inputs.trials[0].recipe
     metric = first.training.selection_metric
-    base = job_of(
-        dataset,
-        method,
-        inputs.seeds[0],
-        first,
-        root,
-        threads=threads,
-        loader_threads=machine.loader_threads,
-        checkpoint_every=machine.checkpoint_every,
-        images_per_pass=machine.images_per_pass,
-        code=inputs.training_code,
-    )
+    base = job_of(dataset, method, inputs.seeds[0], first, root, machine, inputs.training_code)
     state = base.root / "data/state/sweep" / dataset / method
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})

@@ -18,6 +18,7 @@ from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.studies.sweep.sweep import sweep
 
 RATIO = "pooling.transport_ratio"
+MACHINE = TrainSettings(gpu="no", cpus_per_worker=1)
 BROKEN, DEFECT = 0.66, 0.77
 
 
@@ -46,7 +47,7 @@ def run(
         ),
         training_code="",
     )
-    return sweep(params, "parts", "gsp", inputs, concurrent, TrainSettings(gpu="no"), root, 1, output, loop)
+    return sweep(params, "parts", "gsp", inputs, concurrent, MACHINE, root, output, loop)
 
 
 def given_metric(log: Path) -> Callable[..., dict[str, float]]:
@@ -158,5 +159,5 @@ def test_a_data_set_outside_the_sweep_has_no_search(params: Params, root: Path) 
         trials=(),
         training_code="",
     )
-    assert sweep(params, "parts", "gsp", empty, 1, TrainSettings(gpu="no"), root, 1, root / "out") is None
+    assert sweep(params, "parts", "gsp", empty, 1, MACHINE, root, root / "out") is None
     assert [path.name for path in (root / "out").iterdir()] == ["skipped.json"]
