@@ -342,7 +342,7 @@ def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["run: \0", "run: \x7f", "[" * 5000, "?\n  a: {}\n: 2"])
+@pytest.mark.parametrize("text", ["run: \0", "run: \x7f", "[" * 1000, "?\n  a: {}\n: 2"])
 def test_refuses_text_that_yaml_cannot_read(tmp_path: Path, text: str) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(text, encoding="utf-8")
