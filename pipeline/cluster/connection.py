@@ -27,6 +27,7 @@ _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this mach
 _START_SECONDS = "600"
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # the priority of this process; Ray's 15 hardly runs on a busy machine
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a worker without a GPU has no visible device
     # A run ends up to one interval after its last worker; Ray's default is 2 s.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
