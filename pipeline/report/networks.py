@@ -64,7 +64,7 @@ def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str
 
 
 def _pretrained(name: str) -> str:
-    """The source of the published weights of network `name`, if pipeline/models/weights.yaml contains it."""
+    """The source of the published weights of network `name`, if pipeline/recipes/weights.yaml contains it."""
     weights = published_weights().get(name)
     if weights is None:
         return "pretrained weights"
