@@ -4,8 +4,6 @@
 its recipe: `{like: gsp, field: value}`) and `claims`. A claim compares arm `second` with arm `first`.
 """
 
-import hashlib
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from pipeline.config.blocks import Count, Positive, Scalar
 from pipeline.config.document import Document
+from pipeline.config.inputs import digest
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 
@@ -82,7 +81,7 @@ class Claims(Strict):
             claim.margin,
             networks,
         ]
-        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+        return digest(value)
 
 
 @cache

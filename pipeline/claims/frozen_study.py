@@ -7,7 +7,6 @@ network, images, dimensions, batch, optimizer, schedule and length, which `setti
 interval of verdict.py.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -26,6 +25,7 @@ from pipeline.claims.trainings import train
 from pipeline.claims.verdict import Cell, of_classes
 from pipeline.config.blocks import Scalar
 from pipeline.config.document import Document
+from pipeline.config.inputs import digest
 from pipeline.config.recipe_files import method_file
 from pipeline.config.strict import Strict
 from pipeline.config.study_row import replaced_by_small
@@ -125,7 +125,7 @@ def definition(name: str, study: FrozenStudy, of_claims: Claims) -> str:
     networks = {key: of_claims.networks[key].model_dump(mode="json") for key in study.networks}
     rows = {entry.method: head_of(entry, study, of_claims.setting) for entry in _rows(study_of(name), study)}
     value = [rows, study.reference, networks]
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(value)
 
 
 def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Plan) -> StudyResults:

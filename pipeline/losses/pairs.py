@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pipeline.device.host import reads_wait
-from pipeline.losses.precision import full_precision, without_autocast
+from pipeline.device.precision import full_precision, without_autocast
 
 
 class Pairs(NamedTuple):

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from pipeline.data.loader import TrainBatch
 from pipeline.data.tuples import TupleSampler
+from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 from pipeline.training import history
-from pipeline.training.gather import assert_same_on_all_workers, world_size
+from pipeline.training.gather import assert_same_on_all_workers
 from pipeline.training.job import Job, check_world
 from pipeline.training.log import Clock
 from pipeline.training.mining import mine

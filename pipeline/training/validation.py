@@ -4,10 +4,10 @@ import torch
 import torch.distributed as dist
 
 from pipeline.data.class_split import ClassSplit
+from pipeline.device.world import world_size
 from pipeline.evaluation.metrics import Rows, averages, per_query, quick_metrics
 from pipeline.runtime.errors import UserError
 from pipeline.training.embed import RowEmbedder
-from pipeline.training.gather import world_size
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
 
