@@ -103,5 +103,8 @@ def claims(path: Path = PATH) -> Claims:
         if unknown := set(claim.networks) - result.networks.keys():
             raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Add it to `networks`.")
         if (claim.expects == "equal") != (claim.margin is not None):
-            raise UserError(f"{where}: {name}: `expects: equal` and `margin` need each other.", "Correct it.")
+            raise UserError(
+                f"{where}: {name}: `margin` is required with `expects: equal`, and not allowed otherwise.",
+                "Add or remove `margin`.",
+            )
     return result

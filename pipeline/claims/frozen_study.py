@@ -105,7 +105,7 @@ def frozen_studies(path: Path = PATH) -> dict[str, FrozenStudy]:
                 f"{where}: {name}.{'.'.join(map(str, problem['loc']))}: {problem['msg']}.", "Correct it."
             ) from None
         if study.reference not in {entry.method for entry in _rows(study_of(name), study)}:
-            raise UserError(f"{where}: {name}: there is no row {study.reference}.", "Correct `reference`.")
+            raise UserError(f"{where}: {name}: unknown row {study.reference} in `reference`.", "Correct it.")
         if unknown := set(study.networks) - claims().networks.keys():
             raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Name one of claims.yaml.")
         result[name] = study
@@ -169,7 +169,7 @@ def load_studies(path: Path = COMMITTED) -> StudyResults:
         return StudyResults.parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
         raise UserError(
-            f"{path} is no result of studies: {error}", "Compute it: `unseen claims --study NAME`."
+            f"{path} is not a result of studies: {error}", "Compute it: `unseen claims --study NAME`."
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The networks that timm lacks, by their name in a recipe: recipes/networks.yaml.
 
-The table is no module, so that a further network changes the code of no existing run. Each module is imported
-when its network is built.
+The table is not a module, so that a further network changes the code of no existing run. Each module is
+imported when its network is built.
 """
 
 from dataclasses import dataclass

@@ -72,7 +72,7 @@ def _pretrained(name: str) -> str:
 
 
 PROTOCOLS = {
-    "selected": "held-out train classes choose the iterate",
+    "selected": "the iterate is selected on held-out train classes",
     "published": "all train classes, the published length, the last iterate",
     "refit": "held-out train classes choose the length, then all train classes are trained on",
 }

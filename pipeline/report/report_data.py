@@ -148,7 +148,7 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         weights={
             path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")
         },
-        # The log is no dependency of the stage. Its times are not read: equal inputs must give equal bytes.
+        # The log is not a dependency of the stage. Its times are not read: equal inputs give equal bytes.
         host=read_json(log)["host"] if log.is_file() else None,
     )
 
@@ -160,7 +160,7 @@ def _sweep(root: Path, dataset: str, method: str) -> Sweep:
 
 def read_history(path: Path) -> list[HistoryRow]:
     """The rows of a training's history, without the empty cells (metrics of a step without validation).
-    Raises UserError for a missing or damaged file and a cell that is no number."""
+    Raises UserError for a missing or damaged file and a cell that is not a number."""
     rows: list[HistoryRow] = []
     for line, row in _csv(path):
         try:

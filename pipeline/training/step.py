@@ -119,7 +119,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     method, recipe = learner.method, learner.recipe
     parameters = _trained_parameters(method, recipe, batch.step)
     device = parameters[0].device
-    shape = f"{world_size()} slices of {len(batch.images)} images are no batch of {recipe.batch.size}"
+    shape = f"{world_size()} slices of {len(batch.images)} images are not a batch of {recipe.batch.size}"
     assert len(batch.images) * world_size() == recipe.batch.size, shape
 
     def forward(rows: slice) -> Any:

@@ -34,8 +34,7 @@ def watch_test(embedder: RowEmbedder) -> dict[str, float]:
     rows = shards.rows("test")
     if "ground_truth.parquet" in shards.manifest.get("extras", {}) or not len(rows):
         raise UserError(
-            f"training.watch_test judges test images by their classes, and {shards.directory} has none that "
-            "mean anything.",
+            f"training.watch_test needs class labels of test images, which {shards.directory} does not have.",
             "Set training.watch_test to false for this data set.",
         )
     embeddings = embedder.embed(rows).cpu().numpy()

@@ -96,11 +96,11 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
         ),
         (
             "sed -i 's/^  - parts$/  - part/' params.yaml",
-            ["there is no datasets.part.", "Did you mean parts"],
+            ["unknown datasets.part.", "Did you mean parts"],
         ),
         (
             "sed -i '/^  sweeps/,/^  ensembles/s/- gsp/- gspp/' params.yaml",
-            ["there is no methods.gspp.", "Did you mean gsp"],
+            ["unknown methods.gspp.", "Did you mean gsp"],
         ),
         (
             "sed -i 's/confidence: 0.95/confidence: 95/' params.yaml",

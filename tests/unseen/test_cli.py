@@ -43,7 +43,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
         (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
         (["find", "catalog"], 1, "There is no photo to search for"),
-        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
+        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is not a share between 0 and 1"),
         (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere`"),
     ],
 )
