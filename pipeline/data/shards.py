@@ -253,7 +253,7 @@ class Shards:
             raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", self._remedy)
         for key, kind in _MANIFEST.items():
             if not isinstance(manifest.get(key), kind):
-                raise UserError(f"{path} is damaged: {key} is no {kind.__name__}.", self._remedy)
+                raise UserError(f"{path} is damaged: {key} is not a {kind.__name__}.", self._remedy)
         for key in ("shard_bytes", "shard_rows"):
             sizes = manifest[key]
             if sizes.keys() != manifest["shards"].keys() or any(

@@ -93,6 +93,5 @@ def _of_many(lead: Lead, others: int) -> str:
 
 def _differences(methods: Sequence[str]) -> str:
     """The differences from `methods` as subject and verb."""
-    return (
-        f"The difference{'s' * (len(methods) > 1)} to {listed(methods)} {'are' if len(methods) > 1 else 'is'}"
-    )
+    plural = len(methods) > 1
+    return f"The difference{'s' * plural} from {listed(methods)} {'are' if plural else 'is'}"
