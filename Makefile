@@ -1,8 +1,8 @@
 # make repro   environment, then the whole graph: images -> report, on the built-in data set
-# make test    environment, then everything that can fail: lint, types, import walls, all tests
+# make test    environment, then everything that can fail: lint, types, import rules, all tests
 # make check   the fast part of `make test`
 # make docs    these pages and an API reference as a site: site/index.html
-# make bench   measured against the floors, as ratios; runs to the end, then names what missed a target
+# make bench   compared with lower bounds, as ratios; runs to the end, then names what missed a target
 # make torture campaigns of faults, kills, damaged files, memory and determinism; each continues; hours.
 #              CORPORA=DIR adds public broken files, which are downloaded there
 # make cluster the packages of `ray job submit` and of the dashboard

@@ -7,34 +7,31 @@ network, images, dimensions, batch, optimizer, schedule and length, which `setti
 interval of verdict.py.
 """
 
-import hashlib
 import json
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 from pydantic import Field, ValidationError
 from scipy.stats import spearmanr
 
-from pipeline.claims.arm import Record, record
+from pipeline.claims.arm import Record
 from pipeline.claims.claim import Claims, claims
-from pipeline.claims.material import RECORDS, Plan, available, material_of, photos_of, splits_of
+from pipeline.claims.material import Plan, available
+from pipeline.claims.trainings import train
 from pipeline.claims.verdict import Cell, of_classes
 from pipeline.config.blocks import Scalar
 from pipeline.config.document import Document
+from pipeline.config.inputs import digest
 from pipeline.config.recipe_files import method_file
 from pipeline.config.strict import Strict
 from pipeline.config.study_row import replaced_by_small
 from pipeline.evaluation.statistics.seeds import over_seeds
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
-from pipeline.runtime.progress import Progress
 from pipeline.studies.catalogue import Catalogued, Entry, entries, printed, printed_key, study_of
 
 PATH = Path(__file__).with_name("frozen_studies.yaml")
@@ -108,7 +105,7 @@ def frozen_studies(path: Path = PATH) -> dict[str, FrozenStudy]:
                 f"{where}: {name}.{'.'.join(map(str, problem['loc']))}: {problem['msg']}.", "Correct it."
             ) from None
         if study.reference not in {entry.method for entry in _rows(study_of(name), study)}:
-            raise UserError(f"{where}: {name}: there is no row {study.reference}.", "Correct `reference`.")
+            raise UserError(f"{where}: {name}: unknown row {study.reference} in `reference`.", "Correct it.")
         if unknown := set(study.networks) - claims().networks.keys():
             raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Name one of claims.yaml.")
         result[name] = study
@@ -128,7 +125,7 @@ def definition(name: str, study: FrozenStudy, of_claims: Claims) -> str:
     networks = {key: of_claims.networks[key].model_dump(mode="json") for key in study.networks}
     rows = {entry.method: head_of(entry, study, of_claims.setting) for entry in _rows(study_of(name), study)}
     value = [rows, study.reference, networks]
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(value)
 
 
 def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Plan) -> StudyResults:
@@ -145,38 +142,20 @@ def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Pla
             f"The weights of {missing[0]} are not available.",
             f"Name its file with --weights {missing[0]}=FILE, or set --download.",
         )
-    photos = photos_of(plan)
-    splits = splits_of(photos, plan)
-    names = tuple(sorted(set(photos.labels)))
-    torch.set_num_threads(1)  # sums of several threads round differently
-    plan.output.mkdir(parents=True, exist_ok=True)
     rows = {name: _rows(study_of(name), study) for name, study in chosen.items()}
-    total = sum(len(rows[name]) * len(study.networks) for name, study in chosen.items())
-    records: dict[tuple[str, str, str, int], Record] = {}
-    begin = time.process_time()
-    with Progress("studies", total * len(splits) * len(plan.seeds), "trainings") as progress:
-        for network, description in networks.items():
-            material = material_of(network, description, photos, names, splits, plan)
-            for name, study in chosen.items():
-                for entry in rows[name] if network in study.networks else ():
-                    arm = head_of(entry, study, of_claims.setting)
-                    for kind, of_split in material.items():
-                        for seed in plan.seeds:
-                            records[network, entry.method, kind, seed], _ = record(
-                                plan.output / RECORDS, *arm, of_split, seed
-                            )
-                            progress.note = f"{network} {entry.method} {kind}"
-                            progress.advance(1)
-    sys.stderr.write(f"studies: {time.process_time() - begin:.0f} CPU seconds in this run\n")
+    arms = {
+        network: {
+            entry.method: head_of(entry, study, of_claims.setting)
+            for name, study in chosen.items()
+            for entry in (rows[name] if network in study.networks else ())
+        }
+        for network in networks
+    }
+    records, splits, fields = train("studies", arms, networks, plan)
     results = StudyResults(
-        data=plan.photos.resolve().name,
-        photos=len(photos.paths),
-        classes=len(names),
-        test_classes={kind: len(test) for kind, test in splits.items()},
-        seeds=len(plan.seeds),
-        cpu_seconds=round(sum(each.cpu_seconds for each in records.values())),
+        **fields,
         studies={
-            name: _result(name, study, of_claims, rows[name], list(splits), records, plan.seeds)
+            name: _result(name, study, of_claims, rows[name], splits, records, plan.seeds)
             for name, study in chosen.items()
         },
     )
@@ -190,7 +169,7 @@ def load_studies(path: Path = COMMITTED) -> StudyResults:
         return StudyResults.parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
         raise UserError(
-            f"{path} is no result of studies: {error}", "Compute it: `unseen claims --study NAME`."
+            f"{path} is not a result of studies: {error}", "Compute it: `unseen claims --study NAME`."
         ) from error
 
 

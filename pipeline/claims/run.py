@@ -1,22 +1,19 @@
 """Computes claims on the photos of a folder: maps of each network once, one record per arm, then the
 verdicts."""
 
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from pipeline.claims.arm import Record, record
+from pipeline.claims.arm import Record
 from pipeline.claims.claim import OF_CLASSES, Claim, Claims
-from pipeline.claims.material import RECORDS, Plan, available, material_of, photos_of, splits_of
+from pipeline.claims.material import Plan, available
 from pipeline.claims.results import CellResult, Comparison, Results
+from pipeline.claims.trainings import train
 from pipeline.claims.verdict import Cell, Effect, of_classes, of_trainings, verdict
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
-from pipeline.runtime.progress import Progress
 
 RESULTS = "claims.json"  # in the output directory
 
@@ -33,49 +30,22 @@ def run(claims: Claims, plan: Plan) -> Results:
     chosen = {name: claims.claims[name] for name in plan.names}
     names_of_networks = (network for claim in chosen.values() for network in claim.networks)
     networks = available(claims.networks, names_of_networks, plan)
-    photos = photos_of(plan)
-    splits = splits_of(photos, plan)
-    names = tuple(sorted(set(photos.labels)))
-    torch.set_num_threads(1)  # sums of several threads round differently
-    plan.output.mkdir(parents=True, exist_ok=True)
     arms = {
-        network: sorted(
-            {arm for claim in chosen.values() if network in claim.networks for arm in _arms(claim)}
-        )
+        network: {
+            arm: claims.arm(arm)
+            for arm in sorted(
+                {arm for claim in chosen.values() if network in claim.networks for arm in _arms(claim)}
+            )
+        }
         for network in networks
     }
-    total = sum(map(len, arms.values())) * len(splits) * len(plan.seeds)
-    records: dict[tuple[str, str, str, int], Record] = {}
-    begin = time.process_time()
-    with Progress("claims", total, "trainings") as progress:
-        for network, description in networks.items():
-            material = material_of(network, description, photos, names, splits, plan)
-            for arm in arms[network]:
-                for kind, of_split in material.items():
-                    for seed in plan.seeds:
-                        records[network, arm, kind, seed], _ = record(
-                            plan.output / RECORDS, *claims.arm(arm), of_split, seed
-                        )
-                        progress.note = f"{network} {arm} {kind}"
-                        progress.advance(1)
+    records, splits, fields = train("claims", arms, networks, plan)
     computed = {
-        name: _compared(
-            claims, name, [n for n in claim.networks if n in networks], list(splits), records, plan
-        )
+        name: _compared(claims, name, [n for n in claim.networks if n in networks], splits, records, plan)
         for name, claim in chosen.items()
         if any(network in networks for network in claim.networks)
     }
-    sys.stderr.write(f"claims: {time.process_time() - begin:.0f} CPU seconds in this run\n")
-    results = Results(
-        data=plan.photos.resolve().name,
-        photos=len(photos.paths),
-        classes=len(names),
-        test_classes={kind: len(test) for kind, test in splits.items()},
-        at_most=plan.at_most,
-        seeds=len(plan.seeds),
-        cpu_seconds=round(sum(each.cpu_seconds for each in records.values())),
-        claims=computed,
-    )
+    results = Results(**fields, at_most=plan.at_most, claims=computed)
     write_json(plan.output / RESULTS, results.model_dump(mode="json"))
     return results
 

@@ -27,6 +27,7 @@ _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this mach
 _START_SECONDS = "600"
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # the priority of this process; Ray's 15 hardly runs on a busy machine
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a worker without a GPU has no visible device
     # A run ends up to one interval after its last worker; Ray's default is 2 s.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
@@ -169,7 +170,7 @@ def _check(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UserError(
-            f"RAY_ADDRESS is {address}, which is no address.",
+            f"RAY_ADDRESS is {address}, which is not an address.",
             "Set it to host:port, usually port 6379, or unset it.",
         )
     if not _answers(host.strip("[]"), int(port)):
@@ -215,7 +216,7 @@ def _of_the_run(address: str) -> Iterator[str]:
 def _limited(address: str) -> Iterator[None]:
     """Ends the process with a message and status 1 if the block, which connects to `address`, takes too long.
 
-    On a server of HTTP/2 that is no GCS, Ray waits for minutes without a message, in native code that no
+    On a server of HTTP/2 that is not a GCS, Ray waits for minutes without a message, in native code that no
     exception interrupts. The block runs before the first work, so that no file is left behind.
     """
     limit = max(_PATIENCE, float(os.environ.get(_WAIT, "0")))

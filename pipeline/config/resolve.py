@@ -259,7 +259,7 @@ def _explain(
 def _key_path(problem: ErrorDetails, merged: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The keys that lead to a problem in the file, and the block that contains the last one.
 
-    pydantic adds the tag of a union to the location. The tag is no key of the file and is omitted.
+    pydantic adds the tag of a union to the location. The tag is not a key of the file and is omitted.
     """
     location = list(map(str, problem["loc"]))
     names_a_key = problem["type"] in ("extra_forbidden", "missing")

@@ -250,9 +250,9 @@ def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.Cap
 
 @pytest.mark.slow
 def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"catalog\.json is missing: .* is no catalog"):
+    with pytest.raises(UserError, match=r"catalog\.json is missing: .* is not a catalog"):
         Catalog(tmp_path)
-    with pytest.raises(UserError, match="exists and is no catalog"):
+    with pytest.raises(UserError, match="exists and is not a catalog"):
         build(photos, photos, model)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="contains no picture"):
@@ -263,7 +263,7 @@ def test_refuses_paths_without_catalog_model_or_picture(model: Path, photos: Pat
     catalog = build(photos, tmp_path / "catalog", model, processes=1)
     with pytest.raises(UserError, match=r"nowhere\.jpg cannot be read: No such file"):
         catalog.find([tmp_path / "nowhere.jpg"])
-    with pytest.raises(UserError, match=r"prices\.txt is no picture that can be read"):
+    with pytest.raises(UserError, match=r"prices\.txt cannot be read as a picture"):
         catalog.find([photos / "prices.txt"])
     with pytest.raises(UserError, match="k is 0, expected 1 or more"):
         catalog.find([photos / catalog.paths[0]], 0)

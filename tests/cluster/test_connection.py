@@ -218,7 +218,7 @@ def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
 
 
 @pytest.mark.parametrize(("address", "expected"), [(None, "600"), ("127.0.0.1:1", None)])
-def test_workers_on_a_busy_machine_have_ten_minutes_to_start(
+def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minutes_to_start(
     address: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training on a cluster of RAY_ADDRESS keeps Ray's 60 s: a node may have left."""
@@ -237,6 +237,7 @@ def test_workers_on_a_busy_machine_have_ten_minutes_to_start(
         monkeypatch.setenv("RAY_ADDRESS", address)
     with connection(2):
         assert get_env_vars_to_propagate().get("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S") == expected
+        assert os.environ["RAY_worker_niceness"] == "0"  # noqa: SIM112  Ray reads this name
 
 
 @pytest.mark.ray

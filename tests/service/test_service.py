@@ -129,9 +129,9 @@ def test_regions_sum_to_the_similarity_of_the_answer(server: Server, photos: Pat
     ("body", "status", "reason"),
     [
         (b"", 422, "The body is empty"),
-        (b"no picture", 422, "no picture that can be read"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "no picture that can be read"),
-        (b"\xff\xd8\xff" + bytes(200), 422, "no picture that can be read"),
+        (b"no picture", 422, "cannot be read as a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "cannot be read as a picture"),
+        (b"\xff\xd8\xff" + bytes(200), 422, "cannot be read as a picture"),
         (bytes(100_001), 413, "at most 100,000 bytes"),
     ],
 )
@@ -369,6 +369,6 @@ def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(server: Se
         text = {"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no picture"}
         page.set_input_files("input[type=file]", text)
         page.locator("#answer").wait_for(state="hidden")
-        assert "no picture that can be read" in page.inner_text("#status")
+        assert "cannot be read as a picture" in page.inner_text("#status")
         assert [line for line in problems if "422" not in line] == []
         browser.close()

@@ -21,8 +21,11 @@ from pipeline.data.loader import EvalLoader, TrainBatch, normalize
 from pipeline.data.shards import Shards
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.artifact import load_method
+from pipeline.report.report_data import read_history
 from pipeline.runtime.errors import UserError
 from pipeline.training import checkpoint, loop, outputs, pace, run
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.history import TEST_METRICS
 from pipeline.training.job import Job
 from pipeline.training.step import Learner, NotFinite
 from tests.training.jobs import Killed, job, recipe, write_tiny_set
@@ -74,7 +77,7 @@ def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
     loop.train(job, 0, 1, CPU)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Callable[[], Path]:
     def make() -> Path:
         root = tmp_path_factory.mktemp("root")
@@ -181,17 +184,12 @@ def _raise_killed(*_: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def uninterrupted_bytes(
-    tmp_path_factory: pytest.TempPathFactory, tiny_set: Path
-) -> Callable[[str], dict[str, bytes]]:
+def uninterrupted_bytes(fresh_root: Callable[[], Path]) -> Callable[[str], dict[str, bytes]]:
     """The output bytes of a method's training that was not interrupted; each is trained once."""
 
     @functools.cache
     def trained(method: str) -> dict[str, bytes]:
-        root = tmp_path_factory.mktemp("uninterrupted")
-        (root / "data/shards").mkdir(parents=True)
-        (root / "data/shards/tiny").symlink_to(tiny_set / "data/shards/tiny")
-        straight = job(root, recipe(method))
+        straight = job(fresh_root(), recipe(method))
         loop.train(straight, 0, 1, CPU)
         return _output_bytes(straight)
 
@@ -459,13 +457,15 @@ def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weigh
         job(fresh_root(), recipe("baseline", training={"watch_test": flag})) for flag in (False, True)
     )
     judged: list[float] = []
+    watch_test = loop.watch_test
+
+    def recorded(embedder: RowEmbedder) -> dict[str, float]:
+        metrics = watch_test(embedder)
+        judged.append(metrics["map_at_r"])
+        return metrics
+
     with pytest.MonkeyPatch.context() as patch:
-        original = loop.watch_test
-        patch.setattr(
-            loop,
-            "watch_test",
-            lambda *arguments: judged.append(original(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]},
-        )
+        patch.setattr(loop, "watch_test", recorded)
         for todo in (unwatched, watching):
             loop.train(todo, 0, 1, CPU)
     assert len(judged) == 3  # validations after 5, 10 and 12 steps
@@ -474,6 +474,9 @@ def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weigh
     for name in ("weights.safetensors", "last.safetensors"):
         assert (unwatched.outputs.model / name).read_bytes() == (watching.outputs.model / name).read_bytes()
     assert not (unwatched.outputs.model / "best_on_test.safetensors").exists()
+    history, watched = (read_history(of.history) for of in (unwatched.outputs, watching.outputs))
+    assert [row["test_map_at_r"] for row in watched] == pytest.approx(judged)
+    assert [{name: row[name] for name in row.keys() - TEST_METRICS} for row in watched] == history
 
     shards = Shards(watching.shards)
     rows = shards.rows("test")

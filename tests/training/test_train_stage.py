@@ -66,7 +66,7 @@ def test_the_threads_of_a_worker_can_be_set(stage_arguments: dict[str, Any], tmp
 def test_the_workers_of_a_machine_share_its_cores(
     stage_arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "usable_cores", lambda: 8)
+    monkeypatch.setattr("pipeline.training.job.usable_cores", lambda: 8)
     project(tmp_path, {"train.workers": 2, "train.cpus_per_worker": None})
     train.run("parts", "ms", 0)
     assert stage_arguments["job"].threads == 4

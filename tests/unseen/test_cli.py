@@ -57,7 +57,7 @@ def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: in
         (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
         (["find", "catalog"], 1, "There is no photo to search for"),
-        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
+        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is not a share between 0 and 1"),
         (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere`"),
     ],
 )
