@@ -29,6 +29,12 @@ Settings = TypeVar("Settings", bound=Strict)
 _SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
 ABSENT = object()
 _PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on `name`
+# earlier settings -> what replaces them
+_MOVED = {
+    "train.cpus_per_worker": "The number of threads changes a result, so recipes have it: training.threads, "
+    "2 by default. Remove this line. For another number on a data set, write below datasets.<data set>: "
+    "`recipe: {training: {threads: 4}}`.",
+}
 # fields of block backbone that belong to one network
 _NETWORK_FIELDS = ("arguments", "checkpoint", "batch_norm_momentum")
 
@@ -233,7 +239,7 @@ def _explain(
     kind = problem["type"]
     if kind == "extra_forbidden":
         known = sorted(str(name) for name in siblings if name != path[-1])
-        remedy = f"{suggestion(path[-1], known)}Known here: {', '.join(known)}."
+        remedy = _MOVED.get(key, f"{suggestion(path[-1], known)}Known here: {', '.join(known)}.")
         return UserError(
             f"{where}: {key} is not a setting.", remedy if known else "Remove it, or correct its name."
         )
