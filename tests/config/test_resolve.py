@@ -237,7 +237,9 @@ def test_an_error_names_line_and_key(tmp_path: Path, old: str, new: str, expecte
 def test_an_error_lists_the_known_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"unknown datasets\.tinny[^\n]*\n.*Did you mean tiny"):
         resolve(params(tmp_path), "tinny", "gsp")
-    with pytest.raises(UserError, match=r"unknown methods\.tripplet[^\n]*\n.*triplet.*gsp, .*mine"):
+    with pytest.raises(
+        UserError, match=r"unknown methods\.tripplet[^\n]*\n.*Did you mean triplet.*gsp, .*mine"
+    ):
         resolve(params(tmp_path), "tiny", "tripplet")
     with pytest.raises(UserError, match=r"methods\.nameless has neither `like` nor `method`"):
         resolve(params(tmp_path), "tiny", "nameless")

@@ -16,6 +16,7 @@ from pipeline.resolution.checks import require_checkpoint, require_distinct_cell
 from pipeline.resolution.files import check, plan
 from pipeline.resolution.sizes import size_of
 from pipeline.runtime.errors import UserError
+from stages.resolve import run
 from tests.params import project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +89,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty project."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "datasets.parts.methods.gsp.pooling",
+            {"prototypess": 8},
+            r"prototypess is not a(.|\n)*mean prototypes",
+        ),
+        ("run.datasets", ["part"], r"unknown datasets\.part\.(.|\n)*Did you mean parts"),
+        ("run.sweeps", ["gspp"], r"unknown methods\.gspp\.(.|\n)*Did you mean gsp"),
+        ("evaluate.confidence", 95, r"evaluate\.confidence.*less than 1.*got 95"),
+    ],
+)
+def test_a_mistake_in_params_ends_the_stage(folder: Path, key: str, value: Any, message: str) -> None:
+    project(folder, {key: value})
+    with pytest.raises(UserError, match=message):
+        run()
+    assert not (folder / "data/resolved").exists()
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
     loop.train(job, 0, 1, CPU)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Callable[[], Path]:
     def make() -> Path:
         root = tmp_path_factory.mktemp("root")
@@ -184,17 +184,12 @@ def _raise_killed(*_: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def uninterrupted_bytes(
-    tmp_path_factory: pytest.TempPathFactory, tiny_set: Path
-) -> Callable[[str], dict[str, bytes]]:
+def uninterrupted_bytes(fresh_root: Callable[[], Path]) -> Callable[[str], dict[str, bytes]]:
     """The output bytes of a method's training that was not interrupted; each is trained once."""
 
     @functools.cache
     def trained(method: str) -> dict[str, bytes]:
-        root = tmp_path_factory.mktemp("uninterrupted")
-        (root / "data/shards").mkdir(parents=True)
-        (root / "data/shards/tiny").symlink_to(tiny_set / "data/shards/tiny")
-        straight = job(root, recipe(method))
+        straight = job(fresh_root(), recipe(method))
         loop.train(straight, 0, 1, CPU)
         return _output_bytes(straight)
 
