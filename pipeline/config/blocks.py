@@ -159,6 +159,9 @@ class Training(Strict):
     patience: Count | None = None  # validations without a gain before the run stops; None: never stop early
     # smallest increase of the selection metric that counts as a gain (GSP code: 1e-5)
     minimum_gain: NonNegative = 0.0
+    # of torch on a CPU, per worker: with another number, sums round differently. With more than there are
+    # cores, the result is the same and takes longer.
+    threads: Count = 2
     # torch.compile for the backbone: faster on a GPU after about a minute; float sums are rounded differently
     compile: bool = False
     # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it

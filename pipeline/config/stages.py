@@ -41,7 +41,6 @@ class TrainSettings(Strict):
     # [1, 8]: between 1 and 8, as many as the cluster has, also if nodes leave and join during a training
     workers: Count | tuple[Count, Count] = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
-    cpus_per_worker: Count | None = None  # None: the cores of this machine shared among the workers
     loader_threads: Count = 2
     checkpoint_every: Count = 100  # iterations
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch

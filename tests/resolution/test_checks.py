@@ -163,6 +163,8 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         ("ensemble.seeds", [0, 0], r"ensemble\.seeds: a seed occurs twice: \[0, 0\]"),
         ("run.ensembles", True, r"run\.ensembles: Input should be a valid (list|array|tuple), got True"),
         ("runs", {}, r"runs is not a setting"),
+        ("check", {}, r"check is not a setting[^$]*Stage `resolve` replaces stage `check`"),
+        ("ensemble.repeats", 3, r"ensemble\.repeats is not a setting[^$]*`seeds: \[0, 1, 2\]`"),
         ("run.seeds", [2**70], r"params\.yaml:1: run\.seeds: Input should be less than 2147483648"),
         ("export.batch_size", "8", r"export\.batch_size: Input should be a valid integer, got '8'"),
         ("export.batch_size", True, r"export\.batch_size: Input should be a valid integer, got True"),

@@ -80,7 +80,6 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
                 "train.workers": 2,
                 "train.loader_threads": 7,
                 "train.checkpoint_every": 9,
-                "train.cpus_per_worker": 1,
             },
             set(),
         ),
