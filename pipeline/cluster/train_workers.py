@@ -5,6 +5,7 @@ the loop. An error of the loop ends the run.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import shutil
@@ -32,6 +33,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from pipeline.cluster.connection import Cluster
 from pipeline.cluster.console import Console, copied
 from pipeline.cluster.shared import require_shared
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.leftovers import owned
 from pipeline.runtime.progress import terminal_columns
@@ -176,6 +178,8 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     if config["shared"] is not None:
         require_shared(config["shared"])
     context = ray.train.get_context()
+    loader_threads = job.loader_threads or loader_threads_of(context.get_local_world_size())
+    job = dataclasses.replace(job, loader_threads=loader_threads)
     device = ray.train.torch.get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -42,7 +42,7 @@ class Job:
     shards: Path
     state: Path | None
     outputs: Outputs | None
-    loader_threads: int = 2  # never change a batch
+    loader_threads: int | None = None  # of a worker; None: pipeline.runtime.cores; never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
     images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding
     code: str = ""  # digest of the code that the training can reach

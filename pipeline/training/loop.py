@@ -14,6 +14,7 @@ from torch import Tensor
 from pipeline.data.loader import TrainBatch
 from pipeline.data.tuples import TupleSampler
 from pipeline.methods.method import Method
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 from pipeline.training import history
@@ -50,7 +51,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     clock = Clock()
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
-            run = start_or_resume(begin(job, Worker(rank, world, device, job.loader_threads), clock))
+            loader_threads = job.loader_threads or loader_threads_of(world)
+            run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads), clock))
         with run.background:
             _train_phase(run, report)
             if not run.is_last_phase:
