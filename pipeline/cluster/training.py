@@ -66,7 +66,11 @@ def _train_on_workers(
     sys.stderr.flush()
     began = time.time()
     processes, gpu = worlds[-1], settings.gpu != "no"
-    with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:
+    elastic = len(worlds) > 1
+    with (
+        imported("torch", "pandas"),
+        connection(processes, gpu, prestart=False, elastic=elastic) as cluster,
+    ):
         from pipeline.cluster.train_workers import fit
 
         usable = usable_gpu(settings.gpu, cluster)
