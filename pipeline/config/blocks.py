@@ -146,11 +146,11 @@ class Training(Strict):
     """Length of training, and the protocol: which train classes are trained on, and which iterate is the
     result.
 
-    `selected`: held-out train classes choose the iterate (`validation_share`, `fold`, or the images that the
-    data set holds out itself). `published`: all train classes, `iterations` steps, the last iterate; no
-    validation. `refit`: first as `selected`; then a new training on all train classes, which ends after as
-    many steps as the selected iterate had, with the same learning rate at each step; its last iterate.
-    Images that a data set itself holds out are never trained on.
+    `selected`: the iterate is selected on held-out train classes (`validation_share`, `fold`, or the images
+    that the data set holds out itself). `published`: all train classes, `iterations` steps, the last iterate;
+    no validation. `refit`: first as `selected`; then a new training on all train classes, which ends after as
+    many steps as the selected iterate had, with the same learning rate at each step; its last iterate. Images
+    that a data set itself holds out are never trained on.
     """
 
     protocol: Literal["selected", "published", "refit"] = "selected"

@@ -115,7 +115,7 @@ def test_refuses_unknown_names_and_networks_without_weights(
     [
         ("second: max, networks: [other]", "second: maximum, networks: [other]", "no arm maximum"),
         ("networks: [other]", "networks: [else]", "unknown network else"),
-        ("expects: less", "expects: equal", "need each other"),
+        ("expects: less", "expects: equal", "`margin` is required with"),
         ("paper: gsp", "paper: gps", "paper"),
     ],
 )
