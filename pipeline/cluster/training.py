@@ -31,6 +31,10 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
     """
     worlds = possible_worlds(job.resolved(), settings)
     _require_writable(job)
+    if job.tensorboard:
+        from pipeline.training.live import require_tensorboard
+
+        require_tensorboard()
     if worlds == [1] and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
     return _train_on_workers(job, settings, worlds, loop)

@@ -44,6 +44,7 @@ class TrainSettings(Strict):
     # of a worker; None: the cores of its machine divided by the workers there, at most 8
     loader_threads: Count | None = None
     checkpoint_every: Count = 100  # iterations
+    tensorboard: bool = False  # events in data/state/tensorboard; needs the package tensorboard
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
     images_per_pass: Count | None = None
 

@@ -182,6 +182,7 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
     if of_test:
         _keep_best_on_test(run, of_test[training.selection_metric])
     save_if_due(run)
+    run.live.show(record.rows)
     if report is not None:
         place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
         report({**place, **metrics, **_best(run)})
@@ -216,6 +217,7 @@ def _end(run: TrainingRun) -> None:
     """Writes the outputs, then removes the state."""
     if run.worker.rank == 0:
         write_outputs(run)
+        run.live.end()
     if run.worker.world > 1:
         dist.barrier()  # no worker leaves before the outputs are there
     if run.worker.rank == 0 and run.state is not None:
