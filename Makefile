@@ -17,7 +17,7 @@ FAISS := $(shell if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/de
 # OpenMP threads that spin while they wait slow down every library as soon as another process is busy.
 export OMP_WAIT_POLICY := passive
 # Packages are installed without bytecode. Where this variable is set, every process would compile all its modules
-# again: 11 s of CPU instead of 4 s for the modules of a training.
+# again: 15 s of CPU instead of 6 s for the modules of a training.
 unexport PYTHONDONTWRITEBYTECODE
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
 export PATH := $(abspath $(VENV))/bin:$(PATH)
