@@ -1,6 +1,7 @@
 """Checks of stage `resolve`, before long work starts: missing files, recipes with incompatible parts, too few
 classes."""
 
+import sys
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from pipeline.config import Params, Recipe, Source, TrainSettings
+from pipeline.config.command import origin
 from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.models.weights import REMEDY, difference
 from pipeline.resolution.trainings import Training, located
@@ -44,15 +46,23 @@ def require_checkpoint(recipe: Recipe) -> None:
         raise UserError(problem, REMEDY)
 
 
-def require_schedule(recipe: Recipe) -> None:
-    """Raises UserError for a warm-up that is longer than the training."""
-    warmup, iterations = recipe.schedule.warmup, recipe.training.iterations
-    if 0 < iterations < warmup:
-        raise UserError(
-            f"The warm-up has {warmup:,} iterations, but the training has {iterations:,}: the learning rate "
-            "stays below its value.",
-            f"Set schedule.warmup={iterations} or lower, or raise training.iterations.",
-        )
+def require_schedule(params: Params, training: Training) -> None:
+    """Raises UserError for a warm-up that is longer than the training, if params.yaml or a trial sets it.
+
+    A shortened training with the published warm-up, such as a first try, gets a note.
+    """
+    warmup, iterations = training.recipe.schedule.warmup, training.recipe.training.iterations
+    if not 0 < iterations < warmup:
+        return
+    what = (
+        f"The warm-up has {warmup:,} iterations, but the training has {iterations:,}: the learning rate "
+        "stays below its value."
+    )
+    layer = origin(params, training.dataset, training.method, "schedule.warmup")
+    if "schedule.warmup" in training.fields or layer.startswith(f"{params.label}:"):
+        remedy = f"Set schedule.warmup={iterations} or lower, or raise training.iterations."
+        raise UserError(what, remedy)
+    sys.stderr.write(f"note: {training.place}{training.name}: {what} ({layer})\n")
 
 
 def require_networks(

@@ -171,7 +171,7 @@ def check(run: Plan) -> None:
     for training in trainings:
         with located(run.params, training):
             require_checkpoint(training.recipe)
-            require_schedule(training.recipe)
+            require_schedule(run.params, training)
             if not training.is_trial:  # a trial trains on one worker
                 possible_worlds(training.recipe, run.machine)
     sizes = {dataset: size_of(source) for dataset, (source, _) in run.ingest.items()}

@@ -1,6 +1,7 @@
 """The checks of stage `resolve` before any long stage: missing files, recipes that fit no network, too few
 classes."""
 
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -12,10 +13,15 @@ from pipeline.config.dataset import CollageSource, CubSource, InshopSource, Land
 from pipeline.config.recipe_files import published
 from pipeline.config.strict import Strict
 from pipeline.methods.compatibility import require_compatible
-from pipeline.resolution.checks import require_checkpoint, require_distinct_cells, require_files
+from pipeline.resolution.checks import (
+    require_checkpoint,
+    require_distinct_cells,
+    require_files,
+    require_schedule,
+)
 from pipeline.resolution.files import check, plan
 from pipeline.resolution.sizes import Size, require_batches, size_of
-from pipeline.resolution.trainings import of_folds
+from pipeline.resolution.trainings import of_folds, of_method
 from pipeline.runtime.errors import UserError
 from tests.params import project
 
@@ -294,6 +300,17 @@ def test_the_batches_of_a_published_set_fit_its_folds() -> None:
 def test_refuses_settings_that_no_stage_can_use(folder: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, {key: value})))
+
+
+def test_a_shortened_training_keeps_the_published_warm_up(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = project(folder)
+    recipe = resolve(params, "parts", "ms", {"training.iterations": 4})
+    require_schedule(params, of_method("parts", "ms", recipe, (0,)))
+    assert re.search(
+        r"note: ms on parts: The warm-up has 20 iterations, .* 4: .*parts\.yaml:\d+", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
