@@ -60,6 +60,7 @@ from pipeline.resolution.checks import (
     require_distinct_cells,
     require_files,
     require_networks,
+    require_statistics,
 )
 from pipeline.resolution.code import Code
 from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
@@ -166,6 +167,9 @@ def check(run: Plan) -> None:
         if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()
     }
     dimensions = require_networks(run.params, trained)
+    for (dataset, method), recipe in trained.items():
+        with field_origins(run.params, dataset, method):
+            require_statistics(recipe)
     for dataset, (source, _) in run.ingest.items():
         size = size_of(source)
         if size is None:
