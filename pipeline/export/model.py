@@ -31,7 +31,7 @@ from pipeline.methods.artifact import (
     LoadedModel,
     Weights,
     load_method,
-    training_protocol,
+    training_settings,
     weights_digest,
 )
 from pipeline.methods.method import Method
@@ -76,7 +76,7 @@ def export_model(
     an image cannot be decoded, or an embedding is not a finite unit vector.
     """
     data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
-    scales, protocol = settings.scales, training_protocol(model)
+    scales, protocol = settings.scales, training_settings(model).protocol
     with atomic_directory(output) as directory:
         written: dict[tuple[str, str], Path] = {}  # (sha256 of the weights, split) -> file
         for table in data.manifest.get("extras", {}):
@@ -98,11 +98,11 @@ def export_model(
 
 
 class LocalEmbedder:
-    """An `Embed` in this process. It reuses the model and the shards of the previous call if they are the
-    same."""
+    """An `Embed` in this process, with the threads of torch that the recipe of the model sets. It reuses the
+    model and the shards of the previous call if they are the same."""
 
-    def __init__(self, settings: ExportSettings, threads: int) -> None:
-        self.settings, self.threads = settings, threads
+    def __init__(self, settings: ExportSettings, loader_threads: int) -> None:
+        self.settings, self.loader_threads = settings, loader_threads
         self.loaded: tuple[tuple[Path, Weights], LoadedModel] | None = None
         self.data: tuple[Path, Shards] | None = None
 
@@ -122,8 +122,9 @@ class LocalEmbedder:
             check_scales(next_model, self.settings.scales)
             self.loaded = (model, weights), next_model
         data, loaded, settings = self.data[1], self.loaded[1], self.settings
-        loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.threads)
-        return embed_rows(loaded.method, loader, device(), label, settings.scales)
+        loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.loader_threads)
+        with compute_threads(loaded.recipe.training.threads):
+            return embed_rows(loaded.method, loader, device(), label, settings.scales)
 
 
 @torch.inference_mode()
@@ -160,6 +161,18 @@ def embed_rows(
             if progress is not None:
                 progress.advance(len(ids))
     return Embedded(embeddings, np.concatenate(attributes) if attributes else None)
+
+
+@contextlib.contextmanager
+def compute_threads(count: int) -> Iterator[None]:
+    """Sets the number of torch's threads, and restores it at the end. With another number, a product on a CPU
+    may round differently."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def device() -> torch.device:

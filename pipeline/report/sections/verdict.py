@@ -83,16 +83,15 @@ def _of_two(summary: Summary, best: Best, second: str, lead: Lead) -> Markup:
 
 def _of_many(lead: Lead, others: int) -> str:
     if not lead.not_significant:
-        return f"The differences to all {others} other methods are significant."
+        return f"The differences from all {others} other methods are significant."
     if not lead.better_than:
-        return "No difference to another method is significant."
+        return "No difference from another method is significant."
     return (
         f"{_differences(lead.better_than)} significant. {_differences(lead.not_significant)} not significant."
     )
 
 
 def _differences(methods: Sequence[str]) -> str:
-    """The differences to `methods` as subject and verb."""
-    return (
-        f"The difference{'s' * (len(methods) > 1)} to {listed(methods)} {'are' if len(methods) > 1 else 'is'}"
-    )
+    """The differences from `methods` as subject and verb."""
+    plural = len(methods) > 1
+    return f"The difference{'s' * plural} from {listed(methods)} {'are' if plural else 'is'}"
