@@ -16,8 +16,8 @@ from jaxtyping import Int64
 from pipeline.cluster.connection import cluster_address, connection
 from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
+from pipeline.export.features import Network
 from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
-from pipeline.methods.artifact import Weights
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
@@ -48,12 +48,12 @@ class Worker:
         torch.set_num_threads(threads)
         self.local_embedder = LocalEmbedder(settings, loader_threads)
 
-    def embed(self, model: Path, weights: Weights, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
+    def embed(self, model: Path, network: Network, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
         """Embeddings and attributes of `rows`, in their order. Raises UserError if this node lacks the
         directories, which `export_model` has opened on another one."""
         require_shared(shards)
         require_shared(model)
-        return self.local_embedder(model, weights, shards, rows)
+        return self.local_embedder(model, network, shards, rows)
 
 
 @contextlib.contextmanager
@@ -75,12 +75,12 @@ def embedding_workers(settings: ExportSettings) -> Iterator[Embed]:
 
         def embed(
             model: Path,
-            weights: Weights,
+            network: Network,
             shards: Path,
             rows: Int64[np.ndarray, "N"],
             label: str,
         ) -> Embedded:
-            of = Path(model).resolve(), weights, Path(shards).resolve()
+            of = Path(model).resolve(), network, Path(shards).resolve()
             parts: list[Embedded] = []
             with Progress(label, len(rows), "images") as progress:
                 try:

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "untrained")
+NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "features", "untrained")
+FLOOR = "features"  # the network of the reference without training
 HEADLINE = "map_at_r"  # the strictest of the metrics
 CLASS_MEAN = "class_mean_"  # prefix of a metric that is a mean over classes instead of queries
 PREFIX = {

@@ -8,11 +8,12 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import results as figures
-from pipeline.report.networks import before, few_validation_classes, protocols
+from pipeline.report.networks import few_validation_classes, floor, protocols
 from pipeline.report.report_data import RunResults
-from pipeline.report.summary import CLASS_MEAN, NETWORKS, Summary, best_method
+from pipeline.report.summary import CLASS_MEAN, FLOOR, NETWORKS, Summary, best_method
 from pipeline.report.words import interval, name_of, percent
 
+_SHOWN = tuple(network for network in NETWORKS if network != "untrained")  # its floor is FLOOR
 _SEARCH_RECALL = "approximate_search_recall_at_"
 _EQUAL = {  # metrics that equal another one
     "precision_at_1": "recall_at_1",
@@ -61,7 +62,7 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     methods = {method.name: method for method in dataset.methods}
     ranked = summary.ranked()
     for number, method in enumerate(methods[name] for name in ranked):
-        for network in NETWORKS:
+        for network in _SHOWN:
             if all(summary.of(method.name, name, network) is None for name in metrics):
                 continue
             cells = []
@@ -80,7 +81,7 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
                     }
                 )
             runs = dataset.runs(method.name)
-            label = before(runs[0]) if network == "untrained" else name_of(network)
+            label = floor(runs[0]) if network == FLOOR else name_of(network)
             recall = search_recall(runs) if network == "approximate" else ""
             rows.append(
                 {

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from pipeline.report.comparison import Lead
 from pipeline.report.dataset import DataSet
 from pipeline.report.networks import is_pretrained
-from pipeline.report.summary import Best, Summary
+from pipeline.report.summary import FLOOR, Best, Summary
 from pipeline.report.words import counted, interval, listed, name_of, percent, points, signed_points
 
 _ON_ONE_LINE = Markup('<span class="whole">{}</span>')
@@ -19,7 +19,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 
 def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead | None) -> Markup:
-    """Test classes, best method, significance, and the same network before training. lead: None if not
+    """Test classes, best method, significance, and the features before training. lead: None if not
     compared.
     """
     test = dataset.shards.manifest["counts"]["test"]
@@ -33,12 +33,12 @@ def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead |
         text += Markup(
             " Each method was trained once, so this comparison excludes the variation between trainings."
         )
-    untrained = summary.of(best.method, best.metric, "untrained")
-    if untrained is not None:
+    floor = summary.of(best.method, best.metric, FLOOR)
+    if floor is not None:
         is_tuned = is_pretrained(dataset.runs(best.method)[0])
-        start = ("fine-tuning", "pretrained") if is_tuned else ("training", "random")
-        text += Markup(" Before {}, the same network with {} weights had {}.").format(
-            *start, percent(untrained.value)
+        start = ("fine-tuning", "pretrained weights") if is_tuned else ("training", "random weights")
+        text += Markup(" The network's features before {}, without a projection, had {} ({}).").format(
+            start[0], percent(floor.value), start[1]
         )
     return text
 

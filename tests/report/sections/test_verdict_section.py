@@ -11,14 +11,15 @@ from tests.report.sections.initial_weights import with_initial_weights
 
 TEST = "birds has 35 test images of 7 classes that were not seen in training. "
 ONCE = "Each method was trained once, so this comparison excludes the variation between trainings. "
-BEFORE = "Before training, the same network with random weights had 12.5."
+BEFORE = "The network's features before training, without a projection, had 12.5 (random weights)."
 
 
 def summary_of(values: dict[str, float], seeds: int = 1) -> Summary:
     networks = {
         method: {
             "selected": {"map_at_r": Value(value, value - 0.1, value + 0.1)},
-            "untrained": {"map_at_r": Value(0.125)},
+            "features": {"map_at_r": Value(0.125)},
+            "untrained": {"map_at_r": Value(0.0625)},
         }
         for method, value in values.items()
     }
@@ -85,9 +86,9 @@ def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> Non
 @pytest.mark.parametrize(
     ("pretrained", "checkpoint", "phrases"),
     [
-        (False, None, ("training", "random")),
-        (True, None, ("fine-tuning", "pretrained")),
-        (False, "mine.safetensors", ("fine-tuning", "pretrained")),
+        (False, None, ("training", "random weights")),
+        (True, None, ("fine-tuning", "pretrained weights")),
+        (False, "mine.safetensors", ("fine-tuning", "pretrained weights")),
     ],
 )
 def test_a_pretrained_network_is_not_called_untrained(
@@ -95,7 +96,8 @@ def test_a_pretrained_network_is_not_called_untrained(
 ) -> None:
     changed = with_initial_weights(birds, pretrained, checkpoint)
     text = text_of(changed, summary_of({"good": 0.5}), None)
-    assert text.endswith(" Before {}, the same network with {} weights had 12.5.".format(*phrases))
+    end = " The network's features before {}, without a projection, had 12.5 ({})."
+    assert text.endswith(end.format(*phrases))
     assert "untrained" not in text.lower()
 
 
