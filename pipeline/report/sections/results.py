@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.report.comparison import lead_of
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import results as figures
 from pipeline.report.networks import few_validation_classes, floor, protocols
@@ -54,10 +55,10 @@ def _different(summary: Summary) -> list[str]:
 def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     """Each method's selected network, then its other networks; methods in the order of `Summary.ranked`.
 
-    A value is bold if it is best and clear.
+    A value is bold if its differences to all other methods are significant (comparison.py).
     """
     summary = dataset.summary
-    best = {name: best_method(summary, name) for name in metrics}
+    best = {name: _significantly_best(dataset, name) for name in metrics}
     rows = []
     methods = {method.name: method for method in dataset.methods}
     ranked = summary.ranked()
@@ -67,8 +68,7 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
                 continue
             cells = []
             for name in metrics:
-                value, highest = summary.of(method.name, name, network), best[name]
-                is_best = highest is not None and highest.clear and highest.method == method.name
+                value = summary.of(method.name, name, network)
                 cells.append(
                     {
                         "metric": name,
@@ -77,7 +77,7 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
                         "deviation": percent(value.deviation)
                         if value and value.deviation is not None
                         else "",
-                        "best": network == "selected" and is_best and len(dataset.methods) > 1,
+                        "best": network == "selected" and best[name] == method.name,
                     }
                 )
             runs = dataset.runs(method.name)
@@ -98,6 +98,13 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
         "metrics": [name_of(name.removeprefix(CLASS_MEAN)) for name in metrics],
         "rows": rows,
     }
+
+
+def _significantly_best(dataset: DataSet, metric: str) -> str | None:
+    """The method whose differences to all other methods are significant, None if there is none."""
+    best = best_method(dataset.summary, metric)
+    lead = lead_of(dataset.pairs, best.method, metric) if best is not None else None
+    return best.method if best is not None and lead is not None and lead.is_significant else None
 
 
 def search_recall(runs: Sequence[RunResults]) -> str:

@@ -1,4 +1,6 @@
-"""The first paragraph on a data set: the best method, and which of its differences are significant."""
+"""The first paragraph on a data set: the best method, and its differences to the others by the rule of
+comparison.py: significant, or with one seed larger than the interval over classes.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -75,20 +77,26 @@ def _of_two(summary: Summary, best: Best, second: str, lead: Lead) -> Markup:
     assert lead.margin is not None
     difference, low, high = lead.margin
     bounds = _ON_ONE_LINE.format(f"({signed_points(low)} to {signed_points(high)})")
-    significant = "significant" if lead.better_than else "not significant"
     return Markup("<b>{}</b> has {}. The difference of {} points {} is {}.").format(
-        second, percent(other.value), points(difference), bounds, significant
+        second, percent(other.value), points(difference), bounds, _result(lead, bool(lead.better_than))
     )
 
 
 def _of_many(lead: Lead, others: int) -> str:
-    if not lead.not_significant:
-        return f"The differences to all {others} other methods are significant."
+    if not lead.not_better_than:
+        return f"The differences to all {others} other methods are {_result(lead, True)}."
     if not lead.better_than:
-        return "No difference to another method is significant."
+        return f"No difference to another method is {_result(lead, True)}."
     return (
-        f"{_differences(lead.better_than)} significant. {_differences(lead.not_significant)} not significant."
+        f"{_differences(lead.better_than)} {_result(lead, True)}. "
+        f"{_differences(lead.not_better_than)} {_result(lead, False)}."
     )
+
+
+def _result(lead: Lead, is_better: bool) -> str:
+    if lead.has_seeds:
+        return "significant" if is_better else "not significant"
+    return ("" if is_better else "not ") + "larger than the interval over these classes, of one training each"
 
 
 def _differences(methods: Sequence[str]) -> str:

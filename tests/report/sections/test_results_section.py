@@ -1,4 +1,4 @@
-"""The results table: numbers of the metrics files, bold only for a clear best, every network and metric."""
+"""The results table: numbers of the metrics files, every network and metric."""
 
 import json
 import statistics
@@ -43,19 +43,6 @@ def test_methods_are_sorted_by_map_at_r(page: Element, project: Path) -> None:
     expected = sorted(METHODS, key=lambda method: -values[method])
     assert expected != list(METHODS), "the order of the run differs"
     assert [row["data-method"] for row in selected][: len(METHODS)] == expected
-
-
-def test_bold_only_if_the_best_interval_is_clear(page: Element, project: Path) -> None:
-    metrics = {method: file_of(project, method) for method in METHODS}
-    for row in page.all("tr", **{"data-network": None}):
-        for cell in row.all("td"):
-            name, method = cell["data-metric"], row["data-method"]
-            upper_bounds = [metrics[other][f"{name}_high"] for other in METHODS if other != method]
-            clear = row["data-network"] == "selected" and metrics[method][f"{name}_low"] > max(upper_bounds)
-            assert bool(cell.all("b")) == clear, (method, name)
-    assert metrics["good"]["map_at_r_low"] > metrics["fair"]["map_at_r_high"], (
-        "the synthetic run has a clear best method"
-    )
 
 
 def test_rows_of_the_features_before_training_name_their_weights(page: Element) -> None:
