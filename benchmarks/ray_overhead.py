@@ -82,7 +82,7 @@ class Processes:
 def measure(title: str, workers: int) -> None:
     """Prints the wall and CPU seconds of a training with `workers` workers."""
     with tempfile.TemporaryDirectory() as directory, Processes() as processes:
-        settings = TrainSettings(workers=workers, gpu="no", cpus_per_worker=1)
+        settings = TrainSettings(workers=workers, gpu="no")
         job = job_of(DATASET, METHOD, 0, recipe(), Path(directory), settings)
         start, cpu = time.perf_counter(), time.process_time()
         run_training(job, settings, loop)

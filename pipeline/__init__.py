@@ -1,4 +1,4 @@
-"""unseen: image retrieval judged on classes never seen in training.
+"""unseen: image retrieval evaluated on classes not seen in training.
 
 Letters of the shapes in signatures, the same in every file:
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from pipeline.cluster.export import embedder
 from pipeline.config import ExportSettings, Params, settings
 from pipeline.config.inputs import ExportInputs, read_inputs
+from pipeline.methods.artifact import training_settings
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.member_export import export_member
 from pipeline.studies.ensemble.members import Member
@@ -16,7 +17,8 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
     workers = settings(Params(), "export", ExportSettings).workers
     export = ExportSettings(workers=workers, batch_size=inputs.batch_size, scales=inputs.scales)
     member = Member(dataset, method, fold, fold, seed)
-    with embedder(export) as embed:
+    threads = training_settings(member.file("models")).threads
+    with embedder(export, threads) as embed:
         output = member.file("embeddings", ".arrow")
         export_member(Path("data/shards", dataset), member.file("models"), output, embed)
 

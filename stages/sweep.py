@@ -6,7 +6,6 @@ from pathlib import Path
 from pipeline.config import Params, TrainSettings, settings, sweep_settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import SweepInputs, read_inputs
-from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.stage import main
 from pipeline.studies.sweep.sweep import sweep
 
@@ -18,8 +17,6 @@ def run(dataset: str, method: str) -> None:
     """
     params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
     machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
-    threads = machine.cpus_per_worker or max(1, usable_cores() // concurrent)
-    machine = machine.model_copy(update={"cpus_per_worker": threads})
     output = Path("data/sweep", dataset, method)
     with field_origins(params, dataset, method):
         sweep(params, dataset, method, inputs, concurrent, machine, Path.cwd(), output)

@@ -1,6 +1,8 @@
 """A folder of pictures and a small model with random weights."""
 
 import io
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,12 @@ def save_photos(folder: Path) -> Path:
     (folder / "prices.txt").write_text("1 EUR")
     (folder / "._schön.jpg").write_bytes(b"not a picture")
     return folder
+
+
+def age(folder: Path, seconds: float = 60) -> None:
+    """Sets the modification times of all files to a time in the past."""
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - seconds, time.time() - seconds))
 
 
 def save_products(folder: Path, products: int = 12, each: int = 5, first: int = 0) -> Path:

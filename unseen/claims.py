@@ -44,7 +44,7 @@ def computed(
     for name in studies:
         if name not in all_studies:
             raise UserError(
-                f"{name} is no study on frozen networks.", f"Known are: {', '.join(all_studies)}."
+                f"{name} is not a study on frozen networks.", f"Known are: {', '.join(all_studies)}."
             )
     for name in names:
         if name not in all_claims.claims:

@@ -39,7 +39,9 @@ def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
     if project:
         sections |= _run()
     else:
-        sections["Graph"] = [Finding("params.yaml", "none: this installation is no clone of the repository")]
+        sections["Graph"] = [
+            Finding("params.yaml", "none: this installation is not a clone of the repository")
+        ]
     if verify:
         sections["Outputs of dvc.lock"] = list(_outputs())
     lines: list[str] = []

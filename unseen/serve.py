@@ -49,7 +49,7 @@ def serve(catalog: Path, host: str, port: int, settings: ServiceSettings) -> Non
         sockets = [server.config.bind_socket()]
     except SystemExit:
         raise UserError(
-            f"{host}:{port} cannot be used: another program holds it, or it is no address of this machine.",
+            f"{host}:{port} cannot be used: another program uses it, or this machine has no such address.",
             "Choose another --port or --host.",
         ) from None
     address, chosen = sockets[0].getsockname()[:2]

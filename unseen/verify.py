@@ -52,7 +52,7 @@ def _verified(out: Any, root: Path, progress: Progress) -> Output:
         if path not in actual:
             problems[name] = "is missing"
         elif expected and path not in expected:
-            problems[name] = "is no file of the output"
+            problems[name] = "is not a file of the output"
         elif expected and _md5(path) != expected[path]:
             problems[name] = "differs"
         progress.advance()

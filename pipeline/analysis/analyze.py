@@ -52,7 +52,7 @@ _BY_TEST_LABEL = (
 
 
 @dataclass(frozen=True)
-class Run:
+class AnalyzedNetwork:
     """One row of the table and its curves."""
 
     row: dict[str, Any]
@@ -68,8 +68,8 @@ def analyze(
     transfer_splits: int,
     transfer_classes: int,
     transfer_ridge: float,
-) -> list[Run]:
-    """Two Runs for each (dataset, method, seed): the selected network and the untrained network.
+) -> list[AnalyzedNetwork]:
+    """Two entries for each (dataset, method, seed): the selected network and the untrained network.
 
     Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. Raises UserError for a missing
     file.
@@ -104,7 +104,7 @@ def analyze(
             digests = {file: sha256_of(path) for file, path in paths.items() if path.is_file()}
             values = identity | row
             rounded_row = {column: rounded(values.get(column)) for column in COLUMNS}
-            result.append(Run(rounded_row, identity | curves, digests))
+            result.append(AnalyzedNetwork(rounded_row, identity | curves, digests))
     return result
 
 
@@ -201,7 +201,7 @@ def _transfer(
         }
 
 
-def numbers(runs: Iterable[Run], shares: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def numbers(runs: Iterable[AnalyzedNetwork], shares: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """{dataset: {method: {seed: {measure: number}}}} of the selected networks, for `dvc metrics`.
 
     The measures are HEADLINE; undefined ones are omitted. table.csv has all measures. shares: the rows of

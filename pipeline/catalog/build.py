@@ -80,7 +80,7 @@ def _build(
 ) -> Catalog:
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
-        raise UserError(f"{output} exists and is no catalog.", "Choose another directory, or remove it.")
+        raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
     with _model(output, model) as (source, model_name):
         return _build_with(photos, output, source, model_name, skip_damaged, index, labels, processes)
 

@@ -284,7 +284,7 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
     path = directory / name
     if not path.is_file():
         raise UserError(
-            f"{path} is missing: {directory} is no catalog.",
+            f"{path} is missing: {directory} is not a catalog.",
             f"Build one: `unseen index PHOTOS {directory}`.",
         )
     try:

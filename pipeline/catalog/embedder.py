@@ -142,7 +142,7 @@ class _Source:
 
     def undecodable(self, row: int, reason: str) -> UserError:
         return UserError(
-            f"{name_of(self.pictures[row])} is no picture that can be read: {reason}.",
+            f"{name_of(self.pictures[row])} cannot be read as a picture: {reason}.",
             "Convert it to JPEG or PNG, or leave it out.",
         )
 

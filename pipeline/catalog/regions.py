@@ -13,7 +13,7 @@ Whether h is affine is measured on each picture: the mean of h(f_p) must be u. O
 after the average, GeM, attention pooling) there is no contribution.
 
 Attention. For a network whose vector is the class token: the share of the attention of the class token in
-the last block, averaged over the heads. It does not depend on the other picture, and is no share of the
+the last block, averaged over the heads. It does not depend on the other picture, and is not a share of the
 similarity.
 """
 
@@ -117,7 +117,7 @@ class Explainer:
             pixels = decode(np.frombuffer(readable(content), np.uint8))
         except ValueError as error:
             raise UserError(
-                f"{name_of(picture)} is no picture that can be read: {error}.",
+                f"{name_of(picture)} cannot be read as a picture: {error}.",
                 "Convert it to JPEG or PNG, or leave it out.",
             ) from None
         planes = np.empty((1, 3, self._input.size, self._input.size), np.uint8)

@@ -24,10 +24,11 @@ the exact binomial limit of Clopper and Pearson for the effective number of phot
     deff     = max(1, v / (R (1 - R) / N))
     limit(t) = C / (C - 1) B(R n_eff + 1, (1 - R) n_eff)      B: quantile of the beta distribution
 
-C / (C - 1) corrects that C - 1 products are searched: if products are exchangeable, a match among C products
-is at most C / (C - 1) times as likely as among C - 1. deff is itself estimated. Therefore it is the largest
-in the range R to WINDOW R, and needs LEAST_CLASSES products with a false match; a threshold with fewer has
-the deff of the first with enough. Both constants were chosen by the coverage on drawn catalogs.
+C / (C - 1) corrects for the search of C - 1 instead of C products: if products are exchangeable, a match
+among C products is at most C / (C - 1) times as likely as among C - 1. deff is itself estimated. Therefore it
+is the largest in the range R to WINDOW R, and needs LEAST_CLASSES products with a false match; a threshold
+with fewer has the deff of the first with enough. Both constants were chosen by the coverage on drawn
+catalogs.
 
 The threshold is the smallest t with limit(t') <= share for all t' >= t. The statement holds for unknown
 products of the same population as the catalog's, photographed alike. tests/catalog/test_unknown.py measures

@@ -4,8 +4,6 @@
 its recipe: `{like: gsp, field: value}`) and `claims`. A claim compares arm `second` with arm `first`.
 """
 
-import hashlib
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from pipeline.config.blocks import Count, Positive, Scalar
 from pipeline.config.document import Document
+from pipeline.config.inputs import digest
 from pipeline.config.strict import Strict
 from pipeline.runtime.errors import UserError
 
@@ -82,7 +81,7 @@ class Claims(Strict):
             claim.margin,
             networks,
         ]
-        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+        return digest(value)
 
 
 @cache
@@ -104,5 +103,8 @@ def claims(path: Path = PATH) -> Claims:
         if unknown := set(claim.networks) - result.networks.keys():
             raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Add it to `networks`.")
         if (claim.expects == "equal") != (claim.margin is not None):
-            raise UserError(f"{where}: {name}: `expects: equal` and `margin` need each other.", "Correct it.")
+            raise UserError(
+                f"{where}: {name}: `margin` is required with `expects: equal`, and not allowed otherwise.",
+                "Add or remove `margin`.",
+            )
     return result

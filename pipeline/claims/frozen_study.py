@@ -7,7 +7,6 @@ network, images, dimensions, batch, optimizer, schedule and length, which `setti
 interval of verdict.py.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -26,6 +25,7 @@ from pipeline.claims.trainings import train
 from pipeline.claims.verdict import Cell, of_classes
 from pipeline.config.blocks import Scalar
 from pipeline.config.document import Document
+from pipeline.config.inputs import digest
 from pipeline.config.recipe_files import method_file
 from pipeline.config.strict import Strict
 from pipeline.config.study_row import replaced_by_small
@@ -105,7 +105,7 @@ def frozen_studies(path: Path = PATH) -> dict[str, FrozenStudy]:
                 f"{where}: {name}.{'.'.join(map(str, problem['loc']))}: {problem['msg']}.", "Correct it."
             ) from None
         if study.reference not in {entry.method for entry in _rows(study_of(name), study)}:
-            raise UserError(f"{where}: {name}: there is no row {study.reference}.", "Correct `reference`.")
+            raise UserError(f"{where}: {name}: unknown row {study.reference} in `reference`.", "Correct it.")
         if unknown := set(study.networks) - claims().networks.keys():
             raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Name one of claims.yaml.")
         result[name] = study
@@ -125,7 +125,7 @@ def definition(name: str, study: FrozenStudy, of_claims: Claims) -> str:
     networks = {key: of_claims.networks[key].model_dump(mode="json") for key in study.networks}
     rows = {entry.method: head_of(entry, study, of_claims.setting) for entry in _rows(study_of(name), study)}
     value = [rows, study.reference, networks]
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(value)
 
 
 def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Plan) -> StudyResults:
@@ -169,7 +169,7 @@ def load_studies(path: Path = COMMITTED) -> StudyResults:
         return StudyResults.parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
         raise UserError(
-            f"{path} is no result of studies: {error}", "Compute it: `unseen claims --study NAME`."
+            f"{path} is not a result of studies: {error}", "Compute it: `unseen claims --study NAME`."
         ) from error
 
 

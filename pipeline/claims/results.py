@@ -55,4 +55,6 @@ def load(path: Path = COMMITTED) -> Results:
     try:
         return Results.parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
-        raise UserError(f"{path} is no result of claims: {error}", "Compute it: `unseen claims`.") from error
+        raise UserError(
+            f"{path} is not a result of claims: {error}", "Compute it: `unseen claims`."
+        ) from error

@@ -170,7 +170,7 @@ def _check(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UserError(
-            f"RAY_ADDRESS is {address}, which is no address.",
+            f"RAY_ADDRESS is {address}, which is not an address.",
             "Set it to host:port, usually port 6379, or unset it.",
         )
     if not _answers(host.strip("[]"), int(port)):
@@ -216,7 +216,7 @@ def _of_the_run(address: str) -> Iterator[str]:
 def _limited(address: str) -> Iterator[None]:
     """Ends the process with a message and status 1 if the block, which connects to `address`, takes too long.
 
-    On a server of HTTP/2 that is no GCS, Ray waits for minutes without a message, in native code that no
+    On a server of HTTP/2 that is not a GCS, Ray waits for minutes without a message, in native code that no
     exception interrupts. The block runs before the first work, so that no file is left behind.
     """
     limit = max(_PATIENCE, float(os.environ.get(_WAIT, "0")))

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Int64
 
 from pipeline.cluster.connection import cluster_address, connection
@@ -18,6 +17,7 @@ from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
 from pipeline.export.features import Network
 from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
+from pipeline.methods.artifact import training_settings
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
@@ -27,25 +27,25 @@ _RUNS = 8  # per worker, so that a slower worker gets fewer
 def run_export(shards: Path, model: Path, output: Path, settings: ExportSettings) -> None:
     """`export_model` on `settings.workers` processes. One is this process, without Ray, unless RAY_ADDRESS
     names a cluster: its head often has no GPU."""
-    with embedder(settings) as embed:
+    with embedder(settings, training_settings(model).threads) as embed:
         export_model(shards, model, output, settings, embed)
 
 
 @contextlib.contextmanager
-def embedder(settings: ExportSettings) -> Iterator[Embed]:
-    """Yields the embedding by `settings.workers` processes, see `run_export`."""
+def embedder(settings: ExportSettings, threads: int) -> Iterator[Embed]:
+    """Yields the embedding by `settings.workers` processes, see `run_export`. `threads`: training.threads of
+    the model; a process reserves as many CPUs of a cluster."""
     if settings.workers == 1 and cluster_address() is None:
         yield LocalEmbedder(settings, loader_threads())
         return
-    with embedding_workers(settings) as embed:
+    with embedding_workers(settings, threads) as embed:
         yield embed
 
 
 class Worker:
-    """An actor: embeds runs of rows with `threads` threads of torch."""
+    """An actor: embeds runs of rows."""
 
-    def __init__(self, settings: ExportSettings, threads: int, loader_threads: int) -> None:
-        torch.set_num_threads(threads)
+    def __init__(self, settings: ExportSettings, loader_threads: int) -> None:
         self.local_embedder = LocalEmbedder(settings, loader_threads)
 
     def embed(self, model: Path, network: Network, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
@@ -57,12 +57,11 @@ class Worker:
 
 
 @contextlib.contextmanager
-def embedding_workers(settings: ExportSettings) -> Iterator[Embed]:
-    """Starts `settings.workers` workers and yields the embedding by them.
+def embedding_workers(settings: ExportSettings, threads: int) -> Iterator[Embed]:
+    """Starts `settings.workers` workers of `threads` CPUs and yields the embedding by them.
 
     Raises UserError if the cluster lacks the resources, and the UserErrors of the workers.
     """
-    threads = torch.get_num_threads()
     with connection(settings.workers, object_store=256 * 2**20) as cluster:
         import ray
         from ray.util import ActorPool
@@ -70,7 +69,7 @@ def embedding_workers(settings: ExportSettings) -> Iterator[Embed]:
         gpu = "auto" if cluster.gpus >= settings.workers else "no"
         bundle = cluster.claim(settings.workers, threads, gpu)
         remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(Worker)
-        arguments = settings, threads, loader_threads()
+        arguments = settings, loader_threads()
         pool = ActorPool([remote.remote(*arguments) for _ in range(settings.workers)])
 
         def embed(

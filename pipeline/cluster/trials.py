@@ -69,7 +69,7 @@ def run_trials(
     With `rungs`, trials whose `metric` is low are stopped early. A trial whose process died runs once more,
     from its checkpoint. Raises UserError for a cluster without the resources.
     """
-    threads = next(iter(jobs.values())).threads
+    threads = max(job.threads for job in jobs.values())
     with imported("torch", "pandas"), connection(concurrent, gpu != "no") as cluster:
         bundle = cluster.claim(concurrent, threads, usable_gpu(gpu, cluster))
         _tune(jobs, directory, concurrent, bundle, metric, rungs, listener, loop)

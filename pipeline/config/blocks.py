@@ -146,11 +146,11 @@ class Training(Strict):
     """Length of training, and the protocol: which train classes are trained on, and which iterate is the
     result.
 
-    `selected`: held-out train classes choose the iterate (`validation_share`, `fold`, or the images that the
-    data set holds out itself). `published`: all train classes, `iterations` steps, the last iterate; no
-    validation. `refit`: first as `selected`; then a new training on all train classes, which ends after as
-    many steps as the selected iterate had, with the same learning rate at each step; its last iterate.
-    Images that a data set itself holds out are never trained on.
+    `selected`: the iterate is selected on held-out train classes (`validation_share`, `fold`, or the images
+    that the data set holds out itself). `published`: all train classes, `iterations` steps, the last iterate;
+    no validation. `refit`: first as `selected`; then a new training on all train classes, which ends after as
+    many steps as the selected iterate had, with the same learning rate at each step; its last iterate. Images
+    that a data set itself holds out are never trained on.
     """
 
     protocol: Literal["selected", "published", "refit"] = "selected"
@@ -159,6 +159,9 @@ class Training(Strict):
     patience: Count | None = None  # validations without a gain before the run stops; None: never stop early
     # smallest increase of the selection metric that counts as a gain (GSP code: 1e-5)
     minimum_gain: NonNegative = 0.0
+    # of torch on a CPU, per worker: with another number, sums round differently. With more than there are
+    # cores, the result is the same and takes longer.
+    threads: Count = 2
     # torch.compile for the backbone: faster on a GPU after about a minute; float sums are rounded differently
     compile: bool = False
     # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it

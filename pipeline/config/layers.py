@@ -231,7 +231,7 @@ def require_known(params: Params, group: str, name: str, known: Sequence[str]) -
         line = params.line(f"{group}.{name}")
         axis = "sweeps" if group == "sweep" else group
         raise UserError(
-            f"{params.label}{f':{line}' if line else ''}: there is no {group}.{name}.",
+            f"{params.label}{f':{line}' if line else ''}: unknown {group}.{name}.",
             f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{axis} lists those to run.",
         )
 

@@ -29,6 +29,16 @@ Settings = TypeVar("Settings", bound=Strict)
 _SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
 ABSENT = object()
 _PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on `name`
+# earlier settings -> what replaces them
+MOVED = {
+    "check": "Stage `resolve` replaces stage `check` and has no settings. Remove this block.",
+    "ensemble.repeats": "List one seed per training of a fold: `seeds: [0, 1, 2]`.",
+    "ensemble.seed": "List one seed per training of a fold: `seeds: [0, 1, 2]`.",
+    "ensemble.concurrent": "Members are stages: `unseen run -j N` runs N at a time. Remove this line.",
+    "train.cpus_per_worker": "The number of threads changes a result, so recipes have it: training.threads, "
+    "2 by default. Remove this line. For another number on a data set, write below datasets.<data set>: "
+    "`recipe: {training: {threads: 4}}`.",
+}
 # fields of block backbone that belong to one network
 _NETWORK_FIELDS = ("arguments", "checkpoint", "batch_norm_momentum")
 
@@ -233,7 +243,7 @@ def _explain(
     kind = problem["type"]
     if kind == "extra_forbidden":
         known = sorted(str(name) for name in siblings if name != path[-1])
-        remedy = f"{suggestion(path[-1], known)}Known here: {', '.join(known)}."
+        remedy = MOVED.get(key, f"{suggestion(path[-1], known)}Known here: {', '.join(known)}.")
         return UserError(
             f"{where}: {key} is not a setting.", remedy if known else "Remove it, or correct its name."
         )
@@ -259,7 +269,7 @@ def _explain(
 def _key_path(problem: ErrorDetails, merged: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The keys that lead to a problem in the file, and the block that contains the last one.
 
-    pydantic adds the tag of a union to the location. The tag is no key of the file and is omitted.
+    pydantic adds the tag of a union to the location. The tag is not a key of the file and is omitted.
     """
     location = list(map(str, problem["loc"]))
     names_a_key = problem["type"] in ("extra_forbidden", "missing")

@@ -41,7 +41,6 @@ class TrainSettings(Strict):
     # [1, 8]: between 1 and 8, as many as the cluster has, also if nodes leave and join during a training
     workers: Count | tuple[Count, Count] = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
-    cpus_per_worker: Count | None = None  # None: the cores of this machine shared among the workers
     loader_threads: Count = 2
     checkpoint_every: Count = 100  # iterations
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
@@ -90,7 +89,7 @@ class EnsembleBlock(Strict):
     @classmethod
     def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"each seed counts once, got {list(seeds)}")
+            raise ValueError(f"a seed occurs twice: {list(seeds)}")
         return seeds
 
 
@@ -112,7 +111,7 @@ class ExportSettings(Strict):
     @classmethod
     def _largest_first(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
         if len(set(scales)) < len(scales):
-            raise ValueError("each scale counts once")
+            raise ValueError("a scale occurs twice")
         return tuple(sorted(scales, reverse=True))  # the order does not change the result
 
 
@@ -237,7 +236,7 @@ class SweepSettings(Strict):
     seed: Seed = 0
     datasets: tuple[Name, ...] | None = None  # data sets to search on; None: every data set of the run
     space: dict[str, Axis] = Field(min_length=1)  # dotted recipe field -> its values
-    trials: Count = 8  # draws from the axes that are no grid, for each point of the grid
+    trials: Count = 8  # draws from the axes that are not a grid, for each point of the grid
     total: Count | None = None  # number of all trials; None: every point of the grid
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1)  # trainings of a trial; None: `seed`
     iterations: Count | None = None  # of the longest trial; None: the iterations of the recipe

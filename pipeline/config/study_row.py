@@ -1,7 +1,7 @@
 """A row of a study as a method of the run: a published method and changes of its recipe.
 
 Layers of its recipe: those of the method in pipeline/recipes, then the row. Changes of a user in params.yaml
-are no layers of it, except the definition of a method that only params.yaml has. On a small set
+are not layers of it, except the definition of a method that only params.yaml has. On a small set
 (pipeline/recipes/datasets, `small: true`) a row keeps the network, images, dimensions, batch, optimizer and
 schedule of the set; its changes of these fields are left out.
 """

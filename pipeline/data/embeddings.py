@@ -109,7 +109,7 @@ def read(path: Path) -> Embeddings:
     if not schema.equals(pa.schema(zip(Embeddings._fields, types, strict=False))) or len(batches) != 1:
         fields = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise UserError(
-            f"{path} is no embedding file: it contains {len(batches)} batches of {fields}.", remedy
+            f"{path} is not an embedding file: it contains {len(batches)} batches of {fields}.", remedy
         )
     version = (schema.metadata or {}).get(b"schema_version", b"none").decode(errors="replace")
     if version != str(SCHEMA_VERSION):

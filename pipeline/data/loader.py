@@ -50,7 +50,7 @@ class Pictures(Protocol):
         """The part of the picture to use; None: all of it."""
 
     def undecodable(self, row: int, reason: str) -> UserError:
-        """The error for a row whose bytes are no picture."""
+        """The error for a row whose bytes are not a picture."""
 
 
 @dataclass(frozen=True)

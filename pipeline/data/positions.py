@@ -134,7 +134,7 @@ def read(path: Path) -> Positions:
     if version != str(SCHEMA_VERSION):
         raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", _REMEDY)
     if not table.schema.equals(SCHEMA):
-        raise UserError(f"{path} is no positions file: its columns are {table.schema.names}.", _REMEDY)
+        raise UserError(f"{path} is not a positions file: its columns are {table.schema.names}.", _REMEDY)
     empty = [name for name in table.column_names if name not in _OPTIONAL and table[name].null_count]
     if empty:
         raise UserError(f"{path} is damaged: column {empty[0]} has empty values.", _REMEDY)

@@ -204,7 +204,7 @@ class Shards:
         self._is_compared[row] = True
 
     def undecodable(self, row: int, reason: str) -> UserError:
-        """The error for a row whose bytes are no picture."""
+        """The error for a row whose bytes are not a picture."""
         return UserError(
             f"The image of row {row} in {self.directory}, from {self.source(row)}, "
             f"cannot be decoded: {reason}.",
@@ -247,19 +247,19 @@ class Shards:
         except ValueError as error:  # no JSON, or no UTF-8
             raise UserError(f"{path} is damaged: {error}.", self._remedy) from None
         if not isinstance(manifest, dict):
-            raise UserError(f"{path} is damaged: it is no mapping.", self._remedy)
+            raise UserError(f"{path} is damaged: it is not a mapping.", self._remedy)
         if manifest.get("schema_version") != SCHEMA_VERSION:
             version = manifest.get("schema_version")
             raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", self._remedy)
         for key, kind in _MANIFEST.items():
             if not isinstance(manifest.get(key), kind):
-                raise UserError(f"{path} is damaged: {key} is no {kind.__name__}.", self._remedy)
+                raise UserError(f"{path} is damaged: {key} is not a {kind.__name__}.", self._remedy)
         for key in ("shard_bytes", "shard_rows"):
             sizes = manifest[key]
             if sizes.keys() != manifest["shards"].keys() or any(
                 type(size) is not int for size in sizes.values()
             ):
-                raise UserError(f"{path} is damaged: {key} is no table of the shards.", self._remedy)
+                raise UserError(f"{path} is damaged: {key} is not a table of the shards.", self._remedy)
         return manifest
 
     def _read_index(self, columns: list[str]) -> pa.Table:

@@ -30,7 +30,7 @@ from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
 from pipeline.export.features import START, Network, embeds_features, load_network
 from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
-from pipeline.methods.artifact import LoadedModel, training_protocol, weights_digest
+from pipeline.methods.artifact import LoadedModel, training_settings, weights_digest
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.files import atomic_directory
@@ -74,7 +74,7 @@ def export_model(
     an image cannot be decoded, or an embedding is not a finite unit vector.
     """
     data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
-    scales, protocol = settings.scales, training_protocol(model)
+    scales, protocol = settings.scales, training_settings(model).protocol
     with atomic_directory(output) as directory:
         written: dict[tuple[str, bool, str], Path] = {}  # (sha256 of the weights, with a head, split) -> file
         for table in data.manifest.get("extras", {}):
@@ -104,11 +104,11 @@ def _identity(model: Path, network: Network) -> tuple[str, bool]:
 
 
 class LocalEmbedder:
-    """An `Embed` in this process. It reuses the model and the shards of the previous call if they are the
-    same."""
+    """An `Embed` in this process, with the threads of torch that the recipe of the model sets. It reuses the
+    model and the shards of the previous call if they are the same."""
 
-    def __init__(self, settings: ExportSettings, threads: int) -> None:
-        self.settings, self.threads = settings, threads
+    def __init__(self, settings: ExportSettings, loader_threads: int) -> None:
+        self.settings, self.loader_threads = settings, loader_threads
         self.loaded: tuple[tuple[Path, Network], LoadedModel] | None = None
         self.data: tuple[Path, Shards] | None = None
 
@@ -128,8 +128,9 @@ class LocalEmbedder:
             check_scales(next_model, self.settings.scales)
             self.loaded = (model, network), next_model
         data, loaded, settings = self.data[1], self.loaded[1], self.settings
-        loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.threads)
-        return embed_rows(loaded.method, loader, device(), label, settings.scales)
+        loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.loader_threads)
+        with compute_threads(loaded.recipe.training.threads):
+            return embed_rows(loaded.method, loader, device(), label, settings.scales)
 
 
 @torch.inference_mode()
@@ -166,6 +167,18 @@ def embed_rows(
             if progress is not None:
                 progress.advance(len(ids))
     return Embedded(embeddings, np.concatenate(attributes) if attributes else None)
+
+
+@contextlib.contextmanager
+def compute_threads(count: int) -> Iterator[None]:
+    """Sets the number of torch's threads, and restores it at the end. With another number, a product on a CPU
+    may round differently."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def device() -> torch.device:

@@ -26,7 +26,7 @@ from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches, write
 from pipeline.data.shards import Shards
 from pipeline.data.transforms import Region, pixels_of, region_for_testing
-from pipeline.export.model import device, loader_threads
+from pipeline.export.model import compute_threads, device, loader_threads
 from pipeline.methods.artifact import LoadedModel, load_method
 from pipeline.methods.positions.contribution import contributions
 from pipeline.methods.positions.weights import PositionWeights, position_functions
@@ -49,7 +49,10 @@ def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) 
     sample = np.union1d(drawn, [query.row_id for query in queries]).astype(np.int64)
     loaded = load_method(model)
     loaded.method.requires_grad_(False)
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+    with (
+        compute_threads(loaded.recipe.training.threads),
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+    ):
         maps = [*_of_sample(data, loaded, sample), *_of_queries(data, loaded, test, queries)]
     write(output, Positions(tuple(maps), queries))
 

@@ -62,7 +62,7 @@ def sides(size: int, scales: tuple[float, ...]) -> list[int]:
 def check_scales(loaded: LoadedModel, scales: tuple[float, ...]) -> None:
     """Raises UserError if a model cannot embed its images at these scales. It tries one image per scale.
 
-    This is the case if the network accepts only one size, if its pixels are no colours, if two scales give
+    This is the case if the network accepts only one size, if its pixels are not colours, if two scales give
     the same image size, or if an image would be smaller than the area of one position of the last map.
     """
     if scales == SINGLE_SCALE:

@@ -107,7 +107,7 @@ def maps_of(
 ) -> Maps:
     """The maps of N photos, whose files have the sha256 `digests`. Files of `directory` are used again.
 
-    Raises UserError for a photo that cannot be read, and for maps with values that float16 lacks.
+    Raises UserError for a photo that cannot be read, and for maps with values outside the range of float16.
     """
     store = directory / network.digest[:16]
     known = _known(store)
@@ -144,7 +144,7 @@ def _computed(
         if not parts[-1].isfinite().all():
             row = int((~parts[-1].isfinite()).any(dim=1).nonzero()[0])
             raise UserError(
-                f"The maps of {photos[int(ids[row])]} have values that float16 lacks.",
+                f"The maps of {photos[int(ids[row])]} have values outside the range of float16.",
                 "Choose another network, or omit the head: --head none.",
             )
         progress.advance(len(ids))
@@ -196,6 +196,6 @@ class _Files:
 
     def undecodable(self, row: int, reason: str) -> UserError:
         return UserError(
-            f"{name_of(self.photos[row])} is no picture that can be read: {reason}.",
+            f"{name_of(self.photos[row])} cannot be read as a picture: {reason}.",
             "Convert it to JPEG or PNG, or leave it out.",
         )

@@ -2,7 +2,7 @@
 
     s(q, g) = float32( sum_d q_d g_d ), products and sum in float64
     g before g'  if  s(q, g) > s(q, g'),  or s(q, g) = s(q, g') and id(g) < id(g')
-    a gallery row whose id is the id of the query is no candidate
+    a gallery row whose id is the id of the query is not a candidate
 
 `keys` turns the order into a comparison of integers: the similarity is the upper half of 64 bits, the place
 of the id the lower half.

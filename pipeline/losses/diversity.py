@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.losses.precision import full_precision, without_autocast
+from pipeline.device.precision import full_precision, without_autocast
 
 
 def prototype_diversity(prototypes: Float[Tensor, "M L"]) -> Float[Tensor, ""]:

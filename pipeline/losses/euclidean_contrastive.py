@@ -25,7 +25,7 @@ from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
 
 _CPU_ELEMENTS = 1 << 18  # distances in memory at a time, so that they stay in the cache of a core
 _GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
-_FAR = 1e4  # added to the distance of a pair that is no negative, more than any margin
+_FAR = 1e4  # added to the distance of a pair that is not a negative, more than any margin
 
 
 class EuclideanContrastive(PairLoss):

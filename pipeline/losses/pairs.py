@@ -8,13 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pipeline.device.host import reads_wait
-from pipeline.losses.precision import full_precision, without_autocast
+from pipeline.device.precision import full_precision, without_autocast
 
 
 class Pairs(NamedTuple):
     """Anchors (B, D) and references (S, D).
 
-    Anchor i is reference `self_index[i]`; None: it is no reference.
+    Anchor i is reference `self_index[i]`; None: it is not a reference.
     """
 
     anchors: Float[Tensor, "B D"]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pipeline.device.host import reads_wait
-from pipeline.losses.precision import full_precision, without_autocast
+from pipeline.device.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # under the root of the norm of a proxy (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core

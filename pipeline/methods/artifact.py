@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pipeline.config.blocks import Training
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
@@ -114,12 +115,12 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     return LoadedModel(method.eval(), recipe, dataset, seed)
 
 
-def training_protocol(directory: Path) -> str:
-    """The protocol of the training of a model. Raises UserError for a missing or damaged recipe.json."""
+def training_settings(directory: Path) -> Training:
+    """Block `training` of the recipe of a model. Raises UserError for a missing or damaged recipe.json."""
     where = Path(directory) / "recipe.json"
     try:
-        return str(_read_recipe(where)["recipe"]["training"]["protocol"])
-    except (KeyError, TypeError) as error:
+        return Training.parse(_read_recipe(where)["recipe"]["training"])
+    except (KeyError, TypeError, ValidationError) as error:
         problem = f"{where} is not a recipe that this version wrote: {error}"
         raise UserError(problem, "Train the model again.") from error
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.config.blocks import Input
-from pipeline.losses.precision import full_precision, without_autocast
+from pipeline.device.precision import full_precision, without_autocast
 from pipeline.models.backbone import Backbone
 
 

@@ -24,10 +24,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-
-def world_size() -> int:
-    """Processes that share the batch: the size of the process group, 1 without one."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+from pipeline.device.precision import full_precision
+from pipeline.device.world import world_size
 
 
 class SynchronisedBatchNorm(_BatchNorm):
@@ -68,8 +66,9 @@ class SynchronisedBatchNorm(_BatchNorm):
         return y
 
     def _normalise(self, x: Tensor) -> Tensor:
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        y, mean, variance, count = _GlobalNormalisation.apply(wide, self.weight, self.bias, self.eps)
+        y, mean, variance, count = _GlobalNormalisation.apply(
+            full_precision(x), self.weight, self.bias, self.eps
+        )
         running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
         if (
             self.track_running_stats

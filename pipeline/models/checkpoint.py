@@ -39,7 +39,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     for key, value in state.items():
         if not isinstance(value, Tensor):
             raise ValueError(
-                f"The checkpoint {path} is no table of weights: {key!r} is a {type(value).__name__}."
+                f"The checkpoint {path} is not a table of weights: {key!r} is a {type(value).__name__}."
             )
         if not value.isfinite().all():
             raise ValueError(f"The checkpoint {path} has values that are not finite in {key}.")

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from pipeline.device.precision import full_precision, without_autocast
+
 
 class CodedResidualTransform(nn.Module):
     """(B, L, H, W) -> (B, D). `prototypes`: M. `dim`: D. `hidden`: width of the network of each prototype.
@@ -46,9 +48,9 @@ class CodedResidualTransform(nn.Module):
 
     def forward(self, features: Float[Tensor, "B L H W"], dim: int | None = None) -> Float[Tensor, "B D"]:
         """The first `dim` values of the embedding; None: all."""
-        wide = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
+        wide = full_precision(features)
         # Half precision is too coarse for sums over P of softplus of dot products over L.
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             residuals = coded_residuals(wide.flatten(2), self.prototypes)
         networks = len(self.first_weight)
         if networks == 1:

@@ -7,7 +7,7 @@ from pipeline.models.weights import PublishedWeights, published_weights
 _HEAD = """# Pretrained weights
 
 The weights from which the recipes and the rows of the papers start, by the name in `backbone.name`. `python
--m pipeline.models.document` writes this page from `pipeline/models/weights.yaml`.
+-m pipeline.models.document` writes this page from `pipeline/recipes/weights.yaml`.
 
 A name of timm contains the tag of its weights; without a tag timm chooses its default, which changes between
 versions. `googlenet`, `bn_inception`, `mit_b1` and `mit_b2` have one file each. Top-1 is percent on the

@@ -100,6 +100,16 @@ class MixTransformer(Staged):
         return layer
 
 
+def mit_b1(**options: Any) -> MixTransformer:
+    """Size B1."""
+    return MixTransformer("b1", **options)
+
+
+def mit_b2(**options: Any) -> MixTransformer:
+    """Size B2."""
+    return MixTransformer("b2", **options)
+
+
 def checkpoint_filter_fn(state: dict[str, Tensor], network: MixTransformer) -> dict[str, Tensor]:
     """A published state dict with the names of the network."""
     nvidia = any(key.startswith("patch_embed1.") for key in state)

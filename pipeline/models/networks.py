@@ -1,31 +1,32 @@
-"""The networks that timm lacks, by their name in a recipe.
+"""The networks that timm lacks, by their name in a recipe: recipes/networks.yaml.
 
-Each module is imported when its network is built.
+The table is not a module, so that a further network changes the code of no existing run. Each module is
+imported when its network is built.
 """
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+from ruamel.yaml import YAML
+
+_TABLE = Path(__file__).parents[1] / "recipes/networks.yaml"
 
 
 @dataclass(frozen=True)
 class ProjectNetwork:
-    """Class `name` of `module`, with the arguments that belong to the name of the network."""
+    """`name` of `module`, a class or a function that builds the network."""
 
     module: str
     name: str
-    arguments: tuple[Any, ...] = ()
 
     def build(self, options: dict[str, Any]) -> Any:
         """The network with `options`, the `backbone.arguments` of a recipe."""
-        return getattr(import_module(self.module), self.name)(*self.arguments, **options)
+        return getattr(import_module(self.module), self.name)(**options)
 
 
 PROJECT_NETWORKS = {
-    "googlenet": ProjectNetwork("pipeline.models.googlenet", "GoogLeNet"),
-    "bn_inception": ProjectNetwork("pipeline.models.bn_inception", "BnInception"),
-    "mit_b1": ProjectNetwork("pipeline.models.mix_transformer", "MixTransformer", ("b1",)),
-    "mit_b2": ProjectNetwork("pipeline.models.mix_transformer", "MixTransformer", ("b2",)),
-    "resnet20_preact": ProjectNetwork("pipeline.models.resnet20", "PreactivationResNet20"),
-    "token_embedding": ProjectNetwork("pipeline.models.token_embedding", "TokenEmbedding"),
+    name: ProjectNetwork(*place.split(":"))
+    for name, place in YAML(typ="safe").load(_TABLE.read_text(encoding="utf-8")).items()
 }

@@ -32,7 +32,7 @@ class Tail(nn.Module):
     def __init__(self, network: nn.Module, name: str, count: int, size: int) -> None:
         """name: of the network. size: pixels per side of the images.
 
-        Raises ValueError for a network whose layers timm does not define, or are no chain.
+        Raises ValueError for a network whose layers timm does not define, or are not a chain.
         """
         super().__init__()
         layers = layers_of(network, name)
@@ -59,7 +59,9 @@ class Tail(nn.Module):
         with torch.no_grad():
             difference = float((self(inputs) - expected).abs().max())
         if not difference <= AGREEMENT * float(expected.abs().max()):
-            raise ValueError(f"the layers of {name} are no chain: not only {self.first} reads the image.")
+            raise ValueError(
+                f"the layers of {name} are not a chain: another layer than {self.first} also reads the image."
+            )
 
     def forward(self, inputs: Float[Tensor, "B ..."]) -> Float[Tensor, "B D"]:
         """The output of the network for images whose `front` is `inputs`."""
@@ -163,7 +165,7 @@ def _shapes_before(
             if calls or _contains(path, first) or any(not _contains(outer, first) for outer in within):
                 return
             if path in shapes or not isinstance(output, Tensor) or len(output) != len(images):
-                raise ValueError(f"the layers of {name} are no chain: {path} is no layer of it.")
+                raise ValueError(f"the layers of {name} are not a chain: {path} is not a layer of it.")
             shapes[path] = tuple(output.shape[1:])
 
         return hook
@@ -171,7 +173,7 @@ def _shapes_before(
     with _hooks(network, begins, ends):
         network(images)
     if calls != 1:
-        raise ValueError(f"the layers of {name} are no chain: {first} runs {calls} times.")
+        raise ValueError(f"the layers of {name} are not a chain: {first} runs {calls} times.")
     return shapes
 
 

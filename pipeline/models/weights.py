@@ -1,4 +1,4 @@
-"""The published weights of networks: weights.yaml, and the comparison of a file with its published hash."""
+"""The published weights of networks (recipes/weights.yaml), and the comparison of a file with its hash."""
 
 import hashlib
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-_TABLE = Path(__file__).with_name("weights.yaml")
+_TABLE = Path(__file__).parents[1] / "recipes/weights.yaml"
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")
 REMEDY = "Delete the file and download it again, or rename it if these are your weights."
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pipeline.pooling.positions import positions, single
+from pipeline.device.precision import full_precision
+from pipeline.pooling.positions import positions
 
 EPSILON = 1e-6
 
@@ -46,4 +47,4 @@ class Gem(nn.Module):
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least."""
         with torch.autocast(features.device.type, enabled=False):
-            return generalized_mean(positions(features), single(self.exponent))
+            return generalized_mean(positions(features), full_precision(self.exponent))

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pipeline.pooling.positions import single
+from pipeline.device.precision import full_precision
 from pipeline.pooling.transform import Transform
 
 _FORMS = 4
@@ -51,7 +51,7 @@ class Gsop(nn.Module):
         if count != self.positions:
             height, width = features.shape[2:]
             raise ValueError(f"GSoP: expected a map of {self.positions} positions, got {height} x {width}")
-        transformed = single(self.transform(features))
+        transformed = full_precision(self.transform(features))
         with torch.autocast(features.device.type, enabled=False):
             by_channel = self.channel_features(transformed).flatten(2)
             channel = self.channel_attention(by_channel @ by_channel.transpose(1, 2) / count**2)

@@ -19,7 +19,7 @@ from pipeline.pooling.transform import Transform
 
 
 class Netvlad(nn.Module):
-    """Vector of locally aggregated descriptors. Raises ValueError if `dim` is no multiple of `centers`.
+    """Vector of locally aggregated descriptors. Raises ValueError if `dim` is not a multiple of `centers`.
 
     A centre whose residuals cancel pools to 0 (norms below 1e-12 are replaced by 1e-12). As in the released
     code, all weights are Glorot-uniform and biases 0; its centres have the shape (1, 1, 1, C, D / C) and the

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pipeline.pooling.positions import positions, single
+from pipeline.device.precision import full_precision
+from pipeline.pooling.positions import positions
 
 _OVERLAP = 0.4
 _MOST = 6  # additional regions along the longer side
@@ -62,7 +63,7 @@ class Rmac(nn.Module):
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least."""
-        features = single(features)
+        features = full_precision(features)
         parts = [positions(features)]
         for top, left, side in regions(features.shape[2], features.shape[3], self.levels):
             parts.append(features[:, :, top : top + side, left : left + side].flatten(2))

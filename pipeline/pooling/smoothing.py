@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-from pipeline.pooling.positions import positions, single
+from pipeline.device.precision import full_precision
+from pipeline.pooling.positions import positions
 from pipeline.pooling.transform import Transform
 
 
@@ -37,7 +38,7 @@ class Smoothing(nn.Module):
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B D"]:
         """The pooled vectors, in float32 at least."""
         with torch.autocast(features.device.type, enabled=False):
-            features = single(features)
+            features = full_precision(features)
             smooth = avg_pool2d(
                 features, self.window, stride=1, padding=self.window // 2, count_include_pad=False
             )

@@ -79,7 +79,7 @@ class Lead:
 
     @property
     def is_significant(self) -> bool:
-        """Whether its differences to all other methods are significant."""
+        """Whether its differences from all other methods are significant."""
         return self.has_seeds and not self.not_better_than
 
 

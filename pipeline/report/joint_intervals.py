@@ -102,7 +102,7 @@ def _by_query(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence
         match = _OF_BENCHMARK.fullmatch(name)
         if match is None:
             raise UserError(
-                f"{name} of {runs[0].query_file.parent} is no metric of a benchmark.",
+                f"{name} of {runs[0].query_file.parent} is not a metric of a benchmark.",
                 "Run `dvc repro` to evaluate the run again.",
             )
         measure = "ap" if match["k"] is None else f"precision_at_{match['k']}"

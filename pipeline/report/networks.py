@@ -69,7 +69,7 @@ def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str
 
 
 def _pretrained(name: str) -> str:
-    """The source of the published weights of network `name`, if pipeline/models/weights.yaml contains it."""
+    """The source of the published weights of network `name`, if pipeline/recipes/weights.yaml contains it."""
     weights = published_weights().get(name)
     if weights is None:
         return "pretrained weights"
@@ -77,7 +77,7 @@ def _pretrained(name: str) -> str:
 
 
 PROTOCOLS = {
-    "selected": "held-out train classes choose the iterate",
+    "selected": "the iterate is selected on held-out train classes",
     "published": "all train classes, the published length, the last iterate",
     "refit": "held-out train classes choose the length, then all train classes are trained on",
 }

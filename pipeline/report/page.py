@@ -84,7 +84,7 @@ CARDS = (  # of each data set, in the order of the page
         "Geometry of the embedding",
         (geometry, embedding_map, spectrum, similarity, attributes, gradient_noise),
     ),
-    Card("positions", "Positions", "What a network looks at", (positions,)),
+    Card("positions", "Positions", "Weights of image positions", (positions,)),
     Card("gallery", "Galleries", "Galleries", (gallery, side_by_side)),
     Card("data", "Data", "Data", (data,)),
     Card("provenance", "Provenance", "Provenance", (provenance,)),

@@ -17,7 +17,8 @@ from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.revision import Revision
 
-_VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
+VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
+TEST = tuple(f"test_{name}" for name in VALIDATION)  # with training.watch_test
 HistoryRow = dict[str, float]
 
 
@@ -147,7 +148,7 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         weights={
             path.stem: _present(path) for path in (model / "weights.safetensors", model / "last.safetensors")
         },
-        # The log is no dependency of the stage. Its times are not read: equal inputs must give equal bytes.
+        # The log is not a dependency of the stage. Its times are not read: equal inputs give equal bytes.
         host=read_json(log)["host"] if log.is_file() else None,
     )
 
@@ -158,12 +159,12 @@ def _sweep(root: Path, dataset: str, method: str) -> Sweep:
 
 
 def read_history(path: Path) -> list[HistoryRow]:
-    """The rows of a training's history, without the empty cells (validation metrics of a step without
-    validation). Raises UserError for a missing or damaged file and a cell that is no number."""
+    """The rows of a training's history, without the empty cells (metrics of a step without validation).
+    Raises UserError for a missing or damaged file and a cell that is not a number."""
     rows: list[HistoryRow] = []
     for line, row in _csv(path):
         try:
-            cells = {key: value for key, value in row.items() if value or key not in _VALIDATION}
+            cells = {key: value for key, value in row.items() if value or key not in (*VALIDATION, *TEST)}
             rows.append({key: float(value) for key, value in cells.items()})
         except ValueError as error:
             raise UserError(f"{path}:{line}: {error}.", _REMEDY) from None

@@ -30,7 +30,7 @@ _OF_HISTORY = ("gradient_covariance", "direction_covariance")  # means over the 
 
 @dataclass(frozen=True)
 class Ours:
-    """Our value over the seeds, in percent, or as it is for a metric that is no share."""
+    """Our value over the seeds, in percent, or as it is for a metric that is not a share."""
 
     value: float
     deviation: float | None  # None with one seed
@@ -108,7 +108,7 @@ class StudyTable:
 
 
 def is_plain(metric: str) -> bool:
-    """Whether a metric is no share."""
+    """Whether a metric is not a share."""
     return metric in PLAIN or metric in _OF_HISTORY
 
 
@@ -166,7 +166,7 @@ class _Numbers:
         return Ours(100 * value.value, None if value.deviation is None else 100 * value.deviation)
 
     def _plain(self, method: str, metric: str) -> list[float]:
-        """A metric that is no share, of each seed."""
+        """A metric that is not a share, of each seed."""
         if metric in _OF_HISTORY:
             histories = [run.history for run in self.report_data.of(self.dataset, method)]
             return [

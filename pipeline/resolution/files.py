@@ -50,6 +50,7 @@ from pipeline.config.inputs import (
     path_of,
 )
 from pipeline.config.layers import datasets_of, kind_of, methods_of, published_method, require_known
+from pipeline.config.resolve import MOVED
 from pipeline.config.stages import Reduce
 from pipeline.config.strict import Strict
 from pipeline.config.study_row import is_small
@@ -114,7 +115,7 @@ def plan(params: Params) -> Plan:
         if block not in _BLOCKS:
             raise UserError(
                 f"{params.label}:{params.line(block)}: {block} is not a setting.",
-                f"Known here: {', '.join(_BLOCKS)}.",
+                MOVED.get(block, f"Known here: {', '.join(_BLOCKS)}."),
             )
     run = Plan(
         params,

@@ -89,7 +89,7 @@ Progress.set_lock(threading.RLock())  # tqdm's default lock is a semaphore betwe
 
 
 def terminal_columns(stream: Stream) -> int | None:
-    """The width of the terminal to which `stream` writes; None if it is no terminal.
+    """The width of the terminal to which `stream` writes; None if it is not a terminal.
 
     If the stream has the attribute `columns`, that is the width: the console of a worker has the width of the
     stage's terminal.

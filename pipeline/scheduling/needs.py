@@ -1,11 +1,11 @@
 """What the stages need of a machine or cluster, from the blocks of params.yaml that set resources."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config import ExportSettings, Params, TrainSettings, settings, sweep_settings
+from pipeline.config import ExportSettings, Params, TrainSettings, resolve, settings, sweep_settings
 from pipeline.runtime.errors import UserError
-from pipeline.training.job import threads_per_worker
 
 _RUN = ("datasets", "methods", "seeds", "sweeps", "ensembles")
 _AXES = (*(f"run.{axis}" for axis in _RUN), "ensemble.folds", "ensemble.seeds")
@@ -46,11 +46,16 @@ def needs(params: Params, gpus: int) -> Needs:
 
 
 def slots(params: Params, cpus: int, gpus: int) -> int:
-    """How many trainings a cluster with `cpus` CPUs and `gpus` GPUs runs at the same time, at least 1."""
+    """How many trainings a cluster with `cpus` CPUs and `gpus` GPUs runs at the same time, at least 1.
+
+    On CPUs, those with the largest training.threads of the recipes of the run.
+    """
     train = settings(params, "train", TrainSettings)
     if gpus and train.gpu != "no":
         return max(1, gpus // train.most_workers)
-    return max(1, cpus // (train.most_workers * threads_per_worker(train)))
+    cells = itertools.product(params.read("run.datasets"), params.read("run.methods"))
+    threads = max(resolve(params, *cell).training.threads for cell in cells)
+    return max(1, cpus // (train.most_workers * threads))
 
 
 def gpus_of_this_machine() -> int:

@@ -12,11 +12,11 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from pipeline.scheduling.graph import Graph
 
-_INTERVAL = 0.05  # seconds between looks at the running processes
+_INTERVAL = 0.05  # seconds between two polls of the running processes
 
 
 class State(Enum):
-    """What became of a stage."""
+    """The state of a stage after the run."""
 
     DONE = "done"
     RESTORED = "restored from the cache"

@@ -254,13 +254,13 @@ async def _body(request: Request, settings: ServiceSettings) -> bytes:
 
 
 async def _photo(request: Request, settings: ServiceSettings) -> bytes:
-    """The body of a request, refused if it is no picture or has too many pixels."""
+    """The body of a request, refused if it is not a picture or has too many pixels."""
     content = await _body(request, settings)
     try:
         width, height = size_of(content)
     except ValueError as error:
         raise HTTPException(
-            422, f"a picture of {len(content):,} bytes is no picture that can be read: {error}."
+            422, f"a picture of {len(content):,} bytes cannot be read as a picture: {error}."
         ) from None
     if width * height > settings.largest_pixels:
         raise HTTPException(

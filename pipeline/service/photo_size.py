@@ -16,7 +16,7 @@ from pipeline.data.heif import is_heif
 def size_of(encoded: bytes) -> tuple[int, int]:
     """Width and height as stored, before the orientation is applied.
 
-    Raises ValueError for bytes that are no picture of a supported format. A file with a valid header can
+    Raises ValueError for bytes that are not a picture of a supported format. A file with a valid header can
     still be damaged: decoding finds this.
     """
     header = jpeg_header(np.frombuffer(encoded, np.uint8))

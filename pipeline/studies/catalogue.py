@@ -59,14 +59,14 @@ class Catalogued:
 
 def studies(of_user: Path = OF_USER) -> dict[str, Catalogued]:
     """All studies by name: those of the papers in the order of the papers, then those of the user. Raises
-    UserError for a file that is no valid study, and for a name that is used twice."""
+    UserError for a file that is not a valid study, and for a name that is used twice."""
     catalogue = dict(_published_studies())
     for path in sorted(of_user.glob("*.yaml")):
         for name, study in _read(Document(path)).items():
             if name in catalogue:
                 other = catalogue[name].document
                 raise UserError(
-                    f"{study.document.label}:{study.document.line(name)}: there is a study {name} in "
+                    f"{study.document.label}:{study.document.line(name)}: study {name} is already defined in "
                     f"{other.label} already.",
                     "Choose another name.",
                 )

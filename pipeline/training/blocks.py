@@ -45,7 +45,7 @@ def read(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
     pieces = [torch.empty(0, dtype=torch.uint8)]
     for digest in manifest["blocks"]:
         if not re.fullmatch("[0-9a-f]{64}", digest):
-            raise Damaged(f"{digest!r} is no sha256 of a block")
+            raise Damaged(f"{digest!r} is not a sha256 of a block")
         path = _path(directory, digest)
         try:
             block = path.read_bytes()

@@ -12,9 +12,10 @@ from torch import Tensor
 from pipeline.config.methods import Recipe
 from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards
+from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.progress import Progress
-from pipeline.training.gather import gather_rows, world_size
+from pipeline.training.gather import gather_rows
 from pipeline.training.precision import autocast
 from pipeline.training.step import to_pixels
 from pipeline.training.worker import Worker

@@ -61,7 +61,7 @@ def gradient_noise(
     terms: the result of a method's objective. name: one of them, or `loss` for their sum. embedding: the B
     gathered embeddings of the objective, so that every worker computes the same numbers. A term that does not
     depend on the embedding has gradient 0. The graph is kept for backward. Raises UserError for a name that
-    is no term, and ValueError for an embedding without a graph.
+    is not a term, and ValueError for an embedding without a graph.
     """
     if name not in (LOSS, *terms):
         raise UserError(

@@ -1,11 +1,12 @@
 """The curve of a run: one row per validation, numbers only, for `dvc plots` and the report.
 
     [phase,] iteration, epoch, lr, loss, <each term>, [gradient_covariance, direction_covariance,] grad_norm,
-    recall_at_1, map_at_r, r_precision
+    recall_at_1, map_at_r, r_precision[, test_recall_at_1, test_map_at_r, test_r_precision]
 
 `iteration` counts finished steps. loss, terms, gradient noise (if it is measured) and grad_norm are means
 over the steps since the row before. lr is that of the last step (of a group without a multiplier). The
-metrics are those of validation; their cells are empty without one. A term counts 0 in the steps without it.
+metrics are those of validation; their cells are empty without one. Those of test classes exist with
+training.watch_test; they select nothing. A term counts 0 in the steps without it.
 `phase` exists under protocol refit: 1 with held-out classes, 2 on all train classes. `iteration` continues
 over both phases, `epoch` starts again.
 """
@@ -19,6 +20,7 @@ from pipeline.training.validation import METRICS
 
 _PHASE = "phase"
 _FIRST, _LAST = ("iteration", "epoch", "lr", "loss"), ("grad_norm", *METRICS)
+TEST_METRICS = tuple(f"test_{name}" for name in METRICS)
 _STEPS = "steps"
 
 Row = dict[str, int | float]
@@ -41,7 +43,7 @@ def close(
     phase: int | None = None,
 ) -> Row:
     """The row of the steps in `window`, which is emptied. Before the first step, loss and gradient are 0.
-    `metrics` is empty without a validation."""
+    `metrics` is empty without a validation, and contains TEST_METRICS if the test classes were embedded."""
     means = {name: value / window[_STEPS] for name, value in window.items() if name != _STEPS}
     means = means or {"loss": 0.0, "grad_norm": 0.0}
     window.clear()
@@ -52,9 +54,10 @@ def close(
 def columns(rows: list[Row]) -> list[str]:
     """All columns in their order, the terms by name."""
     names = {name for row in rows for name in row}
-    terms = sorted(names - {_PHASE, *_FIRST, *NAMES, *_LAST})
+    terms = sorted(names - {_PHASE, *_FIRST, *NAMES, *_LAST, *TEST_METRICS})
+    test = TEST_METRICS if names.intersection(TEST_METRICS) else ()
     phase = (_PHASE,) if _PHASE in names else ()
-    return [*phase, *_FIRST, *terms, *(name for name in NAMES if name in names), *_LAST]
+    return [*phase, *_FIRST, *terms, *(name for name in NAMES if name in names), *_LAST, *test]
 
 
 def write_history(path: Path, rows: list[Row]) -> None:
@@ -66,4 +69,4 @@ def write_history(path: Path, rows: list[Row]) -> None:
 
 
 def _cell(row: Row, name: str) -> str:
-    return "" if name in METRICS and name not in row else f"{row.get(name, 0.0):.10g}"
+    return "" if name in (*METRICS, *TEST_METRICS) and name not in row else f"{row.get(name, 0.0):.10g}"

@@ -8,7 +8,6 @@ from typing import Any
 
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import TrainSettings
-from pipeline.runtime.cores import usable_cores
 from pipeline.runtime.errors import UserError
 
 # As pipeline.training.loop.train. None selects that function: only the process that trains imports it, and
@@ -43,7 +42,6 @@ class Job:
     shards: Path
     state: Path | None
     outputs: Outputs | None
-    threads: int = 1  # of torch, per worker: with another number, sums round differently
     loader_threads: int = 2  # never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
     images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding
@@ -52,6 +50,11 @@ class Job:
     def __post_init__(self) -> None:
         if self.outputs is not None and self.state is None:
             raise ValueError(f"{self.name} has outputs and no state, which keeps its initial weights")
+
+    @property
+    def threads(self) -> int:
+        """Of torch, per worker. Ray reserves as many CPUs for it on a cluster."""
+        return self.resolved().training.threads
 
     @property
     def name(self) -> str:
@@ -94,17 +97,11 @@ def job_of(
             history=root / "data/history" / run / f"{seed}.csv",
             log=root / "data/logs" / run / f"{seed}.json",
         ),
-        threads=threads_per_worker(machine),
         loader_threads=machine.loader_threads,
         checkpoint_every=machine.checkpoint_every,
         images_per_pass=machine.images_per_pass,
         code=code,
     )
-
-
-def threads_per_worker(machine: TrainSettings) -> int:
-    """`machine.cpus_per_worker`; without it, an equal share of the cores of this machine, at least 1."""
-    return machine.cpus_per_worker or max(1, usable_cores() // machine.most_workers)
 
 
 def note_unwatched_checkpoint(recipe: Recipe, stage: str) -> None:

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from pipeline.data.loader import TrainBatch
 from pipeline.data.tuples import TupleSampler
+from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 from pipeline.training import history
-from pipeline.training.gather import assert_same_on_all_workers, world_size
+from pipeline.training.gather import assert_same_on_all_workers
 from pipeline.training.job import Job, check_world
 from pipeline.training.log import Clock
 from pipeline.training.mining import mine
@@ -160,20 +161,24 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
     """Ends a row of the history, validates if classes are held out, keeps the weights if they are the best so
     far, saves, and reports."""
     record, training = run.record, run.recipe.training
-    metrics = {}
+    metrics: dict[str, float] = {}
+    of_test: dict[str, float] = {}
     with run.clock.phase("validation"):
         assert_same_on_all_workers(run.method)
         if len(run.split.validation_rows):
             metrics = validate(run.embedder, run.split)
+        if training.watch_test and run.is_last_phase:
+            of_test = watch_test(run.embedder)
     epoch = record.iteration / run.sampler.steps_per_epoch
     phase = 1 + record.is_refit if training.protocol == "refit" else None
-    record.rows.append(history.close(record.window, record.total, epoch, learning_rate, metrics, phase))
+    measured = metrics | {f"test_{name}": value for name, value in of_test.items()}
+    record.rows.append(history.close(record.window, record.total, epoch, learning_rate, measured, phase))
     if metrics:
         _keep_best(run, metrics[training.selection_metric])
     elif training.protocol == "published":
         record.best_iteration = record.iteration
-    if training.watch_test and run.is_last_phase:
-        _keep_best_on_test(run, watch_test(run.embedder)[training.selection_metric])
+    if of_test:
+        _keep_best_on_test(run, of_test[training.selection_metric])
     save_if_due(run)
     if report is not None:
         place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}

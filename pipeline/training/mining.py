@@ -10,9 +10,9 @@ from pipeline.config.methods import Recipe
 from pipeline.data.class_split import ClassSplit
 from pipeline.data.shards import Shards
 from pipeline.data.tuples import TupleSampler
+from pipeline.device.world import world_size
 from pipeline.runtime.errors import UserError
 from pipeline.training.embed import RowEmbedder
-from pipeline.training.gather import world_size
 
 
 def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> TupleSampler:

@@ -11,7 +11,8 @@ class CheckpointPace:
     """The time of the last checkpoint and its cost, in seconds of `clock`.
 
     The cost: the time in which the training waited for it, and the processor time of its writer, which the
-    training may lack on a machine with few cores. The time in which the writer waits for the disk is no cost.
+    training may lack on a machine with few cores. The time in which the writer waits for the disk is not a
+    cost.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

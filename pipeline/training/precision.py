@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.config.methods import Recipe
-from pipeline.training.gather import world_size
+from pipeline.device.world import world_size
 
 
 def with_effective_precision(recipe: Recipe, device: torch.device) -> Recipe:

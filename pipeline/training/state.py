@@ -2,9 +2,9 @@
 
 It is outside the outputs, which DVC deletes before a run. The hash covers everything that determines the
 bytes of the result but the number of workers, the run's identity: resolved recipe, shards, checkpoint of
-the backbone, code, seed, threads, kind of device, effective precision, libraries. So the same command
-resumes, also with another number of workers, which changes no batch, and the loss only by rounding. A run of
-another identity starts from the first step.
+the backbone, code, seed, kind of device, effective precision, libraries. So the same command resumes, also
+with another number of workers, which changes no batch, and the loss only by rounding. A run of another
+identity starts from the first step.
 """
 
 import importlib.metadata
@@ -45,7 +45,6 @@ def identity(job: Job, fingerprint: str, device: str, precision: str) -> dict[st
         "shards": fingerprint,
         "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),
         "code": job.code,
-        "threads": job.threads,
         **({} if job.images_per_pass is None else {"images_per_pass": job.images_per_pass}),
         "device": device,
         "precision": precision,

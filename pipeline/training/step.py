@@ -20,9 +20,11 @@ from torch.optim import Optimizer
 
 from pipeline.config.methods import Recipe
 from pipeline.data.loader import TrainBatch, normalize
+from pipeline.device.precision import full_precision
+from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
-from pipeline.training.gather import average_gradients, gather_outputs, gather_rows, world_size
+from pipeline.training.gather import average_gradients, gather_outputs, gather_rows
 from pipeline.training.gradient_noise import gradient_noise
 from pipeline.training.optimizer import factor, set_learning_rate
 from pipeline.training.passes import Passes
@@ -117,7 +119,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     method, recipe = learner.method, learner.recipe
     parameters = _trained_parameters(method, recipe, batch.step)
     device = parameters[0].device
-    shape = f"{world_size()} slices of {len(batch.images)} images are no batch of {recipe.batch.size}"
+    shape = f"{world_size()} slices of {len(batch.images)} images are not a batch of {recipe.batch.size}"
     assert len(batch.images) * world_size() == recipe.batch.size, shape
 
     def forward(rows: slice) -> Any:
@@ -206,8 +208,11 @@ def to_pixels(
 def _at_least_float32(outputs: Any) -> Any:
     """Half-precision outputs as float32: a similarity matrix needs more than 8 bits of mantissa."""
     values = {field.name: getattr(outputs, field.name) for field in dataclasses.fields(outputs)}
-    half = (torch.bfloat16, torch.float16)
-    wide = {name: v.float() for name, v in values.items() if isinstance(v, Tensor) and v.dtype in half}
+    wide = {
+        name: full_precision(value)
+        for name, value in values.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
     return dataclasses.replace(outputs, **wide)
 
 

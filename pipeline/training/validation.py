@@ -4,10 +4,10 @@ import torch
 import torch.distributed as dist
 
 from pipeline.data.class_split import ClassSplit
+from pipeline.device.world import world_size
 from pipeline.evaluation.metrics import Rows, averages, per_query, quick_metrics
 from pipeline.runtime.errors import UserError
 from pipeline.training.embed import RowEmbedder
-from pipeline.training.gather import world_size
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
 
@@ -34,8 +34,7 @@ def watch_test(embedder: RowEmbedder) -> dict[str, float]:
     rows = shards.rows("test")
     if "ground_truth.parquet" in shards.manifest.get("extras", {}) or not len(rows):
         raise UserError(
-            f"training.watch_test judges test images by their classes, and {shards.directory} has none that "
-            "mean anything.",
+            f"training.watch_test needs class labels of test images, which {shards.directory} does not have.",
             "Set training.watch_test to false for this data set.",
         )
     embeddings = embedder.embed(rows).cpu().numpy()

@@ -156,7 +156,7 @@ def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pyte
         (m, n) for m in ("one", "two") for n in ("selected", "untrained")
     ]
     assert table[1]["map_at_r_gap"] == ""
-    assert [row["seed"] for row in table] == ["0"] * 4, "a zero is no missing value"
+    assert [row["seed"] for row in table] == ["0"] * 4, "a zero is not a missing value"
     leaf = json.loads(files[2].read_text())["set"]["two"]["0"]
     assert leaf["embedding_density"] == float(table[2]["embedding_density"])
     assert leaf.keys() == {"embedding_density", "spectral_decay"}, (

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.analysis.analyze import Run, numbers
+from pipeline.analysis.analyze import AnalyzedNetwork, numbers
 from pipeline.analysis.positions import coverage, object_share_table, object_shares
 from pipeline.config import PartsSource
 from pipeline.data.positions import PositionMap, Positions, write
@@ -83,7 +83,9 @@ def test_uniform_weights_get_the_area_and_weights_on_the_creature_more(tmp_path:
     assert creature["share"] > uniform["share"] + 0.3
     assert background["share"] < uniform["share"] - 0.1
     assert {row["dataset"] for row in (creature, uniform, background)} == {"parts"}
-    run = Run({"dataset": "parts", "method": "ms", "seed": 0, "network": "selected", **_HEADLINE}, {}, {})
+    run = AnalyzedNetwork(
+        {"dataset": "parts", "method": "ms", "seed": 0, "network": "selected", **_HEADLINE}, {}, {}
+    )
     leaf = numbers([run], [creature, uniform])["parts"]["ms"]["0"]
     assert leaf["weight_on_object"] == creature["share"]
     assert leaf["object_area"] == creature["area"]

@@ -1,6 +1,8 @@
-"""Every benchmark can be imported, and the recipes that it measures exist."""
+"""Every benchmark can be imported and starts without arguments, and the recipes that it measures exist."""
 
+import contextlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +29,49 @@ def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
 def test_every_benchmark_can_be_imported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert benchmark(name, monkeypatch).__doc__
+
+
+class Measuring(Exception):
+    """A benchmark has read its arguments and measures."""
+
+
+def raise_measuring(*arguments: object, **keywords: object) -> None:
+    raise Measuring
+
+
+def test_make_bench_runs_the_files_of_the_folder() -> None:
+    command = re.search(r"for file in (\S+); do", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert command is not None
+    assert sorted(ROOT.glob(command[1])) == sorted(FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in FOLDER.glob("*.py")} - {"timing"}))
+def test_every_benchmark_starts_without_arguments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make bench` gives no arguments. Each function that a benchmark calls in `main` to measure raises."""
+    module = benchmark(name, monkeypatch)
+    for key, value in vars(module).items():
+        defined_here = getattr(value, "__module__", "") in (module.__name__, "timing")
+        if callable(value) and defined_here and key != "main":
+            monkeypatch.setattr(module, key, raise_measuring)
+    monkeypatch.setattr("subprocess.run", raise_measuring)
+    monkeypatch.setattr("torch.set_num_threads", contextlib.suppress)  # the number of this process remains
+    with pytest.raises(Measuring):
+        module.main()
+
+
+def test_the_noise_of_evaluation_is_that_of_128_dimensions_without_an_argument(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Recall at 1 is below 1 in 512 dimensions, where noise 1.3 solves the data."""
+    module = benchmark("evaluation", monkeypatch)
+    assert module.usual_noise(128) == pytest.approx(1.3)
+    recalls = []
+    for noise in (1.3, module.usual_noise(512)):
+        rows = module.embeddings(6000, 512, noise)
+        queries = module.Rows(*(column[:500] for column in rows))
+        recalls.append(module.averages(module.per_query(queries, rows, (1,)))["recall_at_1"])
+    assert recalls[0] == 1.0
+    assert 0.9 < recalls[1] < 1.0
 
 
 def test_the_recipes_of_step_exist(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,39 +39,53 @@ def save_network(directory: Path, name: str = "test_vit.r160_in1k", size: int = 
 COUNTS = {"photos": 1200, "classes": 30, "measured": False}
 
 
-def export(model: Path, output: Path) -> None:
-    """Runs the command in a process without the type checks of the tests, which torch.export cannot trace."""
-    command = [sys.executable, "-m", "unseen", "export-model", str(model), str(output)]
-    subprocess.run(command, check=True, capture_output=True)
+EXPORT = """
+import sys
+from unseen import cli
+for directory in sys.argv[1:]:
+    cli.main(["export-model", f"{directory}/model", f"{directory}/out"])
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with a model and its export, by the kind of the model. The command runs in a process without
+    the type checks of the tests, which torch.export cannot trace."""
+    require("onnx", importlib.util.find_spec("onnxruntime"))
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("trained", "network")}
+    save_model(folders["trained"] / "model", 1)
+    save_network(folders["network"] / "model")
+    subprocess.run(
+        [sys.executable, "-c", EXPORT, *map(str, folders.values())], check=True, capture_output=True
+    )
+    return folders
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["trained", "network"])
 def test_onnxruntime_and_torch_export_give_the_vectors_of_the_embedder(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, exported: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require("onnx", importlib.util.find_spec("onnxruntime"))
     import onnxruntime
 
-    model = save_model(tmp_path / "model", 1) if kind == "trained" else save_network(tmp_path / "model")
-    export(model, tmp_path / "out")
+    model, out = exported[kind] / "model", exported[kind] / "out"
     embedder = Embedder(model)
     files = [picture(seed, "PNG") for seed in range(5)]
-    about = json.loads((tmp_path / "out/preprocessing.json").read_text())
+    about = json.loads((out / "preprocessing.json").read_text())
     size = about["crop"]["size"]
     pixels = np.empty((5, 3, size, size), np.uint8)
     for planes, encoded in zip(pixels, files, strict=True):
         crop_for_testing(decode(np.frombuffer(encoded, np.uint8)), embedder.input, planes)
-    session = onnxruntime.InferenceSession(tmp_path / "out/model.onnx")
+    session = onnxruntime.InferenceSession(out / "model.onnx")
     (vectors,) = session.run(None, {"pixels": pixels})
     assert vectors.shape == (5, embedder.dim)
     assert np.abs(vectors - embedder(files)).max() < 1e-4
-    program = torch.export.load(tmp_path / "out/model.pt2").module()
+    program = torch.export.load(out / "model.pt2").module()
     with torch.inference_mode():
         traced = program(torch.from_numpy(pixels)).numpy()
     assert np.abs(traced - embedder(files)).max() < 1e-4
     assert about["resize"] == (embedder.input.resize or size)
-    card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    card = (out / "README.md").read_text(encoding="utf-8")
     assert embedder.fingerprint() in card
     if kind == "network":
         assert "1,200 photos of 30 classes" in card
@@ -80,7 +94,7 @@ def test_onnxruntime_and_torch_export_give_the_vectors_of_the_embedder(
         assert "12 images of 3 classes" in card
 
     def copied(*arguments: object, **options: object) -> None:
-        shutil.copyfile(tmp_path / "out/model.onnx", str(arguments[2]))
+        shutil.copyfile(out / "model.onnx", str(arguments[2]))
 
     monkeypatch.setattr(torch.onnx, "export", copied)
     other = save_model(tmp_path / "other", 2) if kind == "trained" else model

@@ -98,5 +98,5 @@ def test_refuses_a_damaged_picture(tmp_path: Path) -> None:
     stream = io.BytesIO()
     Image.new("RGB", (40, 40)).save(stream, "JPEG")
     explainer = Explainer(Embedder(save_model(tmp_path / "model", 1)))
-    with pytest.raises(UserError, match="no picture that can be read"):
+    with pytest.raises(UserError, match="cannot be read as a picture"):
         explainer.explain(FIRST, stream.getvalue()[:-20])

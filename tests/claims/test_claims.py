@@ -102,7 +102,7 @@ def test_refuses_unknown_names_and_networks_without_weights(
         (["poling", *options], "no claim poling"),
         (["elsewhere", *options], "weights of no network"),
         ([*options, "--weights", "big=w.safetensors"], "no claim has a network big"),
-        ([*options, "--weights", "small"], "no NETWORK=FILE"),
+        ([*options, "--weights", "small"], "not a NETWORK=FILE"),
         (["pooling"], "--photos is missing"),
     ):
         with pytest.raises(SystemExit):
@@ -115,7 +115,7 @@ def test_refuses_unknown_names_and_networks_without_weights(
     [
         ("second: max, networks: [other]", "second: maximum, networks: [other]", "no arm maximum"),
         ("networks: [other]", "networks: [else]", "unknown network else"),
-        ("expects: less", "expects: equal", "need each other"),
+        ("expects: less", "expects: equal", "`margin` is required with"),
         ("paper: gsp", "paper: gps", "paper"),
     ],
 )

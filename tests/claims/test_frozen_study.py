@@ -116,7 +116,7 @@ def test_refuses_unknown_studies_and_networks_without_weights(
 ) -> None:
     options = ["--photos", str(tiny / "photos"), "--output", str(tiny / "out")]
     for arguments, message in (
-        (["--study", "irt-table-6", *options], "irt-table-6 is no study on frozen networks"),
+        (["--study", "irt-table-6", *options], "irt-table-6 is not a study on frozen networks"),
         (["--study", "irt-table-5", *options], "weights of no network"),
         (["pooling", "--study", "irt-table-5", *options], "name claims or --study"),
     ):
@@ -128,7 +128,7 @@ def test_refuses_unknown_studies_and_networks_without_weights(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("lambda-0-0", "lambda-0-2"), "there is no row irt-table-5-deit-s-beta-0-1-lambda-0-2"),
+        (("lambda-0-0", "lambda-0-2"), "unknown row irt-table-5-deit-s-beta-0-1-lambda-0-2 in `reference`"),
         (("[small]", "[big]"), "unknown network big"),
         (("irt-table-5:", "irt-tabel-5:"), "There is no study irt-tabel-5"),
         (("recipe:", "recip:"), r"irt-table-5.recip: Extra inputs"),

@@ -114,7 +114,7 @@ def test_a_node_without_the_shared_files_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "message"), [("cluster", "no address"), ("ray://head:10001", "client protocol")]
+    ("address", "message"), [("cluster", "not an address"), ("ray://head:10001", "client protocol")]
 )
 def test_names_an_address_without_cluster(
     address: str, message: str, monkeypatch: pytest.MonkeyPatch

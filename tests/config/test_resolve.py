@@ -235,9 +235,11 @@ def test_an_error_names_line_and_key(tmp_path: Path, old: str, new: str, expecte
 
 
 def test_an_error_lists_the_known_names(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no datasets\.tinny[^\n]*\n.*Did you mean tiny"):
+    with pytest.raises(UserError, match=r"unknown datasets\.tinny[^\n]*\n.*Did you mean tiny"):
         resolve(params(tmp_path), "tinny", "gsp")
-    with pytest.raises(UserError, match=r"no methods\.tripplet[^\n]*\n.*Did you mean triplet.*gsp, .*mine"):
+    with pytest.raises(
+        UserError, match=r"unknown methods\.tripplet[^\n]*\n.*Did you mean triplet.*gsp, .*mine"
+    ):
         resolve(params(tmp_path), "tiny", "tripplet")
     with pytest.raises(UserError, match=r"methods\.nameless has neither `like` nor `method`"):
         resolve(params(tmp_path), "tiny", "nameless")
@@ -342,7 +344,7 @@ def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["run: \0", "run: \x7f", "[" * 5000, "?\n  a: {}\n: 2"])
+@pytest.mark.parametrize("text", ["run: \0", "run: \x7f", "[" * 1000, "?\n  a: {}\n: 2"])
 def test_refuses_text_that_yaml_cannot_read(tmp_path: Path, text: str) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(text, encoding="utf-8")

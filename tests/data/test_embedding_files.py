@@ -135,7 +135,7 @@ def test_refuses_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
         pa.ipc.new_file(sink, pa.schema([("row_id", pa.int64())])) as writer,
     ):
         writer.write_batch(pa.record_batch([pa.array([1, 2])], names=["row_id"]))
-    with pytest.raises(UserError, match="is no embedding file: it contains 1 batches of row_id: int64"):
+    with pytest.raises(UserError, match="is not an embedding file: it contains 1 batches of row_id: int64"):
         read(path)
     columns = [
         pa.array([1]),

@@ -96,7 +96,7 @@ def test_refuses_a_missing_and_a_truncated_file(path: Path) -> None:
     [
         (SCHEMA, {"schema_version": "2", "queries": "[]"}, "has schema version 2, expected 1"),
         (SCHEMA, {"queries": "[]"}, "has schema version none, expected 1"),
-        (pa.schema([("row_id", pa.int64())]), {"schema_version": "1"}, "is no positions file"),
+        (pa.schema([("row_id", pa.int64())]), {"schema_version": "1"}, "is not a positions file"),
         (SCHEMA, {"schema_version": "1"}, "is damaged"),
         (SCHEMA, {"schema_version": "1", "queries": json.dumps([{"row_id": 3}])}, "is damaged"),
     ],

@@ -343,8 +343,8 @@ class TestDamage:
     [
         ("manifest.json", b"", "manifest.json is damaged: Expecting value"),
         ("manifest.json", b"\xff\xfe{", "manifest.json is damaged: 'utf-8' codec"),
-        ("manifest.json", b"[1]", "manifest.json is damaged: it is no mapping"),
-        ("manifest.json", b'{"schema_version": 1}', "manifest.json is damaged: counts is no dict"),
+        ("manifest.json", b"[1]", "manifest.json is damaged: it is not a mapping"),
+        ("manifest.json", b'{"schema_version": 1}', "manifest.json is damaged: counts is not a dict"),
         ("index.parquet", b"", "index.parquet is damaged: .*size is 0 bytes"),
         ("index.parquet", b"PAR1 and junk PAR1", "index.parquet is damaged: "),
     ],
@@ -379,5 +379,5 @@ def test_a_manifest_without_the_size_of_a_shard_is_damaged(
     path.write_text(
         json.dumps(manifest | {key: dict.fromkeys(manifest[key], "1") if value is None else value})
     )
-    with pytest.raises(UserError, match=f"manifest.json is damaged: {key} is no table of the shards"):
+    with pytest.raises(UserError, match=f"manifest.json is damaged: {key} is not a table of the shards"):
         Shards(tmp_path / "animals")

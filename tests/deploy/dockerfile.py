@@ -40,7 +40,7 @@ def read(text: str) -> dict[str, Target]:
             continue
         instruction, _, argument = line.partition(" ")
         if instruction not in INSTRUCTIONS:
-            raise ValueError(f"{instruction} is no instruction of this reader")
+            raise ValueError(f"{instruction} is not an instruction of this reader")
         if instruction == "FROM":
             match = re.fullmatch(r"(\S+) AS (\S+)", argument)
             if match is None:

@@ -357,7 +357,7 @@ def test_several_workers_write_the_same_bytes(project: Path) -> None:
     save_model(model, recipe("gsp"))
     run_export(shards, model, Path("out-1"), SETTINGS)
     settings = ExportSettings(workers=2, batch_size=4)
-    with embedding_workers(settings) as embed:
+    with embedding_workers(settings, 1) as embed:
         export_model(shards, model, Path("out-2"), settings, embed)
         (model / "last.safetensors").unlink()
         with pytest.raises(UserError, match=r"last\.safetensors is missing"):
@@ -372,7 +372,7 @@ def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: 
     calls: list[str] = []
 
     @contextlib.contextmanager
-    def workers(settings: ExportSettings) -> Iterator[Embed]:
+    def workers(settings: ExportSettings, threads: int) -> Iterator[Embed]:
         local_embedder = LocalEmbedder(settings, 1)
 
         def embed(*arguments: Any) -> Embedded:

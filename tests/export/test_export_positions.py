@@ -28,8 +28,8 @@ TRAIN, TEST, CLASSES = 4, 24, 6
 
 
 def make_shards(directory: Path) -> Shards:
-    """Four train images and 24 test images of six classes; the first three test images are no query, the last
-    three not in the gallery."""
+    """Four train images and 24 test images of six classes; the first three test images are not queries, the
+    last three not in the gallery."""
     directory.mkdir(parents=True)
     generator = np.random.default_rng(0)
     with ShardWriter(directory, [f"class-{c}" for c in range(CLASSES + 1)], 2**24) as writer:

@@ -171,13 +171,13 @@ def test_a_worker_gives_equal_descriptors_of_several_scales(project: tuple[Path,
     exported(project, "one", scales=SCALES)
     rows = read(project[0].parent / "one/test.arrow")
     settings = ExportSettings(batch_size=3, scales=SCALES)
-    worker = Worker(settings, torch.get_num_threads(), 1)
+    worker = Worker(settings, 1)
     runs = rows.row_id[:3], rows.row_id[3:]
     descriptors = [worker.embed(project[1], "weights", project[0], run).embedding for run in runs]
     assert np.array_equal(np.concatenate(descriptors), rows.embedding)
     with pytest.raises(UserError, match=r"export\.scales"):
         settings = ExportSettings(batch_size=3, scales=(0.1,))
-        Worker(settings, torch.get_num_threads(), 1).embed(project[1], "weights", project[0], rows.row_id)
+        Worker(settings, 1).embed(project[1], "weights", project[0], rows.row_id)
 
 
 @pytest.mark.parametrize(

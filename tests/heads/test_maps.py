@@ -70,7 +70,7 @@ def test_refuses_values_that_float16_lacks_and_a_network_without_maps(
     for name, parameter in frozen.backbone.named_parameters():
         if "bn2.weight" in name:
             parameter.data.fill_(1e9)
-    with pytest.raises(UserError, match=r"0\.png have values that float16 lacks"):
+    with pytest.raises(UserError, match=r"0\.png have values outside the range of float16"):
         maps_of(photos, [sha256_of(path) for path in photos], frozen, tmp_path / "maps", "maps")
     with pytest.raises(UserError, match="gives no feature maps"):
         trunk(network, tmp_path / "model", (9,))

@@ -125,7 +125,7 @@ def _annotations(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"this is no MAT file", r"cars_annos\.mat is not a readable MAT file"),
+        (b"this is not a MAT file", r"cars_annos\.mat is not a readable MAT file"),
         (miniatures.cars()[1][:500], r"cars_annos\.mat is not a readable MAT file"),
         (miniatures.mat(class_names=miniatures.class_names()), r"cars_annos\.mat have no fields"),
         (miniatures.mat(annotations=miniatures.annotations([{"fname": "1.jpg"}])), r"contain no class_names"),

@@ -411,7 +411,7 @@ def test_refuses_a_checkpoint_whose_weights_are_not_finite(tmp_path: Path, value
     ):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.safetensors")
     torch.save({"epoch": 3}, tmp_path / "weights.pth")
-    with pytest.raises(ValueError, match=r"no table of weights: 'epoch' is a int"):
+    with pytest.raises(ValueError, match=r"not a table of weights: 'epoch' is a int"):
         Backbone("test_resnet", checkpoint=tmp_path / "weights.pth")
 
 

@@ -49,12 +49,12 @@ def test_runs_of_other_protocols_select_no_iterate(inputs: ReportData) -> None:
 
 
 def test_the_protocol_of_each_method_is_stated(inputs: ReportData, html: str) -> None:
-    sentence = "Training protocol selected: held-out train classes choose the iterate."
+    sentence = "Training protocol selected: the iterate is selected on held-out train classes."
     assert protocols(inputs, "birds") == sentence
     assert html.count(sentence) == 2, "beside the results and beside the pairs of methods"
     runs = [_with_protocol(run, "published") if run.method == "fair" else run for run in inputs.runs]
     assert protocols(replace(inputs, runs=runs), "birds") == (
-        "Training protocols: selected (held-out train classes choose the iterate) for good and poor; "
+        "Training protocols: selected (the iterate is selected on held-out train classes) for good and poor; "
         "published (all train classes, the published length, the last iterate) for fair. "
         "Methods of different protocols also differ in what they were trained on."
     )

@@ -134,6 +134,23 @@ def test_the_wheel_contains_one_top_level_package(environment: Path) -> None:
     assert files == {path.as_posix() for path in paths if "__pycache__" not in path.parts}
 
 
+# Runs several commands in one process, which imports the libraries once. The output of each is one element.
+COMMANDS = """
+import contextlib, io, json, sys
+from unseen import cli
+results = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            cli.main(arguments)
+            status = 0
+        except SystemExit as ended:
+            status = ended.code
+    results.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
+"""
+
+
 @pytest.mark.slow
 def test_commands_without_the_graph_work_from_the_wheel(environment: Path, tmp_path: Path) -> None:
     for label in ("a", "b"):
@@ -141,21 +158,28 @@ def test_commands_without_the_graph_work_from_the_wheel(environment: Path, tmp_p
         for number in range(2):
             (tmp_path / "photos" / label / f"{number}.jpg").write_bytes(picture(2 * ord(label) + number))
 
-    def run(*arguments: str) -> str:
-        process = in_environment(environment, tmp_path, "-m", "unseen", *arguments)
-        assert process.returncode == 0, process.stderr
-        return process.stdout
-
-    assert "clone" in run("doctor")
-    assert "pipeline/recipes/methods/" in run("recipe", "cub", "gsp")
-    run("index", "photos", "catalog", "--labels", "folders", "--size", "64")
-    answer = json.loads(run("find", "catalog", "photos/a/0.jpg", "--json"))
-    assert answer["queries"][0]["matches"][0]["path"] == "a/0.jpg"
     vectors = np.eye(4, dtype=np.float32)[[0, 0, 1, 1]]
     np.save(tmp_path / "vectors.npy", vectors)
     (tmp_path / "labels.txt").write_text("a\na\nb\nb\n")
-    assert "MAP@R" in run("evaluate", "vectors.npy", "--labels", "labels.txt", "--bootstrap", "10")
-    for arguments in (["run"], ["study", "--list"], ["clean"], ["recipe", "cub", "gsp", "--diff", "HEAD"]):
-        process = in_environment(environment, tmp_path, "-m", "unseen", *arguments)
-        assert process.returncode == 1
-        assert "Clone the repository" in process.stderr, arguments
+    working = [
+        ["doctor"],
+        ["index", "photos", "catalog", "--labels", "folders", "--size", "64"],
+        ["find", "catalog", "photos/a/0.jpg", "--json"],
+        ["evaluate", "vectors.npy", "--labels", "labels.txt", "--bootstrap", "10"],
+    ]
+    refused = [["run"], ["study", "--list"], ["clean"], ["recipe", "cub", "gsp", "--diff", "HEAD"]]
+    process = in_environment(environment, tmp_path, "-c", COMMANDS, json.dumps(working + refused))
+    assert process.returncode == 0, process.stderr
+    results = json.loads(process.stdout)
+    for arguments, (status, _, printed) in zip(working, results, strict=False):
+        assert status == 0, (arguments, printed)
+    assert "clone" in results[0][1]
+    answer = json.loads(results[2][1])
+    assert answer["queries"][0]["matches"][0]["path"] == "a/0.jpg"
+    assert "MAP@R" in results[3][1]
+    for arguments, (status, _, printed) in zip(refused, results[len(working) :], strict=True):
+        assert status == 1, arguments
+        assert "Clone the repository" in printed, arguments
+    process = in_environment(environment, tmp_path, "-m", "unseen", "recipe", "cub", "gsp")
+    assert process.returncode == 0, process.stderr
+    assert "pipeline/recipes/methods/" in process.stdout

@@ -16,6 +16,7 @@ from pipeline.resolution.checks import require_checkpoint, require_distinct_cell
 from pipeline.resolution.files import check, plan
 from pipeline.resolution.sizes import size_of
 from pipeline.runtime.errors import UserError
+from stages.resolve import run
 from tests.params import project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "datasets.parts.methods.gsp.pooling",
+            {"prototypess": 8},
+            r"prototypess is not a(.|\n)*mean prototypes",
+        ),
+        ("run.datasets", ["part"], r"unknown datasets\.part\.(.|\n)*Did you mean parts"),
+        ("run.sweeps", ["gspp"], r"unknown methods\.gspp\.(.|\n)*Did you mean gsp"),
+        ("evaluate.confidence", 95, r"evaluate\.confidence.*less than 1.*got 95"),
+    ],
+)
+def test_a_mistake_in_params_ends_the_stage(folder: Path, key: str, value: Any, message: str) -> None:
+    project(folder, {key: value})
+    with pytest.raises(UserError, match=message):
+        run()
+    assert not (folder / "data/resolved").exists()
+
+
 @pytest.mark.slow
 def test_the_committed_settings_are_valid(folder: Path) -> None:
     (folder / "data/raw/parts").mkdir(parents=True)
@@ -124,7 +145,7 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
             {"output_strid": 8},
             r"ms on parts: .*timm cannot build test_resnet .*output_strid",
         ),
-        ("methods.gps.dim", 64, r"there is no methods\.gps|methods\.gps has neither"),
+        ("methods.gps.dim", 64, r"unknown methods\.gps|methods\.gps has neither"),
         (
             "methods.gsp_x",
             {"like": "gsp", "pooling": {"epsilom": 1.0}},
@@ -139,9 +160,11 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
             r"ensemble\.folds: expected a list, such as \[1, 2, 3, 4\] for four folds, got 4",
         ),
         ("ensemble.folds", [1, 3], r"ensemble\.folds: expected every fold in order, such as \[1, 2, 3, 4\]"),
-        ("ensemble.seeds", [0, 0], r"ensemble\.seeds: each seed counts once, got \[0, 0\]"),
+        ("ensemble.seeds", [0, 0], r"ensemble\.seeds: a seed occurs twice: \[0, 0\]"),
         ("run.ensembles", True, r"run\.ensembles: Input should be a valid (list|array|tuple), got True"),
         ("runs", {}, r"runs is not a setting"),
+        ("check", {}, r"check is not a setting[^$]*Stage `resolve` replaces stage `check`"),
+        ("ensemble.repeats", 3, r"ensemble\.repeats is not a setting[^$]*`seeds: \[0, 1, 2\]`"),
         ("run.seeds", [2**70], r"params\.yaml:1: run\.seeds: Input should be less than 2147483648"),
         ("export.batch_size", "8", r"export\.batch_size: Input should be a valid integer, got '8'"),
         ("export.batch_size", True, r"export\.batch_size: Input should be a valid integer, got True"),
@@ -171,7 +194,7 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
             r"2,000,000,000 images .* but parts has 1,024 train images of 64 classes[^$]*"
             r"methods\.ms\.batch\.images_per_class=",
         ),
-        ("sweep.gpx.space", {"dim": {"grid": [8]}}, r":1: there is no sweep\.gpx\.[^$]*run\.sweeps lists"),
+        ("sweep.gpx.space", {"dim": {"grid": [8]}}, r":1: unknown sweep\.gpx\.[^$]*run\.sweeps lists"),
         ("sweep.ms.space", {"dim": {"uniform": [2, 1]}}, r":1: sweep\.ms\.space: uniform: .* must ascend"),
     ],
 )

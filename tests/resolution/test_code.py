@@ -117,6 +117,8 @@ EDITS = [
     ("pipeline/pooling/gsp.py", "", "ms"),
     ("pipeline/pooling/gsp.py", "train export", "gsp"),
     ("pipeline/models/bn_inception.py", "", "ms"),
+    ("pipeline/recipes/networks.yaml", "", "ms"),
+    ("pipeline/recipes/weights.yaml", "", "ms"),
     ("pipeline/methods/crt.py", "", "gsp"),
     ("pipeline/runtime/progress.py", "", "ms"),
     ("pipeline/cluster/training.py", "", "ms"),

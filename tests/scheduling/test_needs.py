@@ -8,7 +8,6 @@ from pipeline.config import Params
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
 from pipeline.scheduling.needs import needs, require_lists, slots
-from pipeline.training import job
 
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 
@@ -45,8 +44,10 @@ def test_a_training_on_one_worker_needs_ray_where_stages_share_gpus(tmp_path: Pa
         ((), 64, 8, 8),
         ((("workers: 1", "workers: 3"),), 64, 8, 2),
         ((("workers: 1", "workers: 16"),), 64, 8, 1),
-        ((("gpu: auto", "gpu: no"), ("cpus_per_worker:", "cpus_per_worker: 4")), 64, 8, 16),
-        ((), 64, 0, 8),
+        ((("gpu: auto", "gpu: no"),), 64, 8, 32),
+        ((("methods: {}", "methods: {crt: {training: {threads: 4}}}"),), 64, 0, 16),
+        ((("workers: 1", "workers: 3"),), 64, 0, 10),
+        ((), 1, 0, 1),
     ],
 )
 def test_a_cluster_has_one_slot_for_each_training_that_it_can_run(
@@ -55,9 +56,7 @@ def test_a_cluster_has_one_slot_for_each_training_that_it_can_run(
     gpus: int,
     expected: int,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job, "usable_cores", lambda: 8)
     assert slots(params(tmp_path, *changes), cpus, gpus) == expected
 
 

@@ -139,7 +139,10 @@ def test_a_grid_gives_every_combination_with_tied_fields(tmp_path: Path) -> None
             "  space: {dim: {choice: [1]}}\n",
             "space.dim: a study needs a grid",
         ),
-        ("crt-table-8:\n  title: t\n  command: x\n", "there is a study crt-table-8 in pipeline/recipes"),
+        (
+            "crt-table-8:\n  title: t\n  command: x\n",
+            "study crt-table-8 is already defined in pipeline/recipes",
+        ),
     ],
 )
 def test_refuses_a_study_that_is_not_valid(text: str, message: str, tmp_path: Path) -> None:

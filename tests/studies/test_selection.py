@@ -72,7 +72,7 @@ def test_the_command_keeps_params_if_the_run_is_not_valid(
 ) -> None:
     monkeypatch.chdir(params.parent)
     before = params.read_bytes()
-    with pytest.raises(UserError, match=r"there is no datasets\.cubs"):
+    with pytest.raises(UserError, match=r"unknown datasets\.cubs"):
         study.select("crt-table-8", ("cubs",), (), False)
     assert params.read_bytes() == before
     text = study.select("crt-table-8", ("cub",), (0, 1), False)

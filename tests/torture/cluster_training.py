@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--elastic", action="store_true")
     options = parser.parse_args()
     train_workers.RESIZE_SECONDS = 5.0
-    settings = TrainSettings(workers=(1, 3) if options.elastic else 2, gpu="no", cpus_per_worker=1)
+    settings = TrainSettings(workers=(1, 3) if options.elastic else 2, gpu="no")
     if options.nodes:
         return _with_nodes(options.root, options.nodes, settings)
     codes: list[int] = []

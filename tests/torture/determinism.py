@@ -17,7 +17,6 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from ruamel.yaml import YAML
@@ -57,14 +56,15 @@ def in_fork(work: Callable[[], object]) -> None:
         raise RuntimeError("a stage failed, see above")
 
 
-def run_stages(folder: Path, train: dict[str, Any]) -> Path:
-    """A new project with these settings of block `train`, after its stages ran."""
+def run_stages(folder: Path, loader_threads: int = 1, threads: int = 1) -> Path:
+    """A new project with these numbers of threads, after its stages ran."""
     project = folder / f"project {len(list(folder.iterdir()))}"
     project.mkdir()
     write_project(project)
     yaml = YAML()
     params = yaml.load((project / "params.yaml").read_text(encoding="utf-8"))
-    params["train"].update(train)
+    params["train"]["loader_threads"] = loader_threads
+    params["datasets"]["parts"]["recipe"]["training"]["threads"] = threads
     with (project / "params.yaml").open("w", encoding="utf-8") as file:
         yaml.dump(params, file)
     for operation in required(["report"]):
@@ -130,11 +130,10 @@ def campaign(state: Path) -> None:
         folder = Path(name)
         (folder / "orders").mkdir()
         (folder / "runs").mkdir()
-        one = {"cpus_per_worker": 1, "loader_threads": 1}
-        first = run_stages(folder / "runs", one)
-        runs = [run_stages(folder / "runs", one) for _ in range(2)]
-        loader = run_stages(folder / "runs", {**one, "loader_threads": 3})
-        threads = run_stages(folder / "runs", {**one, "cpus_per_worker": 2})
+        first = run_stages(folder / "runs")
+        runs = [run_stages(folder / "runs") for _ in range(2)]
+        loader = run_stages(folder / "runs", loader_threads=3)
+        threads = run_stages(folder / "runs", threads=2)
         result |= {
             "files": len(digests(first / "data")),
             "again": sorted({name for run in runs for name in different(first / "data", run / "data")}),
@@ -168,7 +167,7 @@ which contain times, are excluded.
             ("again", "the same run, three times"),
             ("loader", "`train.loader_threads` 3 instead of 1"),
             ("file order", "ingest of one folder, files created in the reverse order"),
-            ("threads", "`train.cpus_per_worker` 2 instead of 1"),
+            ("threads", "`training.threads` of the recipe 2 instead of 1"),
         ):
             files = "shards" if variant == "file order" else f"{result['files']:,}"
             yield f"| {text} | {files} | {len(result[variant]) or 'none'} |"

@@ -19,7 +19,7 @@ _SMALL: dict[str, Any] = {
     "input": {"size": SIDE, "resize": SIDE, "crop_scale": [0.5, 1.0]},
     "batch": {"classes": 3, "images_per_class": 4},
     "optimizer": {"name": "adamw", "learning_rate": 1e-3, "weight_decay": 1e-2},
-    "training": {"iterations": 12, "validate_every": 5, "precision": "float32"},
+    "training": {"iterations": 12, "validate_every": 5, "precision": "float32", "threads": 1},
 }
 _OF_METHODS: dict[str, dict[str, Any]] = {
     "gsp": {"pooling": {"name": "gsp", "prototypes": 4, "warmup": 1, "initialization_memory": 48}},
@@ -38,7 +38,7 @@ def recipe(method: str, **blocks: Any) -> Recipe:
 
 def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
     """The job of `recipe` on data set `tiny` under `root`."""
-    machine = TrainSettings(cpus_per_worker=1, loader_threads=1, checkpoint_every=2)
+    machine = TrainSettings(loader_threads=1, checkpoint_every=2)
     return job_of("tiny", recipe.method, seed, recipe, root, machine)
 
 

@@ -52,7 +52,7 @@ def test_names_a_damaged_block(tmp_path: Path, damage: str) -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"blocks": ["../outside"]}, "'../outside' is no sha256 of a block"),
+        ({"blocks": ["../outside"]}, "'../outside' is not a sha256 of a block"),
         ({"tensors": [["x", "Tensor", [20]]]}, "tensor x has the unknown type 'Tensor'"),
         ({"tensors": [["x", "float32", [21]]]}, "tensor x is longer than its blocks"),
     ],

@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+import functools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,8 +21,11 @@ from pipeline.data.loader import EvalLoader, TrainBatch, normalize
 from pipeline.data.shards import Shards
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.artifact import load_method
+from pipeline.report.report_data import read_history
 from pipeline.runtime.errors import UserError
-from pipeline.training import checkpoint, loop, outputs, run
+from pipeline.training import checkpoint, loop, outputs, pace, run
+from pipeline.training.embed import RowEmbedder
+from pipeline.training.history import TEST_METRICS
 from pipeline.training.job import Job
 from pipeline.training.step import Learner, NotFinite
 from tests.training.jobs import Killed, job, recipe, write_tiny_set
@@ -72,7 +77,7 @@ def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
     loop.train(job, 0, 1, CPU)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Callable[[], Path]:
     def make() -> Path:
         root = tmp_path_factory.mktemp("root")
@@ -178,6 +183,19 @@ def _raise_killed(*_: Any) -> None:
     raise Killed
 
 
+@pytest.fixture(scope="session")
+def uninterrupted_bytes(fresh_root: Callable[[], Path]) -> Callable[[str], dict[str, bytes]]:
+    """The output bytes of a method's training that was not interrupted; each is trained once."""
+
+    @functools.cache
+    def trained(method: str) -> dict[str, bytes]:
+        straight = job(fresh_root(), recipe(method))
+        loop.train(straight, 0, 1, CPU)
+        return _output_bytes(straight)
+
+    return trained
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "steps"),
@@ -188,12 +206,11 @@ def _raise_killed(*_: Any) -> None:
     ],
 )
 def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
-    fresh_root: Callable[[], Path], method: str, steps: tuple[int, ...]
+    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]], method: str, steps: tuple[int, ...]
 ) -> None:
-    straight, broken = job(fresh_root(), recipe(method)), job(fresh_root(), recipe(method))
-    loop.train(straight, 0, 1, CPU)
+    broken = job(root, recipe(method))
     _interrupted(broken, steps)
-    assert _output_bytes(broken) == _output_bytes(straight)
+    assert _output_bytes(broken) == uninterrupted_bytes(method)
     checkpoint_steps = (2, 4, 5, 6, 8, 10, 12)
     assert _log(broken)["resumed_at"] == [
         max(w for w in checkpoint_steps if w <= step) for step in steps if step >= 2
@@ -201,58 +218,46 @@ def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
     assert _state(broken) == []
 
 
-_CHILD = """
-import os, signal, sys, torch
-sys.path.insert(0, {tests!r})
-from tests.training.jobs import job, recipe
-from pathlib import Path
-from pipeline.training import checkpoint, loop, outputs, pace, run
+def _train_and_die(job: Job, iteration: int) -> None:
+    """Trains in this process and kills it in the middle of the checkpoint of an iteration."""
+    original = torch.save
 
-pace.SHORT = 60.0
-real, written = torch.save, []
+    def save(content: Any, file: Any) -> None:
+        if content["iteration"] == iteration:
+            file.write(b"half of it")
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(content, file)
 
-def save(content, file):
-    written.append(content["iteration"])
-    if written[-1] == {iteration}:
-        file.write(b"half of it")
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(content, file)
-
-checkpoint.torch.save = save
-loop.train(job(Path({root!r}), recipe("irt")), 0, 1, torch.device("cpu"))
-"""
+    pace.SHORT = 60.0
+    checkpoint.torch.save = save
+    loop.train(job, 0, 1, CPU)
 
 
 @pytest.mark.slow
 def test_a_kill_during_a_checkpoint_resumes_from_the_previous_one(
-    fresh_root: Callable[[], Path],
+    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]]
 ) -> None:
-    straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
-    loop.train(straight, 0, 1, CPU)
-    script = _CHILD.format(tests=str(Path(__file__).parent), root=str(broken.root), iteration=8)
-    died = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    broken = job(root, recipe("irt"))
+    process = multiprocessing.get_context("forkserver").Process(target=_train_and_die, args=(broken, 8))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     (state,) = _state(broken)
     names = sorted(path.name for path in state.iterdir())
     assert [name for name in names if name.endswith(".pt")] == ["00000005.pt", "00000006.pt"]
     assert [name.split(".")[1] for name in names if name.endswith(".partial")] == ["00000008"]
     loop.train(broken, 0, 1, CPU)
-    assert _output_bytes(broken) == _output_bytes(straight)
+    assert _output_bytes(broken) == uninterrupted_bytes("irt")
     assert _log(broken)["resumed_at"] == [6]
 
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_resumes_from_the_previous_one(
-    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str]
+    root: Path,
+    uninterrupted_bytes: Callable[[str], dict[str, bytes]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    straight, broken = job(fresh_root(), recipe("irt")), job(fresh_root(), recipe("irt"))
-    loop.train(straight, 0, 1, CPU)
+    broken = job(root, recipe("irt"))
     with pytest.MonkeyPatch.context() as patch:
         _killed_at(9, patch)
         with pytest.raises(Killed):
@@ -263,7 +268,7 @@ def test_a_damaged_checkpoint_resumes_from_the_previous_one(
     loop.train(broken, 0, 1, CPU)
     assert "00000008.pt is damaged" in capsys.readouterr().err
     assert _log(broken)["resumed_at"] == [6]
-    assert _output_bytes(broken) == _output_bytes(straight)
+    assert _output_bytes(broken) == uninterrupted_bytes("irt")
 
 
 @pytest.mark.slow
@@ -394,7 +399,7 @@ def test_a_run_without_state_and_outputs_writes_no_file(root: Path) -> None:
 @pytest.mark.slow
 def test_settings_of_the_process_are_restored(root: Path) -> None:
     settings_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    loop.train(dataclasses.replace(job(root, recipe("baseline")), threads=2), 0, 1, CPU)
+    loop.train(job(root, recipe("baseline", training={"threads": settings_before[0] + 1})), 0, 1, CPU)
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == settings_before
 
 
@@ -452,13 +457,15 @@ def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weigh
         job(fresh_root(), recipe("baseline", training={"watch_test": flag})) for flag in (False, True)
     )
     judged: list[float] = []
+    watch_test = loop.watch_test
+
+    def recorded(embedder: RowEmbedder) -> dict[str, float]:
+        metrics = watch_test(embedder)
+        judged.append(metrics["map_at_r"])
+        return metrics
+
     with pytest.MonkeyPatch.context() as patch:
-        original = loop.watch_test
-        patch.setattr(
-            loop,
-            "watch_test",
-            lambda *arguments: judged.append(original(*arguments)["map_at_r"]) or {"map_at_r": judged[-1]},
-        )
+        patch.setattr(loop, "watch_test", recorded)
         for todo in (unwatched, watching):
             loop.train(todo, 0, 1, CPU)
     assert len(judged) == 3  # validations after 5, 10 and 12 steps
@@ -467,6 +474,9 @@ def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weigh
     for name in ("weights.safetensors", "last.safetensors"):
         assert (unwatched.outputs.model / name).read_bytes() == (watching.outputs.model / name).read_bytes()
     assert not (unwatched.outputs.model / "best_on_test.safetensors").exists()
+    history, watched = (read_history(of.history) for of in (unwatched.outputs, watching.outputs))
+    assert [row["test_map_at_r"] for row in watched] == pytest.approx(judged)
+    assert [{name: row[name] for name in row.keys() - TEST_METRICS} for row in watched] == history
 
     shards = Shards(watching.shards)
     rows = shards.rows("test")

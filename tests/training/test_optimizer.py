@@ -117,7 +117,7 @@ def test_the_learning_rate_of_a_group_is_its_peak_times_the_factor() -> None:
     [
         ([], 1.0),
         ([0.3, 0.2, 0.2], 1.0),  # two validations without improvement are accepted
-        ([0.3, 0.2, 0.2, 0.3], 0.1),  # an equal value is no improvement
+        ([0.3, 0.2, 0.2, 0.3], 0.1),  # an equal value is not an improvement
         ([0.3, 0.2, 0.2, 0.3, 0.1, 0.1], 0.1),  # the count restarts
         ([0.3, 0.2, 0.2, 0.3, 0.1, 0.1, 0.1], 0.05),  # not below the minimum
         ([0.3, 0.2, 0.2, 0.4, 0.1, 0.1], 1.0),

@@ -132,12 +132,12 @@ def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
 def test_names_the_different_number_of_threads(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     todo = job(root, recipe("baseline", training={"iterations": 4}))
     state = _kill_at(todo, 3)
-    changed = dataclasses.replace(todo, threads=2)
+    changed = job(root, recipe("baseline", training={"iterations": 4, "threads": 2}))
     capsys.readouterr()
     _kill_at(changed, 0)
     message = (
-        f"{state} is of a run that did not end and that differs in threads (1, now 2): starting from the "
-        f"first step."
+        f"{state} is of a run that did not end and that differs in "
+        "recipe.training.threads (1, now 2): starting from the first step."
     )
     assert message in capsys.readouterr().err
     loop.train(todo, 0, 1, CPU)
@@ -155,5 +155,5 @@ def test_a_state_without_checkpoint_gives_no_message(root: Path, capsys: pytest.
 def test_a_state_of_unknown_identity_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     todo = job(root, recipe("baseline", training={"iterations": 4}))
     (_kill_at(todo, 3) / "identity.json").unlink()
-    loop.train(dataclasses.replace(todo, seed=0, threads=2), 0, 1, CPU)
+    loop.train(job(root, recipe("baseline", training={"iterations": 4, "threads": 2})), 0, 1, CPU)
     assert "differs in unknown inputs: starting from the first step." in capsys.readouterr().err

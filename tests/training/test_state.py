@@ -16,7 +16,12 @@ from pipeline.training.job import Job, check_world, job_of, possible_worlds
 
 def _job(root: Path, **backbone: Any) -> Job:
     recipe = BaselineRecipe.model_validate({"backbone": backbone})
-    return job_of("set", "name", 3, recipe, root, TrainSettings(cpus_per_worker=2))
+    return job_of("set", "name", 3, recipe, root, TrainSettings())
+
+
+def with_threads(job: Job, threads: int) -> Job:
+    training = {**job.recipe["training"], "threads": threads}
+    return dataclasses.replace(job, recipe={**job.recipe, "training": training})
 
 
 def _name(
@@ -44,7 +49,7 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
     [
         lambda job: _name(dataclasses.replace(job, recipe={**job.recipe, "dim": 64})),
         lambda job: _name(dataclasses.replace(job, seed=4)),
-        lambda job: _name(dataclasses.replace(job, threads=1)),
+        lambda job: _name(with_threads(job, 1)),
         lambda job: _name(dataclasses.replace(job, code="of other modules")),
         lambda job: _name(job, fingerprint="other shards"),
         lambda job: _name(job, device="cuda"),

@@ -170,7 +170,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run() -> None:
 def test_refuses_a_slice_of_another_batch() -> None:
     method = Linear()
     optimizer = build_optimizer(RECIPE.optimizer, method.parameter_groups(), torch.device("cpu"))
-    with pytest.raises(AssertionError, match="1 slices of 6 images are no batch of 12"):
+    with pytest.raises(AssertionError, match="1 slices of 6 images are not a batch of 12"):
         train_step(
             Learner(method, optimizer, RECIPE, 0),
             TrainBatch(0, _images()[:6], torch.zeros(6, dtype=torch.int64), torch.arange(6)),

@@ -1,5 +1,6 @@
 """Stage `train`: from its resolved file to the job of the workers."""
 
+import dataclasses
 import pickle
 from pathlib import Path
 from typing import Any
@@ -51,25 +52,29 @@ def test_the_job_has_the_resolved_recipe_and_paths_in_the_project(
     assert job.outputs.model == tmp_path / "data/models/parts/gsp/3"
     assert job.outputs.history == tmp_path / "data/history/parts/gsp/3.csv"
     assert job.outputs.log == tmp_path / "data/logs/parts/gsp/3.json"
-    assert job.threads >= 1
+    assert job.threads == 2
     assert job.code, "the digest of the code is part of the identity of a training"
     assert job.loader_threads == settings.loader_threads
     assert pickle.loads(pickle.dumps(job)) == job
 
 
-def test_the_threads_of_a_worker_can_be_set(stage_arguments: dict[str, Any], tmp_path: Path) -> None:
-    project(tmp_path, {"train.cpus_per_worker": 3, "train.checkpoint_every": 7})
-    train.run("parts", "ms", 0)
-    assert (stage_arguments["job"].threads, stage_arguments["job"].checkpoint_every) == (3, 7)
-
-
-def test_the_workers_of_a_machine_share_its_cores(
-    stage_arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_threads_of_a_worker_are_those_of_the_recipe(
+    stage_arguments: dict[str, Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(train, "usable_cores", lambda: 8)
-    project(tmp_path, {"train.workers": 2, "train.cpus_per_worker": None})
+    project(tmp_path, {"train.workers": 2, "train.checkpoint_every": 7})
     train.run("parts", "ms", 0)
-    assert stage_arguments["job"].threads == 4
+    assert (stage_arguments["job"].threads, stage_arguments["job"].checkpoint_every) == (2, 7)
+    job = stage_arguments["job"]
+    training = {**job.recipe["training"], "threads": 3}
+    assert dataclasses.replace(job, recipe={**job.recipe, "training": training}).threads == 3
+
+
+def test_refuses_the_earlier_setting_of_threads(stage_arguments: dict[str, Any], tmp_path: Path) -> None:
+    project(tmp_path, {"train.cpus_per_worker": 3})
+    with pytest.raises(UserError, match=r"train\.cpus_per_worker is not a setting") as caught:
+        train.run("parts", "ms", 0)
+    assert "training: {threads: 4}" in caught.value.remedy
+    assert stage_arguments == {}
 
 
 def test_refuses_too_many_workers_before_ray_starts(stage_arguments: dict[str, Any], tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ VALUE: dict[str, Any] = {
     "batch": {"classes": 2, "images_per_class": 5, "sampling": "tuples", "pairs": 8, "pool": 20},
     "optimizer": {"name": "adam", "learning_rate": 1e-3, "weight_decay": 1e-6, "clip_norm": None},
     "schedule": {"name": "step", "every": 4, "factor": 0.990049833749168},
-    "training": {"iterations": 8, "validate_every": 4, "precision": "float32"},
+    "training": {"iterations": 8, "validate_every": 4, "precision": "float32", "threads": 1},
     "loss": {"name": "tuple_contrastive", "negatives": 3},
     "memory": None,
     "koleo_weight": 4.0,
@@ -66,7 +66,7 @@ def project(tmp_path: Path, shards: Path) -> Path:
 
 
 def job(root: Path, recipe: Recipe = RECIPE) -> Job:
-    machine = TrainSettings(cpus_per_worker=1, loader_threads=1, checkpoint_every=1)
+    machine = TrainSettings(loader_threads=1, checkpoint_every=1)
     return job_of("landmarks", "irt_r", 0, recipe, root, machine)
 
 

@@ -13,10 +13,10 @@ import torch
 from pipeline.config import Recipe
 from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
+from pipeline.device.world import world_size
 from pipeline.methods.build import initial_method
 from pipeline.training import loop, pace
 from pipeline.training.embed import RowEmbedder
-from pipeline.training.gather import world_size
 from pipeline.training.validation import validate
 from pipeline.training.worker import Worker
 from tests.training.jobs import Killed, job, recipe, write_tiny_set

@@ -40,5 +40,5 @@ def test_refuses_to_watch_the_test_classes_of_a_landmark_set(tmp_path: Path) -> 
     method = initial_method(settings, 8, 48, seed=0)
     shards = Shards(tmp_path / "data/shards/tiny")
     shards.manifest["extras"] = {"ground_truth.parquet": "sha256"}
-    with pytest.raises(UserError, match="watch_test judges test images by their classes"):
+    with pytest.raises(UserError, match="watch_test needs class labels of test images"):
         watch_test(RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu"))))

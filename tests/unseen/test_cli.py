@@ -38,13 +38,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     ("arguments", "status", "message"),
     [
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
-        (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["recipes"], 2, "No such command 'recipes'"),
-        (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
-        (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
-        (["find", "catalog"], 1, "There is no photo to search for"),
-        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is no share between 0 and 1"),
-        (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere`"),
     ],
 )
 def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: int, message: str) -> None:
@@ -54,6 +48,28 @@ def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: in
     assert process.returncode == status
     assert message in process.stderr
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
+        (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
+        (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
+        (["find", "catalog"], 1, "There is no photo to search for"),
+        (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is not a share between 0 and 1"),
+        (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere`"),
+    ],
+)
+def test_every_kind_of_mistake_is_named(
+    arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == status
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_compares_two_files(files: list[str], capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--recall-at", "1,0"], 2, "'1,0' is no list of positive numbers"),
+        (["--recall-at", "1,0"], 2, "'1,0' is not a list of positive numbers"),
         (["more", "files"], 2, "Expected one or two files, got 3"),
         (["--confidence", "1"], 2, "is not in the range"),
         (["nowhere.parquet"], 1, "nowhere.parquet cannot be read"),

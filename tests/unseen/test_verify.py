@@ -66,7 +66,9 @@ def test_names_missing_and_additional_files(project: Path) -> None:
     (models / "recipe").rename(models / "other")
     problems = [output.problems for output in outputs(project) if output.problems]
     (models / "other").rename(models / "recipe")
-    assert problems == [{"data/models/other": "is no file of the output", "data/models/recipe": "is missing"}]
+    assert problems == [
+        {"data/models/other": "is not a file of the output", "data/models/recipe": "is missing"}
+    ]
 
 
 def test_a_missing_list_of_files_is_named(project: Path) -> None:

@@ -121,7 +121,7 @@ def ladder(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure what pays on labelled photos: image size, a linear layer, a head, or trained last layers.
+    """Measure what improves accuracy on labelled photos: size, linear layer, head, trained last layers.
 
     Half of the classes are test classes, which choose nothing. Held-out training classes choose the rung.
     OUTPUT is a directory: `model` is the chosen model, `features` are the features and maps of the photos,

@@ -28,7 +28,7 @@ def numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 1:
-        raise click.BadParameter(f"{text!r} is no list of positive numbers, such as 1,2,4,8.")
+        raise click.BadParameter(f"{text!r} is not a list of positive numbers, such as 1,2,4,8.")
     return numbers
 
 
@@ -41,7 +41,7 @@ def share_of_text(_: click.Context, __: click.Parameter, text: str | None) -> fl
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
-        raise click.BadParameter(f"{text!r} is no share between 0 and 1, such as 1% or 0.01.")
+        raise click.BadParameter(f"{text!r} is not a share between 0 and 1, such as 1% or 0.01.")
     return share
 
 
@@ -50,5 +50,5 @@ def files_by_name(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     pairs = [value.partition("=") for value in values]
     for (name, separator, path), value in zip(pairs, values, strict=True):
         if not (name and separator and path):
-            raise click.BadParameter(f"{value!r} is no NETWORK=FILE, such as vit-tiny=vit.safetensors.")
+            raise click.BadParameter(f"{value!r} is not a NETWORK=FILE, such as vit-tiny=vit.safetensors.")
     return {name: Path(path) for name, _, path in pairs}

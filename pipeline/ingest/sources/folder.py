@@ -61,7 +61,7 @@ class Directory:
         """The names, sorted. Links are followed. Each folder is entered once, also if a link leads to an
         enclosing folder.
 
-        Omits files that are no regular files and lists them in `irregular`. Raises UserError if a folder
+        Omits files that are not regular files and lists them in `irregular`. Raises UserError if a folder
         cannot be listed, unless it is hidden or `lost+found` of a file system.
         """
         names: list[str] = []

@@ -21,7 +21,7 @@ def class_token_attention(
 ) -> Float[Tensor, "B P"]:
     """The weights of the P = N - prefix patches, for a block of attention of timm and its input.
 
-    Token 0 is the class token. prefix: the number of tokens that are no patch.
+    Token 0 is the class token. prefix: the number of tokens that are not patches.
     """
     batch, count, _ = tokens.shape
     qkv = attention.qkv(tokens).reshape(batch, count, 3, attention.num_heads, -1)

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.device.precision import full_precision
 from pipeline.methods.crt import Crt
 from pipeline.methods.positions.weights import PositionWeights
 from pipeline.models.coded_residual import CodedResidualBranches
-from pipeline.pooling.positions import single
 
 PROTOTYPES = 8  # with maps of their own, as in fig. 2 of the paper
 
@@ -35,7 +35,7 @@ def position_weights(method: Crt, images: Float[Tensor, "B 3 H W"]) -> list[Posi
     """
     if not isinstance(method.branches, CodedResidualBranches):
         return []
-    features = single(method.backbone(images).maps[-1])
+    features = full_precision(method.backbone(images).maps[-1])
     height, width = features.shape[2:]
     weights = projection(features, method.branches.prototypes[0])
     deviations = weights.std(2, correction=0).mean(0)

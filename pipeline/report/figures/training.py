@@ -13,10 +13,12 @@ def validation(
     metric: str,
     name: str,
 ) -> str:
-    """`metric` on held-out train classes over the iterations: one line per run; the seeds of a method look
-    alike. Rows without a validation are omitted.
+    """`metric` on held-out train classes over the iterations, or on test classes if its name starts with
+    `test_`: one line per run; the seeds of a method look alike. Rows without it are omitted.
     """
-    with panel(f"{name_of(metric)} on validation classes", WIDE, 2.8) as (figure, axes):
+    is_test = metric.startswith("test_")
+    title, classes = name_of(metric.removeprefix("test_")), "test" if is_test else "held-out train"
+    with panel(f"{title} on {'test' if is_test else 'validation'} classes", WIDE, 2.8) as (figure, axes):
         for method, runs in histories.items():
             colour, dashes, marker = style_of(positions[method])
             for rows in runs:
@@ -29,7 +31,5 @@ def validation(
         within_percent(axes, "y")
         few_ticks(axes, whole_x=True)
         methods = ", ".join(histories)
-        text = (
-            f"{name_of(metric)} on held-out train classes over the iterations, one line per run of {methods}"
-        )
+        text = f"{title} on {classes} classes over the iterations, one line per run of {methods}"
         return inline(figure, name, text)

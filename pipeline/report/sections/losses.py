@@ -6,11 +6,11 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import losses as figures
+from pipeline.report.report_data import TEST, VALIDATION
 from pipeline.report.sections.gradient_noise import NOISE
 
 _OTHER_COLUMNS = {  # of a history
-    "phase", "iteration", "epoch", "lr", "loss", *NOISE, "grad_norm",
-    "recall_at_1", "map_at_r", "r_precision",
+    "phase", "iteration", "epoch", "lr", "loss", *NOISE, "grad_norm", *VALIDATION, *TEST,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a network looks at: the weights of the positions of queries and their matches as heat maps, and the
+"""Weights of image positions: the weights of the positions of queries and their matches as heat maps, and the
 share of weight on the object for data sets with known object positions.
 """
 

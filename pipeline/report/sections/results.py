@@ -55,7 +55,7 @@ def _different(summary: Summary) -> list[str]:
 def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     """Each method's selected network, then its other networks; methods in the order of `Summary.ranked`.
 
-    A value is bold if its differences to all other methods are significant (comparison.py).
+    A value is bold if its differences from all other methods are significant (comparison.py).
     """
     summary = dataset.summary
     best = {name: _significantly_best(dataset, name) for name in metrics}
@@ -101,7 +101,7 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def _significantly_best(dataset: DataSet, metric: str) -> str | None:
-    """The method whose differences to all other methods are significant, None if there is none."""
+    """The method whose differences from all other methods are significant, None if there is none."""
     best = best_method(dataset.summary, metric)
     lead = lead_of(dataset.pairs, best.method, metric) if best is not None else None
     return best.method if best is not None and lead is not None and lead.is_significant else None

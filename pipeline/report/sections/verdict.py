@@ -1,4 +1,4 @@
-"""The first paragraph on a data set: the best method, and its differences to the others by the rule of
+"""The first paragraph on a data set: the best method, and its differences from the others by the rule of
 comparison.py: significant, or with one seed larger than the interval over classes.
 """
 
@@ -46,7 +46,7 @@ def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead |
 
 
 def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
-    """The best method and its differences to the others."""
+    """The best method and its differences from the others."""
     value = Markup(percent(best.value.value))
     if interval(best.value):
         value += " " + _ON_ONE_LINE.format(f"({interval(best.value)})")
@@ -84,9 +84,9 @@ def _of_two(summary: Summary, best: Best, second: str, lead: Lead) -> Markup:
 
 def _of_many(lead: Lead, others: int) -> str:
     if not lead.not_better_than:
-        return f"The differences to all {others} other methods are {_result(lead, True)}."
+        return f"The differences from all {others} other methods are {_result(lead, True)}."
     if not lead.better_than:
-        return f"No difference to another method is {_result(lead, True)}."
+        return f"No difference from another method is {_result(lead, True)}."
     return (
         f"{_differences(lead.better_than)} {_result(lead, True)}. "
         f"{_differences(lead.not_better_than)} {_result(lead, False)}."
@@ -100,7 +100,6 @@ def _result(lead: Lead, is_better: bool) -> str:
 
 
 def _differences(methods: Sequence[str]) -> str:
-    """The differences to `methods` as subject and verb."""
-    return (
-        f"The difference{'s' * (len(methods) > 1)} to {listed(methods)} {'are' if len(methods) > 1 else 'is'}"
-    )
+    """The differences from `methods` as subject and verb."""
+    plural = len(methods) > 1
+    return f"The difference{'s' * plural} from {listed(methods)} {'are' if plural else 'is'}"

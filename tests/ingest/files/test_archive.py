@@ -106,6 +106,6 @@ def test_refuses_a_missing_archive(tmp_path: Path) -> None:
 
 
 def test_refuses_a_file_that_is_not_a_zip_archive(tmp_path: Path) -> None:
-    (tmp_path / "x.zip").write_bytes(b"this is no archive")
+    (tmp_path / "x.zip").write_bytes(b"this is not an archive")
     with pytest.raises(UserError, match=r"x\.zip is not a readable zip archive"):
         Archive(tmp_path / "x.zip").names()

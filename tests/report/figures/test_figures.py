@@ -124,6 +124,14 @@ def ticks(svg: str) -> list[float]:
     return [float(text) for text in re.findall(r">(-?\d+(?:\.\d+)?)</text>", svg.replace("−", "-"))]
 
 
+def test_a_curve_of_test_classes_is_named_so() -> None:
+    rows = [{"iteration": float(step), "recall_at_1": 0.5, "test_recall_at_1": 0.4} for step in (1, 2)]
+    for metric, classes in (("recall_at_1", "held-out train"), ("test_recall_at_1", "test")):
+        assert f"Recall@1 on {classes} classes over the iterations" in validation(
+            {"a": [rows]}, {"a": 0}, metric, "x"
+        )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_axes_of_percentages_are_within_0_to_100(share: float) -> None:

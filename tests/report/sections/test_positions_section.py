@@ -1,4 +1,4 @@
-"""What a network looks at: the heat maps of queries and matches, the shares on the object, and the files."""
+"""Weights of image positions: heat maps of queries and matches, shares on the object, and the files."""
 
 import base64
 import csv

@@ -57,16 +57,20 @@ HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
         (
             THREE,
             Lead(["b", "c"], [], False),
-            f"{HIGHEST}The differences to all 2 other methods are {BEYOND}. {ONCE}",
+            f"{HIGHEST}The differences from all 2 other methods are {BEYOND}. {ONCE}",
         ),
         (
             FOUR,
             Lead(["c", "d"], ["b"], False),
             HIGHEST
-            + f"The differences to c and d are {BEYOND}. The difference to b is not {BEYOND}. "
+            + f"The differences from c and d are {BEYOND}. The difference from b is not {BEYOND}. "
             + ONCE,
         ),
-        (THREE, Lead([], ["b", "c"], False), f"{HIGHEST}No difference to another method is {BEYOND}. {ONCE}"),
+        (
+            THREE,
+            Lead([], ["b", "c"], False),
+            f"{HIGHEST}No difference from another method is {BEYOND}. {ONCE}",
+        ),
         (TWO, None, f"{HIGHEST}Its interval overlaps with that of b. "),
         ({"good": 0.5, "b": 0.15}, None, f"{HIGHEST}Its interval lies above all others. "),
     ],
@@ -80,7 +84,7 @@ def test_the_best_method_and_its_significant_differences(
 def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> None:
     text = text_of(birds, summary_of(THREE, seeds=2), Lead(["b", "c"], [], True))
     mean = "good has the highest MAP@R: 50.0 (40.0 – 60.0) as the mean of 2 seeds. "
-    assert text == f"{TEST}{mean}The differences to all 2 other methods are significant. {BEFORE}"
+    assert text == f"{TEST}{mean}The differences from all 2 other methods are significant. {BEFORE}"
     assert "as the mean of 2 seeds" in two_seeds_page.first("p", **{"class": "lede"}).text()
 
 
@@ -105,7 +109,7 @@ def test_a_pretrained_network_is_not_called_untrained(
 def test_the_page_starts_with_the_verdict(page: Element) -> None:
     text = page.first("p", **{"class": "lede"}).text()
     assert text.startswith(TEST + "good has the highest MAP@R: 100.0")
-    assert f"No difference to another method is {BEYOND}." in text, "seven classes are too few"
+    assert f"No difference from another method is {BEYOND}." in text, "seven classes are too few"
 
 
 def test_without_a_metric_there_is_no_best_method(birds: DataSet) -> None:

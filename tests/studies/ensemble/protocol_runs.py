@@ -19,7 +19,7 @@ from tests.training.jobs import recipe
 
 TRAIN, TEST, IMAGES = 9, 7, 5
 FOLDS, SEEDS, RECALL_AT = 3, (0, 1), (1, 2, 4)
-MACHINE = {"gpu": "no", "cpus_per_worker": 1, "loader_threads": 1, "checkpoint_every": 2}
+MACHINE = {"gpu": "no", "loader_threads": 1, "checkpoint_every": 2}
 SHORT = {"iterations": 4, "validate_every": 2}
 
 

@@ -18,7 +18,7 @@ from pipeline.studies.sweep.space import draw, trial_recipes
 from pipeline.studies.sweep.sweep import sweep
 
 RATIO = "pooling.transport_ratio"
-MACHINE = TrainSettings(gpu="no", cpus_per_worker=1)
+MACHINE = TrainSettings(gpu="no")
 BROKEN, DEFECT = 0.66, 0.77
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.loss_compare import Trained, compare, read, relative
+from benchmarks.tools.loss_compare import Trained, compare, read, relative
 
 
 def trained(losses: list[float], weight: float = 1.0) -> Trained:

@@ -1,7 +1,7 @@
 """Trains two commits on the same data with the same seed and compares them step by step.
 
-    python benchmarks/loss_compare.py BEFORE [AFTER] [--dataset parts] [--method ms] [--seed 0] [--steps 20]
-                                      [--tolerance 0]
+    python benchmarks/tools/loss_compare.py BEFORE [AFTER] [--dataset parts] [--method ms] [--seed 0]
+                                            [--steps 20] [--tolerance 0]
 
 AFTER is the working tree if it is left out, with its uncommitted changes to tracked files. Each commit is
 checked out in a temporary directory and runs its own stages `resolve`, `ingest` and `train`, with a
@@ -24,7 +24,7 @@ import torch
 from ruamel.yaml import YAML
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ("loss", "grad_norm")
 
 

@@ -1,8 +1,6 @@
-"""Losses are computed in float32 at least.
+"""Sums and similarities are computed in float32 at least.
 
-bfloat16 is too coarse for sums over thousands of exponentials.
-
-pipeline/pooling/positions.py has the same conversion, because losses and poolings do not import each other.
+bfloat16 is too coarse for sums over hundreds of positions or thousands of exponentials.
 """
 
 import torch
