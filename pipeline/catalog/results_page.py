@@ -11,8 +11,8 @@ from markupsafe import Markup
 from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.duplicates import Group
 from pipeline.catalog.embedder import encoded
-from pipeline.catalog.unknown import Threshold
 from pipeline.data.heif import readable
+from pipeline.evaluation.unknown import Threshold
 from pipeline.report import page as report_page
 from pipeline.report.pictures import data_uri
 from pipeline.report.recipes import text

@@ -13,7 +13,7 @@ from jaxtyping import Float32
 from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHEMA_VERSION
 from pipeline.catalog.pictures import Listed
 from pipeline.catalog.stored import StoredVectors
-from pipeline.catalog.unknown import rivals
+from pipeline.evaluation.unknown import rivals
 from pipeline.index.index import load, save
 from pipeline.index.kinds import Flat, Hnsw, IvfPq, Setting, to_plain
 from pipeline.index.mapped import all_vectors, build_mapped, recall_mapped

@@ -31,8 +31,8 @@ with fewer has the deff of the first with enough. Both constants were chosen by 
 catalogs.
 
 The threshold is the smallest t with limit(t') <= share for all t' >= t. The statement holds for unknown
-products of the same population as the catalog's, photographed alike. tests/catalog/test_unknown.py measures
-its coverage on drawn catalogs.
+products of the same population as the catalog's, photographed alike. tests/evaluation/test_unknown.py
+measures its coverage on drawn catalogs.
 """
 
 from typing import NamedTuple
