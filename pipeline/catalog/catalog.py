@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
 from pipeline.catalog.embedder import Embedder, Picture
-from pipeline.catalog.unknown import Rivals, Threshold, calibrate
+from pipeline.evaluation.unknown import Rivals, Threshold, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.digest import sha256_of
