@@ -33,6 +33,13 @@ class RunSettings(Strict):
     ensembles: tuple[Name, ...] = ()  # methods to evaluate also by the MLRC protocol, on every data set
     budget: Budget | None = None  # of every sweep of the run; None: each sweep has its own
 
+    @field_validator("datasets", "methods", "seeds", "sweeps", "ensembles")
+    @classmethod
+    def _distinct(cls, values: tuple[object, ...]) -> tuple[object, ...]:
+        if repeated := sorted({str(value) for value in values if values.count(value) > 1}):
+            raise ValueError(f"{', '.join(repeated)}: list each name once")
+        return values
+
 
 class TrainSettings(Strict):
     """Block `train`: the resources of a training. They do not change the loss. Equal settings give equal
