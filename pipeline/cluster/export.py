@@ -15,8 +15,9 @@ from jaxtyping import Int64
 from pipeline.cluster.connection import cluster_address, connection
 from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
+from pipeline.export.features import Network
 from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model
-from pipeline.methods.artifact import Weights, training_settings
+from pipeline.methods.artifact import training_settings
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
@@ -48,12 +49,12 @@ class Worker:
     def __init__(self, settings: ExportSettings, loader_threads: int) -> None:
         self.local_embedder = LocalEmbedder(settings, loader_threads)
 
-    def embed(self, model: Path, weights: Weights, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
+    def embed(self, model: Path, network: Network, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
         """Embeddings and attributes of `rows`, in their order. Raises UserError if this node lacks the
         directories, which `export_model` has opened on another one."""
         require_shared(shards)
         require_shared(model)
-        return self.local_embedder(model, weights, shards, rows)
+        return self.local_embedder(model, network, shards, rows)
 
 
 @contextlib.contextmanager
@@ -74,12 +75,12 @@ def embedding_workers(settings: ExportSettings, threads: int) -> Iterator[Embed]
 
         def embed(
             model: Path,
-            weights: Weights,
+            network: Network,
             shards: Path,
             rows: Int64[np.ndarray, "N"],
             label: str,
         ) -> Embedded:
-            of = Path(model).resolve(), weights, Path(shards).resolve()
+            of = Path(model).resolve(), network, Path(shards).resolve()
             parts: list[Embedded] = []
             with Progress(label, len(rows), "images") as progress:
                 try:

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from pipeline.config import Params, Recipe, Source, TrainSettings
 from pipeline.config.command import origin
 from pipeline.ingest.releases import PUBLISHED, missing_data_error
+from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.weights import REMEDY, difference
 from pipeline.resolution.trainings import Training, located
 from pipeline.runtime.errors import UserError
@@ -63,6 +64,37 @@ def require_schedule(params: Params, training: Training) -> None:
         remedy = f"Set schedule.warmup={iterations} or lower, or raise training.iterations."
         raise UserError(what, remedy)
     sys.stderr.write(f"note: {training.place}{training.name}: {what} ({layer})\n")
+
+
+def require_statistics(recipe: Recipe) -> None:
+    """Raises UserError if the mean and standard deviation of a checkpoint are unknown: timm states them for
+    published weights, which the tag of a network's name selects. The project's own networks have one file
+    each."""
+    name, checkpoint, input = recipe.backbone.name, recipe.backbone.checkpoint, recipe.input
+    if checkpoint is None or name in PROJECT_NETWORKS or "." in name:
+        return
+    if input.mean is not None and input.std is not None:
+        return
+    from pipeline.methods.pretrained import STATISTICS, candidates
+    from pipeline.models.published_network import weights_of_architecture
+
+    try:
+        pairs, published = candidates(name), weights_of_architecture(name)
+    except ValueError:  # timm has the network without weights
+        pairs, published = STATISTICS, []
+    lines = []
+    for mean, std in pairs.values():
+        users = [weights.name for weights in published if (weights.mean, weights.std) == (mean, std)]
+        lines.append(f"mean {list(mean)}, std {list(std)}" + (f"  as {', '.join(users)}" if users else ""))
+    remedy = "Set"
+    if published:
+        remedy = f"Name the published weights with their tag, backbone.name={published[0].name}, or set"
+    raise UserError(
+        f"The mean and standard deviation with which {checkpoint} of {name} was trained are unknown. Wrong "
+        "values cost much of the accuracy. Candidates:\n  " + "\n  ".join(lines),
+        f"{remedy} input.mean and input.std. `unseen measure PHOTOS --network {name} --weights "
+        f"{checkpoint}` measures the candidates on labelled photos.",
+    )
 
 
 def require_networks(

@@ -62,6 +62,7 @@ from pipeline.resolution.checks import (
     require_files,
     require_networks,
     require_schedule,
+    require_statistics,
 )
 from pipeline.resolution.code import Code
 from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
@@ -180,6 +181,9 @@ def check(run: Plan) -> None:
         if size is not None and run.axes.ensembles:
             require_folds(run.params, run.ensembles(dataset), dataset, size)
     dimensions = require_networks(run.params, trainings, run.machine)
+    for training in trainings:
+        with located(run.params, training):
+            require_statistics(training.recipe)
     for dataset, size in sizes.items():
         if size is None:
             continue

@@ -18,6 +18,7 @@ from pipeline.resolution.checks import (
     require_distinct_cells,
     require_files,
     require_schedule,
+    require_statistics,
 )
 from pipeline.resolution.files import check, plan
 from pipeline.resolution.sizes import Size, require_batches, size_of
@@ -394,6 +395,46 @@ def test_refuses_a_checkpoint_that_differs_from_its_published_hash(folder: Path)
     own = path.rename(folder / "own.pth")
     params = project(folder, {"datasets.cub": {"recipe": {"backbone": {"checkpoint": str(own)}}}})
     require_checkpoint(resolve(params, "cub", "multihead"))
+
+
+@pytest.mark.parametrize(
+    ("name", "input", "message"),
+    [
+        (
+            "resnet18",
+            {},
+            r"mean \[0\.485, 0\.456, 0\.406\], std .* as resnet18\.a1_in1k, (.|\n)*backbone\.name="
+            r"resnet18\.a1_in1k, or set input\.mean(.|\n)*unseen measure PHOTOS --network resnet18 ",
+        ),
+        ("resnet18", {"mean": [0.5, 0.5, 0.5]}, r"of resnet18 was trained are unknown"),
+        ("resnet10t_unpublished", {}, r"Candidates:\n  mean \[0\.485(.|\n)*\n  Set input\.mean"),
+        ("resnet18", {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}, None),
+        ("resnet18.tv_in1k", {}, None),
+        ("bn_inception", {}, None),
+    ],
+)
+def test_refuses_a_checkpoint_whose_statistics_are_unknown(
+    folder: Path, name: str, input: dict[str, list[float]], message: str | None
+) -> None:
+    blocks = {"backbone": {"name": name, "checkpoint": "own.pth"}, "input": input}
+    params = project(folder, {"datasets.cub": {"recipe": blocks}})
+    recipe = resolve(params, "cub", "ms")
+    if message is None:
+        require_statistics(recipe)
+        return
+    with pytest.raises(UserError, match=message):
+        require_statistics(recipe)
+
+
+@pytest.mark.slow
+def test_resolve_refuses_a_checkpoint_whose_statistics_are_unknown(folder: Path) -> None:
+    (folder / "data/raw/parts").mkdir(parents=True)
+    (folder / "own.pth").write_bytes(b"weights")
+    backbone = {"name": "resnet18", "checkpoint": "own.pth"}
+    with pytest.raises(
+        UserError, match=r"own\.pth of resnet18 was trained are unknown[^$]*-S '\+\+\S*ms\.input\.mean"
+    ):
+        check(plan(project(folder, {"methods.ms.backbone": backbone})))
 
 
 def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:

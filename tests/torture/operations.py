@@ -90,7 +90,7 @@ def _sweep() -> None:
             recorder.reported(number, {"ended": True})
             recorder.completed(number)
 
-    search.run_trials = run_trials  # type: ignore[assignment]
+    search.run_trials = run_trials
     _stage("sweep", CELL[:2])()
 
 
