@@ -73,7 +73,9 @@ $(VENV)/.python:
 # All packages have the versions and hashes of requirements/*.txt. torch has a version only: the configuration of pip
 # chooses among its builds, and the CUDA build needs its libraries besides.
 # Python compiles the modules that it imports, which are few: --no-compile halves the time of the installation.
-INSTALL := $(VENV)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation
+# The user of a container cannot store what it compiles: deploy/Dockerfile sets COMPILE=--compile.
+COMPILE := --no-compile
+INSTALL := $(VENV)/bin/python -m pip install --quiet $(COMPILE) --no-deps --no-build-isolation
 LOCKED := $(INSTALL) --require-hashes
 LOCKS := $(wildcard requirements/*.txt)
 define install

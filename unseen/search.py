@@ -10,7 +10,7 @@ from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.duplicates import Group, duplicates
 from pipeline.catalog.measure import description, measure
 from pipeline.catalog.results_page import duplicates_page, page
-from pipeline.evaluation.unknown import Threshold
+from pipeline.evaluation.unknown import Threshold, UncalibratedError
 from pipeline.index.kinds import KINDS
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.sources.folder import SUFFIXES, Directory
@@ -104,17 +104,24 @@ def find_photos(
     directory: Path, photos: Sequence[Path], k: int, html: Path | None, share: float | None, as_json: bool
 ) -> str:
     """The k nearest pictures of each photo as text or JSON; also writes them to a page. `share`: the largest
-    rate of false matches. Raises UserError as `Catalog`, its `threshold` and its `find` do."""
+    rate of false matches; if it is not calibrated for the model, the output states this and answers no photo
+    with `unknown`. Raises UserError as `Catalog`, its `threshold` and its `find` do otherwise."""
     catalog = Catalog(directory)
-    threshold = None if share is None else catalog.threshold(share)
+    threshold, problem = None, None
+    if share is not None:
+        try:
+            threshold = catalog.threshold(share)
+        except UncalibratedError as error:
+            problem = error
+    statement = f"{problem.what} {problem.remedy}" if problem else threshold and threshold.sentence()
     answers = catalog.identify(photos, k, threshold)
     if html is not None:
-        text = page(catalog, photos, answers, threshold)
+        text = page(catalog, photos, answers, statement)
         with atomic_file(html) as aside:
             aside.write_text(text, encoding="utf-8")
     if as_json:
-        return _json(catalog, photos, answers, threshold)
-    return "".join(f"{line}\n" for line in _lines(catalog, photos, answers, threshold))
+        return _json(catalog, photos, answers, threshold, problem)
+    return "".join(f"{line}\n" for line in _lines(catalog, photos, answers, statement))
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -124,12 +131,17 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _json(
-    catalog: Catalog, photos: Sequence[Path], answers: Sequence[Answer], threshold: Threshold | None
+    catalog: Catalog,
+    photos: Sequence[Path],
+    answers: Sequence[Answer],
+    threshold: Threshold | None,
+    problem: UncalibratedError | None,
 ) -> str:
     content = {
         "catalog": str(catalog.directory),
         "photos": str(catalog.photos),
         "threshold": None if threshold is None else threshold._asdict(),
+        "not_calibrated": None if problem is None else {"reason": problem.what, "remedy": problem.remedy},
         "queries": [
             {
                 "query": str(photo),
@@ -144,10 +156,10 @@ def _json(
 
 
 def _lines(
-    catalog: Catalog, photos: Sequence[Path], answers: Sequence[Answer], threshold: Threshold | None
+    catalog: Catalog, photos: Sequence[Path], answers: Sequence[Answer], statement: str | None
 ) -> Iterator[str]:
-    if threshold is not None:
-        yield threshold.sentence()
+    if statement is not None:
+        yield statement
     for photo, answer in zip(photos, answers, strict=True):
         if answer.unknown:
             yield f"{photo}: unknown"

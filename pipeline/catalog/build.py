@@ -136,7 +136,7 @@ def _build_with(
         pictures,
         label_of,
         label_source,
-        Model(model_name, fingerprint, embedder.dim, embedder.files()),
+        Model(model_name, fingerprint, embedder.dim, embedder.files(), embedder.training_classes),
     )
     write_catalog(output, contents, vectors, setting)
     shutil.rmtree(unfinished.parent, ignore_errors=True)

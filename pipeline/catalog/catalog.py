@@ -11,7 +11,7 @@ catalog.json        schema version, folder and number of the pictures, name and 
                     setting of the index and its recall against exact search, source of the labels, files
                     that were left out, sha256 and size of the files above
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
-network
+                    network; the names of its training classes if they are known (training_classes.py)
 """
 
 import json
@@ -221,9 +221,10 @@ class Catalog:
 
     def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
         """The similarity at which at most a share of the photos of unknown products get a match, with this
-        confidence (unknown.py).
+        confidence (unknown.py). It is measured on the products that the model was not trained on.
 
-        Raises UserError if a picture has no label, or if the products are too few for the share.
+        Raises UserError if a picture has no label, or if the products are too few for the share, and
+        UncalibratedError if the model was trained on the products.
         """
         missing = self.labels.count(None)
         remedy = (
@@ -236,12 +237,14 @@ class Catalog:
                 "matches is measured on products that are left out of the catalog.",
                 remedy,
             )
-        classes = len(set(self.labels))
-        if classes < 2:
+        names = sorted({label for label in self.labels if label is not None})
+        if len(names) < 2:
             raise UserError(f"All pictures of {self.directory} have the label {self.labels[0]}.", remedy)
         table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
         of_catalog = Rivals(*(table[name].to_numpy() for name in Rivals._fields))
-        return calibrate(of_catalog, classes, at_most_false, confidence)
+        known = self.embedder.training_classes
+        trained = None if known is None else np.array([name in known for name in names])
+        return calibrate(of_catalog, len(names), at_most_false, confidence, trained)
 
 
 def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:

@@ -13,13 +13,15 @@ import torch
 from jaxtyping import Float32, UInt8
 from PIL import Image
 
+from pipeline.catalog.training_classes import FILE, training_classes
 from pipeline.data.embeddings import UNIT
 from pipeline.data.heif import readable
 from pipeline.data.loader import EvalLoader
-from pipeline.export.model import device, embed_rows, loader_threads
+from pipeline.export.model import device, embed_rows
 from pipeline.methods import pretrained
 from pipeline.methods.artifact import load_method
 from pipeline.methods.method import Method
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 
 BATCH = 64  # images
@@ -66,19 +68,30 @@ class Embedder:
         return self._method
 
     def files(self) -> list[Path]:
-        """Weights and description of the model. Raises ValueError for a network without a directory."""
+        """Weights and description of the model, and the names of its training classes if they are beside it.
+        Raises ValueError for a network without a directory."""
         if self.directory is None:
             raise ValueError("a network that was not loaded from a directory has no files")
         if pretrained.is_network(self.directory):
-            return pretrained.files_of(self.directory)
-        return [self.directory / WEIGHTS, self.directory / RECIPE]
+            files = pretrained.files_of(self.directory)
+        else:
+            files = [self.directory / WEIGHTS, self.directory / RECIPE]
+        names = self.directory / FILE
+        return [*files, names] if names.is_file() else files
 
     def fingerprint(self) -> str:
-        """sha256 of the files. Vectors of models with different fingerprints are not comparable."""
+        """sha256 of the files that determine vectors: all but the names of the training classes. Vectors of
+        models with different fingerprints are not comparable."""
         digest = hashlib.sha256()
         for path in self.files():
-            digest.update(path.read_bytes())
+            if path.name != FILE:
+                digest.update(path.read_bytes())
         return digest.hexdigest()
+
+    @property
+    def training_classes(self) -> frozenset[str] | None:
+        """The names of the training classes; empty for a published network, None if they are unknown."""
+        return frozenset() if self.directory is None else training_classes(self.directory)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """The parameters and buffers themselves."""
@@ -95,7 +108,7 @@ class Embedder:
         Raises UserError with the name of a picture that is missing or cannot be decoded.
         """
         rows = np.arange(len(pictures), dtype=np.int64)
-        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, loader_threads())
+        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, loader_threads_of(1))
         return embed_rows(self._method, loader, self._device, label).embedding
 
 

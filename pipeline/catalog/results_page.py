@@ -12,7 +12,6 @@ from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.duplicates import Group
 from pipeline.catalog.embedder import encoded
 from pipeline.data.heif import readable
-from pipeline.evaluation.unknown import Threshold
 from pipeline.report import page as report_page
 from pipeline.report.pictures import data_uri
 from pipeline.report.recipes import text
@@ -25,9 +24,10 @@ def page(
     catalog: Catalog,
     queries: Sequence[str | Path],
     answers: Sequence[Answer],
-    threshold: Threshold | None = None,
+    statement: str | None = None,
 ) -> str:
-    """The HTML text. A match whose file no longer exists is shown by its name."""
+    """The HTML text. A match whose file no longer exists is shown by its name. `statement`: of the
+    threshold."""
     sections = [
         {
             "name": text(str(query)),
@@ -45,7 +45,7 @@ def page(
         }
         for query, answer in zip(queries, answers, strict=True)
     ]
-    return _rendered("results.html", catalog, queries=sections, threshold=threshold and threshold.sentence())
+    return _rendered("results.html", catalog, queries=sections, statement=statement)
 
 
 def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:

@@ -13,6 +13,7 @@ from jaxtyping import Float32
 from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHEMA_VERSION
 from pipeline.catalog.pictures import Listed
 from pipeline.catalog.stored import StoredVectors
+from pipeline.catalog.training_classes import FILE, write_training_classes
 from pipeline.evaluation.unknown import rivals
 from pipeline.index.index import load, save
 from pipeline.index.kinds import Flat, Hnsw, IvfPq, Setting, to_plain
@@ -35,6 +36,7 @@ class Model(NamedTuple):
     fingerprint: str
     dim: int
     files: list[Path]
+    training_classes: frozenset[str] | None = None  # empty for a published network; None: unknown
 
 
 class Contents(NamedTuple):
@@ -79,12 +81,16 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             )
         if _has_products(contents.labels):
             sys.stderr.write("catalog: compare every photo with those of other products\n")
-            _write_rivals(directory / RIVALS, all_vectors(index), contents.labels)
+            trained = contents.model.training_classes or frozenset()
+            _write_rivals(directory / RIVALS, all_vectors(index), contents.labels, trained)
         del index
         (directory / MODEL).mkdir()
         for path in contents.model.files:
             shutil.copyfile(path, directory / MODEL / path.name)
         files = [path for path in sorted(directory.iterdir()) if path.is_file()]
+        if contents.model.training_classes:
+            write_training_classes(directory / MODEL, contents.model.training_classes)
+            files.append(directory / MODEL / FILE)
         about = {
             "schema_version": SCHEMA_VERSION,
             "photos": str(contents.photos.resolve()),
@@ -96,8 +102,8 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             "recall": None if measured is None else measured._asdict(),
             "labels": contents.label_source,
             "left_out": contents.pictures.damaged,
-            "files": {path.name: sha256_of(path) for path in files},
-            "sizes": {path.name: path.stat().st_size for path in files},
+            "files": {path.relative_to(directory).as_posix(): sha256_of(path) for path in files},
+            "sizes": {path.relative_to(directory).as_posix(): path.stat().st_size for path in files},
         }
         write_json(directory / ABOUT, about)
 
@@ -128,7 +134,10 @@ def _has_products(labels: list[str | None]) -> bool:
     return None not in labels and len(set(labels)) > 1
 
 
-def _write_rivals(path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None]) -> None:
-    """Writes the rivals of the photos (unknown.py)."""
-    numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)[1]
-    pq.write_table(pa.table(rivals(rows, numbered.astype(np.int64))._asdict()), path)
+def _write_rivals(
+    path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None], trained: frozenset[str]
+) -> None:
+    """Writes the rivals of the photos (unknown.py). trained: the training classes of the model."""
+    names, numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)
+    of_photos = rivals(rows, numbered.astype(np.int64), trained=np.isin(names, sorted(trained)))
+    pq.write_table(pa.table(of_photos._asdict()), path)

@@ -16,8 +16,9 @@ from pipeline.cluster.connection import cluster_address, connection
 from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
 from pipeline.export.features import Network
-from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
+from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model
 from pipeline.methods.artifact import training_settings
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
@@ -36,7 +37,7 @@ def embedder(settings: ExportSettings, threads: int) -> Iterator[Embed]:
     """Yields the embedding by `settings.workers` processes, see `run_export`. `threads`: training.threads of
     the model; a process reserves as many CPUs of a cluster."""
     if settings.workers == 1 and cluster_address() is None:
-        yield LocalEmbedder(settings, loader_threads())
+        yield LocalEmbedder(settings, loader_threads_of(1))
         return
     with embedding_workers(settings, threads) as embed:
         yield embed
@@ -69,7 +70,7 @@ def embedding_workers(settings: ExportSettings, threads: int) -> Iterator[Embed]
         gpu = "auto" if cluster.gpus >= settings.workers else "no"
         bundle = cluster.claim(settings.workers, threads, gpu)
         remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(Worker)
-        arguments = settings, loader_threads()
+        arguments = settings, loader_threads_of(1)
         pool = ActorPool([remote.remote(*arguments) for _ in range(settings.workers)])
 
         def embed(

@@ -30,6 +30,11 @@ is the largest in the range R to WINDOW R, and needs LEAST_CLASSES products with
 with fewer has the deff of the first with enough. Both constants were chosen by the coverage on drawn
 catalogs.
 
+A model that was trained on a product gives its photos small u_i, unlike those of an unknown product. Such
+products are searched, but none of them is left out: C and N above are the numbers of the other products and
+their photos, whose u_i is the largest cosine with any other product. The correction is the same: only these
+C are exchangeable with an unknown product.
+
 The threshold is the smallest t with limit(t') <= share for all t' >= t. The statement holds for unknown
 products of the same population as the catalog's, photographed alike. tests/evaluation/test_unknown.py
 measures its coverage on drawn catalogs.
@@ -38,7 +43,7 @@ measures its coverage on drawn catalogs.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 from scipy.special import betaincinv, stdtrit
 
 from pipeline.runtime.errors import UserError
@@ -46,7 +51,13 @@ from pipeline.runtime.errors import UserError
 LEAST_CLASSES = 8  # products with a false match from which deff is estimated
 WINDOW = 8
 MOST_PHOTOS = 20_000  # photos that take part in a calibration; whole products are drawn
+LEAST_LEFT_OUT = 8  # products that the model was not trained on, below which nothing is calibrated
 _BLOCK = 1 << 25  # cosines in memory at a time
+
+
+class UncalibratedError(UserError):
+    """The model was trained on the products of the catalog: their photos do not show what an unknown product
+    gets."""
 
 
 class Rivals(NamedTuple):
@@ -67,18 +78,27 @@ class Threshold(NamedTuple):
     confidence: float
     measured: float  # R(t)
     limit: float  # upper confidence limit of the rate, at most `share`
-    products: int
-    photos: int
+    products: int  # that were left out
+    photos: int  # of them
     matched: float  # share of the photos with another photo of their product at or above the threshold
+    trained: int | None  # products of the catalog that the model was trained on; None: unknown
 
     def sentence(self) -> str:
         """The statement that a user reads."""
+        note = ""
+        if self.trained is None:
+            note = (
+                " The training classes of the model are unknown. If it was trained on these products, more "
+                "photos of unknown products get a match."
+            )
+        elif self.trained:
+            note = f" The model was trained on {self.trained:,} other products of the catalog."
         return (
             f"A match needs a similarity of {self.similarity:.3f}. At most {self.share:.3g} of the photos of "
             f"unknown products then get a match, with {100 * self.confidence:g}% confidence (measured by "
             f"leaving out each of {self.products:,} products, {self.photos:,} photos: {self.measured:.3g}, "
-            f"limit {self.limit:.3g}). {100 * self.matched:.1f}% of the catalog's photos find another photo "
-            "of their product."
+            f"limit {self.limit:.3g}). {100 * self.matched:.1f}% of these photos find another photo of their "
+            f"product.{note}"
         )
 
 
@@ -87,10 +107,11 @@ def rivals(
     labels: Int64[np.ndarray, "N"],
     most: int = MOST_PHOTOS,
     seed: int = 0,
+    trained: Bool[np.ndarray, "C"] | None = None,
 ) -> Rivals:
     """The rivals of all photos, or, with more than `most`, of the photos of drawn products.
 
-    `labels` are 0 to C - 1.
+    `labels` are 0 to C - 1. trained: the products that the model was trained on; the others are drawn first.
 
     Raises ValueError for fewer than two products.
     """
@@ -101,7 +122,7 @@ def rivals(
     gallery, starts = vectors[turn], np.searchsorted(labels[turn], np.arange(classes))
     place = np.empty(len(turn), np.int64)
     place[turn] = np.arange(len(turn))
-    rows = _drawn(labels, classes, most, seed)
+    rows = _drawn(labels, np.zeros(classes, bool) if trained is None else trained, most, seed)
     other, rival = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
     same = np.empty(len(rows), np.float32)
     step = max(1, _BLOCK // len(labels))
@@ -120,28 +141,50 @@ def rivals(
     return Rivals(rows, labels[rows], other, rival, same)
 
 
-def calibrate(of_catalog: Rivals, classes: int, share: float, confidence: float = 0.95) -> Threshold:
+def calibrate(
+    of_catalog: Rivals,
+    classes: int,
+    share: float,
+    confidence: float = 0.95,
+    trained: Bool[np.ndarray, "C"] | None = None,
+) -> Threshold:
     """The smallest threshold at which at most `share` of the photos of unknown products get a match.
 
-    `classes` is C, the number of products of the catalog.
+    `classes` is the number of products of the catalog. trained: those that the model was trained on; None:
+    unknown, then all products are left out.
 
-    Raises UserError if the catalog has too few products for this share; the remedy names a share that it
-    allows.
+    Raises UncalibratedError if the model was trained on all products but a few, and UserError if the others
+    are too few for this share; the remedy names a share that they allow.
     """
     if not 0 < share < 1:
         raise UserError(
             f"The share of false matches is {share:g}.", "Choose one between 0 and 1, such as 1%."
         )
+    count = 0 if trained is None else int(trained.sum())
+    if count and classes - count < LEAST_LEFT_OUT:
+        raise UncalibratedError(
+            f"The rate of false matches is not calibrated for this model: it was trained on {count:,} of the "
+            f"{classes:,} products of the catalog. Their photos do not show how often a photo of an unknown "
+            "product gets a match.",
+            "Search with a model that was chosen with held-out classes: `unseen ladder` without --ship; the "
+            f"rate is then measured on its test classes. Or add {LEAST_LEFT_OUT} products or more that the "
+            "model was not trained on.",
+        )
+    if trained is not None:
+        left_out = ~trained[of_catalog.label]
+        of_catalog = Rivals(*(column[left_out] for column in of_catalog))
+    classes -= count
     thresholds, rates, limits = _limits(of_catalog, classes, confidence)
     within = np.flatnonzero(np.maximum.accumulate(limits) <= share)
     if not len(within):
         least = float(limits[0])
-        remedy = "Add photos of more products"
+        untrained = " that the model was not trained on" if count else ""
+        remedy = f"Add photos of more products{untrained}"
         if least < 1:
             remedy += f", or ask for {100 * _rounded_up(least):.3g}% or more"
         raise UserError(
-            f"{classes:,} products with {len(of_catalog.row):,} photos are too few to limit the false "
-            f"matches to {100 * share:.3g}% with {100 * confidence:g}% confidence.",
+            f"{classes:,} products with {len(of_catalog.row):,} photos{untrained} are too few to limit the "
+            f"false matches to {100 * share:.3g}% with {100 * confidence:g}% confidence.",
             f"{remedy}.",
         )
     chosen = within[-1]
@@ -153,19 +196,20 @@ def calibrate(of_catalog: Rivals, classes: int, share: float, confidence: float 
         confidence,
         float(rates[chosen]),
         float(limits[chosen]),
-        classes,
+        len(np.unique(of_catalog.label)),
         len(of_catalog.row),
         float((of_catalog.same[~alone] >= similarity).mean()) if not alone.all() else float("nan"),
+        None if trained is None else count,
     )
 
 
 def _limits(of_catalog: Rivals, classes: int, confidence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Distinct scores in descending order as thresholds, with R and its upper confidence limit."""
     _, label, other, rival, _ = of_catalog
-    photos, sizes = len(label), np.bincount(label, minlength=classes)
+    photos, sizes = len(label), np.bincount(label)
     probed = np.count_nonzero(sizes)
     turn = np.argsort(-other, kind="stable")
-    matched, crossed, with_match, pairs = np.zeros(classes), 0.0, 0, dict[tuple[int, int], int]()
+    matched, crossed, with_match, pairs = np.zeros(len(sizes)), 0.0, 0, dict[tuple[int, int], int]()
     squares, products = 0.0, 0.0  # sum_c S_c^2, sum_c S_c n_c
     sum_of_squared_sizes = float((sizes.astype(np.float64) ** 2).sum())
     table = []
@@ -199,12 +243,13 @@ def _limits(of_catalog: Rivals, classes: int, confidence: float) -> tuple[np.nda
     return thresholds, rates, np.minimum(1.0, limits * classes / (classes - 1))
 
 
-def _drawn(labels: np.ndarray, classes: int, most: int, seed: int) -> Int64[np.ndarray, "P"]:
-    """The rows of all products, or of drawn products with at most `most` rows."""
+def _drawn(labels: np.ndarray, trained: np.ndarray, most: int, seed: int) -> Int64[np.ndarray, "P"]:
+    """The rows of all products, or of drawn products with at most `most` rows: trained ones last."""
     if len(labels) <= most:
         return np.arange(len(labels))
-    order = np.random.default_rng(seed).permutation(classes)
-    sizes = np.bincount(labels, minlength=classes)[order]
+    order = np.random.default_rng(seed).permutation(len(trained))
+    order = order[np.argsort(trained[order], kind="stable")]
+    sizes = np.bincount(labels, minlength=len(trained))[order]
     chosen = order[: max(2, np.count_nonzero(np.cumsum(sizes) <= most))]
     return np.flatnonzero(np.isin(labels, chosen))
 

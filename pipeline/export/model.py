@@ -32,7 +32,7 @@ from pipeline.export.features import START, Network, embeds_features, load_netwo
 from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
 from pipeline.methods.artifact import LoadedModel, training_settings, weights_digest
 from pipeline.methods.method import Method
-from pipeline.runtime.cores import usable_cores
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import Progress
 
@@ -73,7 +73,7 @@ def export_model(
     Raises UserError if a file of the model is missing, the model does not accept images at `settings.scales`,
     an image cannot be decoded, or an embedding is not a finite unit vector.
     """
-    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
+    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads_of(1))
     scales, protocol = settings.scales, training_settings(model).protocol
     with atomic_directory(output) as directory:
         written: dict[tuple[str, bool, str], Path] = {}  # (sha256 of the weights, with a head, split) -> file
@@ -184,11 +184,6 @@ def compute_threads(count: int) -> Iterator[None]:
 def device() -> torch.device:
     """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def loader_threads() -> int:
-    """The number of usable cores, at most eight. More threads would decode faster than one GPU embeds."""
-    return min(8, usable_cores())
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from pipeline.catalog.labels import FOLDERS, labels_of
 from pipeline.catalog.pictures import Listed, listed
+from pipeline.catalog.training_classes import write_training_classes
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.external import Metrics, Settings
 from pipeline.evaluation.metrics import Rows, per_query
@@ -127,8 +128,9 @@ class _Values(NamedTuple):
 def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
     """Measures all rungs on the photos of a folder and writes the chosen model to `output`/model.
 
-    labels: folders, or the path of a CSV (catalog/labels.py). Features are kept in `output`/features. Raises
-    UserError if there are too few classes (split.py), a picture is damaged, no class has two pictures, and as
+    labels: folders, or the path of a CSV (catalog/labels.py). Features are kept in `output`/features. The
+    names of the classes that trained the model are beside it (catalog/training_classes.py). Raises UserError
+    if there are too few classes (split.py), a picture is damaged, no class has two pictures, and as
     `Embedder` does.
     """
     pictures, names = _labelled(photos, labels)
@@ -187,6 +189,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     if plan.ship:
         (trained,) = _train(trainer, rows, numbers, (chosen.steps,), test)
     trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
+    write_training_classes(model, set(names[rows].tolist()))
     return Result(rungs, chosen, parts)
 
 

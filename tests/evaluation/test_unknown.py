@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, t
 
-from pipeline.evaluation.unknown import LEAST_CLASSES, WINDOW, Rivals, calibrate, rivals
+from pipeline.evaluation.unknown import LEAST_CLASSES, WINDOW, Rivals, UncalibratedError, calibrate, rivals
 from pipeline.runtime.errors import UserError
 from tests.vectors import unit
 
@@ -114,7 +114,7 @@ def test_the_threshold_equals_the_definition() -> None:
     threshold = calibrate(of_catalog, 60, 0.1)
     assert (threshold.similarity, threshold.measured, threshold.limit) == pytest.approx(expected)
     assert threshold.matched == pytest.approx((of_catalog.same >= threshold.similarity).mean())
-    assert (threshold.products, threshold.photos) == (60, 480)
+    assert (threshold.products, threshold.photos, threshold.trained) == (60, 480, None)
     assert "At most 0.1 of the photos of unknown products" in threshold.sentence()
 
 
@@ -131,3 +131,50 @@ def test_refuses_a_share_that_the_products_do_not_allow() -> None:
     few = rivals(Population(3).draw(3, 2), np.arange(3).repeat(2))
     with pytest.raises(UserError, match="3 products with 6 photos are too few"):
         calibrate(few, 3, 0.05)
+
+
+def catalog_of_a_trained_model(
+    seed: int, trained: int, products: int, photos: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, labels, and which products are trained; and vectors of unknown products. Training moves the
+    photos of its products together, and its products away from others."""
+    population = Population(seed)
+    x, unknown = population.draw(products, photos), population.draw(3000, 1)
+    centres = unit(population.random.standard_normal((trained, DIM)))
+    noise = population.random.standard_normal((trained * photos, DIM))
+    x[: trained * photos] = unit(centres.repeat(photos, axis=0) + 0.02 * noise)
+    return x, np.arange(products).repeat(photos), np.arange(products) < trained, unknown
+
+
+def test_the_stated_rate_holds_for_a_model_that_was_trained_on_a_part_of_the_products() -> None:
+    wrong = ignored = 0
+    for seed in range(8):
+        x, labels, trained, unknown = catalog_of_a_trained_model(seed, 80, 140, 6)
+        best = (unknown @ x.T).max(axis=1)
+        of_catalog = rivals(x, labels)
+        threshold = calibrate(of_catalog, 140, 0.15, trained=trained)
+        wrong += (best >= threshold.similarity).mean() > 0.15
+        ignored += (best >= calibrate(of_catalog, 140, 0.15).similarity).mean() > 0.15
+        assert (threshold.products, threshold.photos, threshold.trained) == (60, 360, 80)
+        assert "trained on 80 other products" in threshold.sentence()
+        over = of_catalog.other[480:] >= threshold.similarity
+        assert threshold.measured == pytest.approx(over.mean()), "matches of all products count"
+    assert wrong == 0
+    assert ignored >= 6, "photos of training classes understate the rate"
+
+
+def test_refuses_to_calibrate_on_products_that_the_model_was_trained_on() -> None:
+    x, labels, _, _ = catalog_of_a_trained_model(0, 40, 40, 6)
+    of_catalog = rivals(x, labels)
+    for unseen in (0, 7):
+        with pytest.raises(UncalibratedError, match=r"not calibrated for this model(.|\n)*without --ship"):
+            calibrate(of_catalog, 40, 0.2, trained=np.arange(40) >= unseen)
+    with pytest.raises(UserError, match="8 products with 48 photos that the model was not"):
+        calibrate(of_catalog, 40, 0.01, trained=np.arange(40) >= 8)
+    assert calibrate(of_catalog, 40, 0.5).trained is None
+    assert "training classes of the model are unknown" in calibrate(of_catalog, 40, 0.5).sentence()
+
+
+def test_draws_products_that_the_model_was_not_trained_on_first() -> None:
+    x, labels, trained, _ = catalog_of_a_trained_model(0, 30, 40, 6)
+    assert set(rivals(x, labels, most=60, trained=trained).label) == set(range(30, 40))

@@ -88,6 +88,8 @@ def test_writes_the_rung_that_held_out_classes_choose(
     assert result.chosen.name == ("linear" if ahead else "frozen")
     about = json.loads((output / "model/network.json").read_text())
     assert ("linear" in about) is ahead
+    trained = {f"product {number:02d}" for number in range(20)} - (set() if ship else result.split.test)
+    assert Embedder(output / "model").training_classes == (trained if ahead else set())
     files = [photos / "product 00/0.png", photos / "product 01/1.png"]
     vectors = Embedder(output / "model")(files)
     published = Embedder(Network(network.name, network.weights, 32))(files)
@@ -134,6 +136,7 @@ def test_writes_network_and_head_as_a_trained_model(
     assert result.chosen.steps in (1, 2)
     about = json.loads((output / "model/recipe.json").read_text())
     assert about["samples"] == (60 if ship else 30)
+    assert len(Embedder(output / "model").training_classes or ()) == (20 if ship else 10)
     assert str(tmp_path) not in json.dumps(about)
     test = sorted(result.split.test)
     files = [photos / name / f"{number}.png" for name in test for number in range(3)]

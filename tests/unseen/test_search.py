@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from pipeline.catalog import Catalog
+from pipeline.catalog import Catalog, build
+from pipeline.catalog.training_classes import write_training_classes
 from pipeline.evaluation.external import evaluate_vectors
 from pipeline.index.kinds import KINDS, Hnsw
 from pipeline.models.published_network import timm
@@ -91,6 +92,29 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
     with pytest.raises(SystemExit):
         run("find", catalog, "--list", tmp_path / "nowhere.txt")
     assert "nowhere.txt cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_find_states_that_the_rate_is_not_calibrated_for_a_model_of_these_products(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, catalog = save_products(tmp_path / "photos", 10, 2), tmp_path / "catalog"
+    model = save_model(tmp_path / "model", 1)
+    write_training_classes(model, [f"product {number:02d}" for number in range(4)])
+    build(photos, catalog, model, labels="folders", processes=1)
+    find = ["find", str(catalog), str(photos / "product 01/1.png"), "-k", "2", "--at-most-false", "20%"]
+    cli.main([*find, "--page", str(tmp_path / "page.html")])
+    first, query, *matches = capsys.readouterr().out.splitlines()
+    assert "not calibrated for this model: it was trained on 4 of the 10 products" in first
+    assert "`unseen ladder` without --ship" in first
+    assert query.endswith("1.png")
+    assert matches
+    assert "not calibrated for this model" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    cli.main([*find, "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert content["threshold"] is content["queries"][0]["unknown"] is None
+    assert "trained on 4 of the 10 products" in content["not_calibrated"]["reason"]
+    assert "held-out classes" in content["not_calibrated"]["remedy"]
 
 
 @pytest.mark.slow
