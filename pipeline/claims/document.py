@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pipeline.claims.claim import OF_CLASSES, Claim, Claims, claims
 from pipeline.claims.results import CellResult, Comparison, Results, load
 from pipeline.claims.verdict import CONFIDENCE, RESAMPLES
+from pipeline.runtime.markdown import wrapped
 
 NOT_RUN = "not run"
 _PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
@@ -99,7 +100,7 @@ def markdown(results: Results) -> str:
         own = {name: claim for name, claim in all_claims.claims.items() if claim.paper == paper}
         parts += ["", f"### {title}", "", *_table(own, states, results), ""]
         parts += list(_cells(own, states, results))
-    return "\n".join([*parts, "", *_arms(all_claims), ""])
+    return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
 
 
 def _floor(all_claims: Claims, states: dict[str, str], results: Results) -> Iterator[str]:

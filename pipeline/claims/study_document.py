@@ -19,6 +19,7 @@ from pipeline.claims.frozen_study import (
 )
 from pipeline.published.model import names
 from pipeline.report.words import name_of
+from pipeline.runtime.markdown import wrapped
 from pipeline.studies.catalogue import Catalogued, study_of
 
 FLOOR = "frozen features, no head"
@@ -64,7 +65,7 @@ def markdown(results: StudyResults) -> str:
     ]
     for name, result in results.studies.items():
         parts += ["", *_section(name, frozen_studies()[name], result, results)]
-    return "\n".join([*parts, ""])
+    return wrapped("\n".join([*parts, ""]))
 
 
 def _section(name: str, study: FrozenStudy, result: StudyResult, results: StudyResults) -> Iterator[str]:

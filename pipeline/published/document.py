@@ -1,10 +1,10 @@
 """Writes docs/published.md from the tables: `python -m pipeline.published.document > docs/published.md`."""
 
 import sys
-import textwrap
 from typing import Any
 
 from pipeline.published.model import Columns, Paper, Printed, Table, groups, papers, stated
+from pipeline.runtime.markdown import wrapped
 
 _HEAD = """# Published numbers
 
@@ -32,12 +32,12 @@ _SETTINGS = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
 
 def markdown() -> str:
     """The page."""
-    return "\n".join([_HEAD, *(_paper(paper) for paper in papers())])
+    return wrapped("\n".join([_HEAD, *(_paper(paper) for paper in papers())]))
 
 
 def _paper(paper: Paper) -> str:
-    left_out = [_wrapped(f"Omitted: {'; '.join(paper.left_out)}."), ""] if paper.left_out else []
-    about = _wrapped(f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}.")
+    left_out = [f"Omitted: {'; '.join(paper.left_out)}.", ""] if paper.left_out else []
+    about = f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}."
     parts = [f"## {paper.name}", "", about, "", *left_out]
     return "\n".join([*parts, *(_table(paper, table) for table in paper.tables)])
 
@@ -55,7 +55,7 @@ def _table(paper: Paper, table: Table) -> str:
     notes = {
         f"{row.name}: {note}": None for row in table.rows for note in (row.note, *row.notes.values()) if note
     }
-    lines += ["", *(_wrapped(f"- {note}", "  ") for note in notes)] if notes else []
+    lines += ["", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join([*lines, ""])
 
 
@@ -87,10 +87,6 @@ def _cell(cell: str) -> str:
 def _text(value: Any) -> str:
     """A value as YAML writes it; an empty text for a condition that the paper does not state."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _line(cells: list[str]) -> str:

@@ -1,11 +1,14 @@
 """The files of the repository agree on version, licence and checks."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+
+from pipeline.runtime.markdown import wrapped
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -82,3 +85,10 @@ def test_the_tests_of_flipped_bits_exist() -> None:
 
 def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+
+
+def test_documents_have_at_most_110_columns() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in listed.stdout.split()}
+    assert len(pages) > 20
+    assert [name for name, page in pages.items() if wrapped(page) != page] == []

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.runtime.markdown import wrapped
 from tests.torture import determinism, limited, shim
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import CORPORA
@@ -361,7 +362,8 @@ def page(folder: Path = RESULTS) -> str:
     for name, section in sections.items():
         lines += section(load(folder / f"{name}.json"))
         lines += [""] * (lines[-1] != "" and not lines[-1].endswith("\n"))
-    return "\n".join(line.rstrip("\n") if line.endswith("\n\n") else line for line in lines).rstrip() + "\n"
+    text = "\n".join(line.rstrip("\n") if line.endswith("\n\n") else line for line in lines)
+    return wrapped(text.rstrip()) + "\n"
 
 
 if __name__ == "__main__":
