@@ -90,16 +90,17 @@ def _init(processes: int, gpu: bool, object_store: int, directory: Path, others:
 
     for attempt in (1, 2):
         try:
-            ray.init(
-                address="local",
-                num_cpus=processes,
-                num_gpus=None if gpu else 0,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="warning",
-                object_store_memory=object_store,
-                _temp_dir=str(directory),
-            )
+            with _without_api_server():
+                ray.init(
+                    address="local",
+                    num_cpus=processes,
+                    num_gpus=None if gpu else 0,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="warning",
+                    object_store_memory=object_store,
+                    _temp_dir=str(directory),
+                )
             return
         except Exception as error:  # Ray raises no narrower type
             if attempt == 2 or "timed out" not in str(error).lower():
@@ -109,6 +110,27 @@ def _init(processes: int, gpu: bool, object_store: int, directory: Path, others:
             started = set(psutil.Process().children(recursive=True)) - others
             ray.shutdown()
             _end(list(started))
+
+
+@contextlib.contextmanager
+def _without_api_server() -> Iterator[None]:
+    """Ray starts without its API server, an internal. If a version of Ray lacks that function, the server
+    starts.
+
+    Without a dashboard the server only reports the usage of Ray. Even if reports are disabled, it requests
+    the name of the cloud from 169.254.169.254 and metadata.google.internal.
+    """
+    from ray._private import services
+
+    start = getattr(services, "start_api_server", None)
+    if start is None:
+        yield
+        return
+    services.start_api_server = lambda *_, **__: (None, None)  # no address, no process
+    try:
+        yield
+    finally:
+        services.start_api_server = start
 
 
 def _remove(directory: Path) -> None:
