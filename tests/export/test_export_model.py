@@ -392,3 +392,25 @@ def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: 
     assert calls == 2 * [f"export: {name}" for name in FILES]
     for name in ("out-2", "out-3"):
         assert Path(name, "test.arrow").read_bytes() == Path("out-1/test.arrow").read_bytes()
+
+
+def test_a_model_is_embedded_with_the_threads_of_its_recipe(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another number of threads, products round differently."""
+    assert recipe().training.threads == 2
+    numbers = []
+
+    def embed_rows(*_: Any) -> Embedded:
+        numbers.append(torch.get_num_threads())
+        return Embedded(np.zeros((0, 8), np.float32), None)
+
+    monkeypatch.setattr(module, "embed_rows", embed_rows)
+    model, shards = project / "data/models/tiny/baseline/0", project / "data/shards/tiny"
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        LocalEmbedder(SETTINGS, 1)(model, "weights", shards, np.arange(2))
+        assert [*numbers, torch.get_num_threads()] == [2, 3]
+    finally:
+        torch.set_num_threads(threads)
