@@ -12,7 +12,13 @@ from pipeline.resolution.checks import require_files
 from pipeline.resolution.files import Plan, plan
 from pipeline.runtime.errors import UserError
 
-_OPTIONAL_GROUPS = ("cpu", "gpu", "lite0")  # extras whose packages are listed if they are installed
+_FAISS = ("cpu", "gpu")  # extras whose packages are listed if they are installed: a machine has one of them
+# Extras of commands, which are listed also if a package of them is not installed.
+_COMMANDS = {
+    "lite0": "index, find and ladder without --network",
+    "serve": "unseen serve",
+    "onnx": "unseen export-model",
+}
 _LISTED = 5  # differing files of an output
 
 
@@ -34,6 +40,7 @@ def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
     """
     sections = {
         "Versions": list(_versions()),
+        "Extras": list(_extras()),
         "Devices": list(_devices()),
     }
     if project:
@@ -53,7 +60,11 @@ def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
             lines.append(f"  {mark:<7}  {finding.name:<{width}}  {finding.state}".rstrip())
             if finding.remedy:
                 lines += [f"           {line.strip()}" for line in finding.remedy.splitlines()]
-    complete = all(finding.complete for findings in sections.values() for finding in findings)
+    complete = all(
+        finding.complete or finding.problem == "absent"
+        for findings in sections.values()
+        for finding in findings
+    )
     return "\n".join(lines) + "\n", complete
 
 
@@ -75,15 +86,40 @@ def _versions() -> Iterator[Finding]:
     for requirement in requires("unseen") or ():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
-        try:
-            installed = version(name)
-        except PackageNotFoundError:
+        installed = _installed(name)
+        if installed is None:
             if extra is None:
                 remedy = f"Install it: pip install '{requirement}'"
                 yield Finding(name, "not installed", False, remedy)
-            continue
-        if extra is None or extra[1] in _OPTIONAL_GROUPS:
+        elif extra is None or extra[1] in _FAISS:
             yield Finding(name, installed)
+
+
+def _extras() -> Iterator[Finding]:
+    """The extras of commands, and the default network. A missing extra is no defect of the installation."""
+    names: dict[str, list[str]] = {extra: [] for extra in _COMMANDS}
+    for requirement in requires("unseen") or ():
+        group = re.search(r"extra == ['\"](\w+)['\"]", requirement)
+        if group is not None and group[1] in names:
+            names[group[1]].append(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+    for extra, packages in names.items():
+        states = {name: _installed(name) for name in packages}
+        complete = None not in states.values()
+        text = ", ".join(f"{name} {state or 'not installed'}" for name, state in states.items())
+        remedy = "" if complete else f"For {_COMMANDS[extra]}: pip install 'unseen[{extra}]'"
+        yield Finding(extra, text, complete, remedy, "absent")
+    from pipeline.models import lite0
+
+    path = lite0.installed()
+    text = f"ready: {path}" if path else "not ready: extra lite0 is not installed, so --network is needed"
+    yield Finding(f"default network {lite0.NETWORK}", text, path is not None, problem="absent")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _devices() -> Iterator[Finding]:

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.ladder.ladder import Plan, Result, Rung, ladder
+from pipeline.ladder.page import cells, page
 from pipeline.ladder.picture import Panel, picture
 from pipeline.methods.pretrained import default_network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
 
-RESULT, PICTURE = "ladder.json", "ladder.svg"
+RESULT, PICTURE, PAGE = "ladder.json", "ladder.svg", "ladder.html"
 
 
 def measured_rungs(
     photos: Path, output: Path, labels: str, groups: Path | None, as_json: bool, settings: dict[str, Any]
 ) -> str:
-    """Measures the rungs, writes OUTPUT/ladder.json and ladder.svg, and returns the table or JSON.
+    """Measures the rungs, writes ladder.json, ladder.svg and ladder.html into OUTPUT, and returns the table
+    or JSON.
 
     settings: fields of Plan; without `network` the default one. Raises UserError as `ladder` does, and for a
     CSV of groups that cannot be read.
@@ -39,8 +41,13 @@ def measured_rungs(
     }
     write_json(output / RESULT, content)
     panel = Panel(plan.network.name, content["rungs"], content["chosen"])
+    drawn = picture([panel])
     with atomic_file(output / PICTURE) as aside:
-        aside.write_text(picture([panel]), encoding="utf-8")
+        aside.write_text(drawn, encoding="utf-8")
+    verdict = list(_verdict(result, plan))
+    text = page(plan.network.name, _photos(result), result.rungs, result.chosen, verdict, drawn)
+    with atomic_file(output / PAGE) as aside:
+        aside.write_text(text, encoding="utf-8")
     if as_json:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return "".join(f"{line}\n" for line in _lines(result, plan, output))
@@ -58,25 +65,30 @@ def _plain(rung: Rung) -> dict[str, object]:
     return rung._asdict() | compared
 
 
-def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
+def _photos(result: Result) -> str:
     test = result.rungs[0].test
-    yield (
-        f"{plan.network.name}: {test['queries']:,} photos of {test['classes']:,} unseen classes, "
+    return (
+        f"{test['queries']:,} photos of {test['classes']:,} unseen classes, "
         f"{sum(map(len, result.split.folds)):,} training classes; 95% intervals over classes"
     )
+
+
+def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
+    yield f"{plan.network.name}: {_photos(result)}"
     yield ""
     yield "rung    pixels  steps  held-out MAP@R  Recall@1  MAP@R                 CPU seconds"
     for rung in result.rungs:
-        recall, precision, low, high = (
-            100 * float(rung.test[name])
-            for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
-        )
-        interval = f"{precision:.1f} ({low:.1f} to {high:.1f})"
-        yield (
-            f"{rung.name:<6}  {rung.size:6d}  {rung.steps:5d}  {100 * rung.validation:14.1f}  {recall:8.1f}  "
-            f"{interval:<20}  {rung.seconds:11.0f}"
-        )
+        name, size, steps, held_out, recall, interval, seconds = cells(rung)
+        yield f"{name:<6}  {size:>6}  {steps:>5}  {held_out:>14}  {recall:>8}  {interval:<20}  {seconds:>11}"
     yield ""
+    yield from _verdict(result, plan)
+    yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
+    yield f"Page, picture and all numbers: {output / PAGE}, {PICTURE}, {RESULT}"
+    yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
+
+
+def _verdict(result: Result, plan: Plan) -> Iterator[str]:
+    """What pays, what it changes on the unseen classes and on photos of another kind, what was shipped."""
     parts = {"linear": "a linear layer", "head": f"a head ({plan.head})", "adapt": "the last layers"}
     for rung in result.rungs:
         choice, difference = rung.validation_difference, rung.difference
@@ -91,11 +103,9 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
             f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}, p = {difference.p_value:.2g})."
         )
     yield from _other_lines(result, plan)
-    yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
     if plan.ship and result.chosen.steps:
         yield "The written model is trained on all labelled classes. The table states the accuracy of the one"
         yield "that the training classes trained."
-    yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
 
 
 def _other_lines(result: Result, plan: Plan) -> Iterator[str]:

@@ -6,7 +6,8 @@ index.faiss         FAISS index of the unit vectors, row i for picture i (IndexF
                     pipeline/index); inner products are cosines, and any program with FAISS can read it
 pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
                     label (a time just before the build and a missing label are null)
-rivals.parquet      what each picture resembles among the other labels (unknown.py); with labels only
+rivals.parquet      what each picture resembles among the other labels (unknown.py), or, if a picture has no
+                    label, among all pictures but its near-duplicates (unlabelled.py)
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
                     setting of the index and its recall against exact search, source of the labels, files
                     that were left out, sha256 and size of the files above
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
 from pipeline.catalog.embedder import Embedder, Picture
-from pipeline.evaluation.unknown import Rivals, Threshold, calibrate
+from pipeline.evaluation.unknown import Rivals, Threshold, UncalibratedError, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.digest import sha256_of
@@ -221,30 +222,50 @@ class Catalog:
 
     def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
         """The similarity at which at most a share of the photos of unknown products get a match, with this
-        confidence (unknown.py). It is measured on the products that the model was not trained on.
+        confidence (unknown.py). It is measured on the products that the model was not trained on. If a
+        picture has no label, each picture is a product of its own, which is conservative (unlabelled.py).
 
-        Raises UserError if a picture has no label, or if the products are too few for the share, and
-        UncalibratedError if the model was trained on the products.
+        Raises UserError if the products are too few for the share or all pictures have one label, and
+        UncalibratedError if the model was trained on the products, or, without labels, on any product.
         """
         missing = self.labels.count(None)
         remedy = (
             f"`unseen index {self.photos} {self.directory} --labels folders` takes the folder of each "
             "picture as its label, `--labels FILE.csv` reads the columns path and label."
         )
+        known = self.embedder.training_classes
         if missing:
-            raise UserError(
-                f"{missing:,} of {len(self):,} pictures of {self.directory} have no label. The rate of false "
-                "matches is measured on products that are left out of the catalog.",
-                remedy,
-            )
+            return self._threshold_without_labels(missing, known, remedy, at_most_false, confidence)
         names = sorted({label for label in self.labels if label is not None})
         if len(names) < 2:
             raise UserError(f"All pictures of {self.directory} have the label {self.labels[0]}.", remedy)
-        table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
-        of_catalog = Rivals(*(table[name].to_numpy() for name in Rivals._fields))
-        known = self.embedder.training_classes
         trained = None if known is None else np.array([name in known for name in names])
-        return calibrate(of_catalog, len(names), at_most_false, confidence, trained)
+        return calibrate(self._rivals(), len(names), at_most_false, confidence, trained)
+
+    def _threshold_without_labels(
+        self, missing: int, known: frozenset[str] | None, remedy: str, share: float, confidence: float
+    ) -> Threshold:
+        problem = f"{missing:,} of {len(self):,} pictures of {self.directory} have no label"
+        if known:
+            raise UncalibratedError(
+                f"{problem}, and the model was trained on {len(known):,} classes: which pictures show other "
+                "products is unknown. The rate of false matches is not calibrated for this model.",
+                remedy,
+            )
+        if len(self) < 2:
+            raise UserError(f"{self.directory} has one picture.", "Add pictures of other products.")
+        of_catalog = self._rivals()
+        groups = len(np.unique(of_catalog.label))
+        trained = None if known is None else np.zeros(len(self), bool)
+        try:
+            threshold = calibrate(of_catalog, groups, share, confidence, trained)
+        except UserError as error:
+            raise UserError(f"{problem}: each counts as a product. {error.what}", error.remedy) from error
+        return threshold._replace(labelled=False)
+
+    def _rivals(self) -> Rivals:
+        table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
+        return Rivals(*(table[name].to_numpy() for name in Rivals._fields))
 
 
 def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:

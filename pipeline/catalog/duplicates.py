@@ -10,6 +10,7 @@ Pictures that are linked by a chain of such pairs form a group. A cropped or mir
 thumbnails and is not found. With an approximate index a pair can be missed.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import cv2
@@ -62,9 +63,9 @@ def duplicates(
     neighbours, cosines = search(catalog.index, vectors, rows, min(NEIGHBOURS, max(1, len(catalog) - 1)))
     thumbnails: dict[int, Float32[np.ndarray, "S S 3"] | None] = {}
 
-    def thumbnail(row: int) -> Float32[np.ndarray, "S S 3"] | None:
+    def pixels(row: int) -> Float32[np.ndarray, "S S 3"] | None:
         if row not in thumbnails:
-            thumbnails[row] = _thumbnail(catalog, row)
+            thumbnails[row] = thumbnail(catalog.photos / catalog.paths[row])
         return thumbnails[row]
 
     parent = list(range(len(catalog)))
@@ -79,7 +80,7 @@ def duplicates(
     for row, other in zip(first.tolist(), neighbours[first, column].tolist(), strict=True):
         if root(row) == root(other):
             continue
-        distance = _difference(thumbnail(row), thumbnail(other))
+        distance = rms(pixels(row), pixels(other))
         if distance is not None and distance <= difference:
             low, high = sorted((root(row), root(other)))
             parent[high] = low
@@ -87,11 +88,11 @@ def duplicates(
     for row in rows.tolist():
         members.setdefault(root(row), []).append(row)
     groups = [
-        _group(catalog, [(row, _difference(thumbnail(group[0]), thumbnail(row))) for row in group])
+        _group(catalog, [(row, rms(pixels(group[0]), pixels(row))) for row in group])
         for group in members.values()
         if len(group) > 1
     ]
-    unread = sorted(catalog.paths[row] for row, pixels in thumbnails.items() if pixels is None)
+    unread = sorted(catalog.paths[row] for row, values in thumbnails.items() if values is None)
     return Duplicates(sorted(groups, key=lambda group: group.pictures[0].path), unread)
 
 
@@ -100,17 +101,17 @@ def _group(catalog: Catalog, members: list[tuple[int, float | None]]) -> Group:
     return Group(copies, {copy.label for copy in copies if copy.label is not None})
 
 
-def _thumbnail(catalog: Catalog, row: int) -> Float32[np.ndarray, "S S 3"] | None:
-    """The picture at 32 x 32 pixels; None if its file is missing or no picture any more."""
+def thumbnail(path: Path) -> Float32[np.ndarray, "S S 3"] | None:
+    """The picture of a file at 32 x 32 pixels; None if its file is missing or no picture any more."""
     try:
-        encoded = readable((catalog.photos / catalog.paths[row]).read_bytes())
-        pixels = decode(np.frombuffer(encoded, np.uint8))
+        encoded = readable(path.read_bytes())
+        values = decode(np.frombuffer(encoded, np.uint8))
     except (OSError, ValueError):
         return None
-    return cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
+    return cv2.resize(values, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
 
 
-def _difference(
+def rms(
     first: Float32[np.ndarray, "S S 3"] | None, second: Float32[np.ndarray, "S S 3"] | None
 ) -> float | None:
     """The RMS difference in grey levels; None without both pictures."""

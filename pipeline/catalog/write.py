@@ -14,6 +14,7 @@ from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHE
 from pipeline.catalog.pictures import Listed
 from pipeline.catalog.stored import StoredVectors
 from pipeline.catalog.training_classes import FILE, write_training_classes
+from pipeline.catalog.unlabelled import rivals_without_labels
 from pipeline.evaluation.unknown import rivals
 from pipeline.index.index import load, save
 from pipeline.index.kinds import Flat, Hnsw, IvfPq, Setting, to_plain
@@ -83,6 +84,9 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             sys.stderr.write("catalog: compare every photo with those of other products\n")
             trained = contents.model.training_classes or frozenset()
             _write_rivals(directory / RIVALS, all_vectors(index), contents.labels, trained)
+        elif None in contents.labels and len(digests) > 1:
+            of_photos = rivals_without_labels(index, contents.photos, contents.pictures.paths)
+            pq.write_table(pa.table(of_photos._asdict()), directory / RIVALS)
         del index
         (directory / MODEL).mkdir()
         for path in contents.model.files:

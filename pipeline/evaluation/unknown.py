@@ -80,26 +80,35 @@ class Threshold(NamedTuple):
     limit: float  # upper confidence limit of the rate, at most `share`
     products: int  # that were left out
     photos: int  # of them
-    matched: float  # share of the photos with another photo of their product at or above the threshold
+    matched: float | None  # share of them with another photo of their product at or above the threshold
     trained: int | None  # products of the catalog that the model was trained on; None: unknown
+    labelled: bool = True  # False: each photo was a product of its own (unlabelled.py)
 
     def sentence(self) -> str:
         """The statement that a user reads."""
-        note = ""
+        unit = "products" if self.labelled else "groups of near-duplicates"
+        notes = []
+        if self.matched is not None:
+            notes.append(f"{100 * self.matched:.1f}% of these photos find another photo of their product.")
+        if not self.labelled:
+            notes.append(
+                "Pictures have no label: each photo, with its near-duplicates, was a product of its own, so "
+                "that other photos of the same product count as false matches. The threshold is therefore "
+                "higher than necessary. Labels (--labels) lower it."
+            )
         if self.trained is None:
-            note = (
-                " The training classes of the model are unknown. If it was trained on these products, more "
+            notes.append(
+                "The training classes of the model are unknown. If it was trained on these products, more "
                 "photos of unknown products get a match."
             )
         elif self.trained:
-            note = f" The model was trained on {self.trained:,} other products of the catalog."
+            notes.append(f"The model was trained on {self.trained:,} other products of the catalog.")
         return (
             f"A match needs a similarity of {self.similarity:.3f}. At most {self.share:.3g} of the photos of "
             f"unknown products then get a match, with {100 * self.confidence:g}% confidence (measured by "
-            f"leaving out each of {self.products:,} products, {self.photos:,} photos: {self.measured:.3g}, "
-            f"limit {self.limit:.3g}). {100 * self.matched:.1f}% of these photos find another photo of their "
-            f"product.{note}"
-        )
+            f"leaving out each of {self.products:,} {unit}, {self.photos:,} photos: {self.measured:.3g}, "
+            f"limit {self.limit:.3g}). {' '.join(notes)}"
+        ).rstrip()
 
 
 def rivals(
@@ -198,7 +207,7 @@ def calibrate(
         float(limits[chosen]),
         len(np.unique(of_catalog.label)),
         len(of_catalog.row),
-        float((of_catalog.same[~alone] >= similarity).mean()) if not alone.all() else float("nan"),
+        None if alone.all() else float((of_catalog.same[~alone] >= similarity).mean()),
         None if trained is None else count,
     )
 

@@ -88,9 +88,11 @@ def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_threshold_needs_labels_of_all_pictures(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_refuses_a_threshold_for_too_few_pictures_without_labels_and_for_one_label(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
     catalog = tmp_path / "catalog"
-    with pytest.raises(UserError, match=r"11 of 11 pictures .* have no label(.|\n)*--labels folders"):
+    with pytest.raises(UserError, match=r"11 of 11 pictures .* each counts as a product\. 11 products"):
         build(photos, catalog, model, processes=1).threshold(0.1)
     (photos / "top.jpg").write_bytes(picture(60))
     with pytest.raises(UserError, match="1 of 12 pictures"):

@@ -80,7 +80,7 @@ def test_the_catalog_contains_the_stored_vectors_in_their_order(
     catalog = Catalog(catalog_of(tmp_path, setting))
     assert np.array_equal(catalog.vectors(), VECTORS)
     assert sorted(path.name for path in catalog.directory.iterdir()) == [
-        *("catalog.json", "index.faiss", "model", "pictures.parquet")
+        *("catalog.json", "index.faiss", "model", "pictures.parquet", "rivals.parquet")
     ]
 
 

@@ -240,7 +240,17 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     assert "30 photos of 10 unseen classes, 10 training classes" in printed
     assert "Training a linear layer" in printed
     assert "Training the last layers" in printed
+    assert f"Page, picture and all numbers: {output / 'ladder.html'}, ladder.svg, ladder.json" in printed
     content = json.loads((output / "ladder.json").read_text())
+    html = (output / "ladder.html").read_text()
+    chosen = content["chosen"]
+    heading = f"<h1>Chosen: {chosen['name']}, {chosen['size']} pixels</h1>"
+    parts = [html.index(part) for part in (heading, "<p>Training a linear layer", "<svg", "<h2>Rungs")]
+    assert parts == sorted(parts), "the verdict is first"
+    assert f"<td>{100 * chosen['test']['recall_at_1']:.1f}</td>" in html
+    assert "<h2>Image size" in html
+    assert 'src="http' not in html
+    assert 'href="http' not in html
     assert (output / "ladder.svg").read_text().count("<circle") == len(content["rungs"])
     assert {int(name[-2:]) // 2 for name in content["test_classes"]} == {
         int(name[-2:]) // 2 for name in content["test_classes"] if int(name[-2:]) % 2

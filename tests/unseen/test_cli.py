@@ -38,6 +38,7 @@ def test_a_recipe_shows_every_value_and_the_line_that_sets_it(capsys: pytest.Cap
     ("arguments", "status", "message"),
     [
         (["recipe", "parts", "gps"], 1, "Did you mean gsp?"),
+        (["run", "--ship"], 2, "unseen ladder PHOTOS OUTPUT --ship"),
         (["recipes"], 2, "No such command 'recipes'"),
     ],
 )

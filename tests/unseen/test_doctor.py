@@ -1,11 +1,13 @@
 """The report of `unseen doctor`."""
 
 import re
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import torch
 
+from pipeline.models import lite0
 from tests.params import project
 from unseen import cli, doctor
 from unseen.commands import environment
@@ -26,6 +28,30 @@ def test_reports_versions_devices_weights_and_data_sets(capsys: pytest.CaptureFi
     for part in ("FAISS", "test_resnet", "built in"):
         assert part in printed
     assert "MISSING" not in printed
+
+
+def test_lists_the_extras_of_commands_and_the_default_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["doctor"])
+    printed = capsys.readouterr().out
+    assert re.search(r"ok +serve +fastapi \d.*, uvicorn \d.*, prometheus-client \d", printed)
+    assert re.search(r"ok +onnx +onnx \d", printed)
+    assert re.search(r"ok +default network tf_efficientnet_lite0 +ready: .*\.pth\n", printed)
+    installed = doctor.version
+
+    def without(name: str) -> str:
+        if name in ("uvicorn", "onnxscript"):
+            raise PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(doctor, "version", without)
+    monkeypatch.setattr(lite0, "installed", lambda: None)
+    cli.main(["doctor"])  # without an error: extras are optional
+    printed = capsys.readouterr().out
+    assert re.search(r"absent +serve .*uvicorn not installed.*\n +For unseen serve: pip install", printed)
+    assert re.search(r"absent +onnx .*onnxscript not installed", printed)
+    assert re.search(r"absent +default network tf_efficientnet_lite0 +not ready: extra lite0", printed)
 
 
 def test_reports_what_the_run_lacks(

@@ -95,7 +95,7 @@ def index(
     metavar="SHARE",
     callback=share_of_text,
     help="Answer `unknown` below the similarity at which at most this share of the photos of unknown "
-    "products gets a match, e.g. 1%. The catalog needs labels.",
+    "products gets a match, e.g. 1%. Without labels the similarity is higher than necessary.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--page", type=PATH, help="Also write the matches to this HTML file.")

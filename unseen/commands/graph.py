@@ -31,6 +31,12 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
     It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
     train@parts-ms-0; default: all.
     """
+    if "--ship" in arguments:
+        raise click.UsageError(
+            "--ship is an option of `unseen ladder`: `unseen ladder PHOTOS OUTPUT --ship` trains on all "
+            "labelled classes what held-out classes selected, for `unseen index --model OUTPUT/model`. "
+            "In the graph, training.protocol=refit trains on all train classes with the selected length."
+        )
     enter_project()
     from pipeline.scheduling.run import run as run_graph
 
