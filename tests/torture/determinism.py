@@ -4,34 +4,50 @@ The stages from resolve to report run on the miniature project of operations.py:
 
     again          three times in all
     loader         with another number of loader threads
-    threads        with 2 instead of 1 threads of computation; the differences are measured
+    threads        with 2 instead of 1 threads of computation, in float32 and with precision `auto`; the
+                   differences are measured
+    processor      in new processes, in float32, with all vector instructions of this processor and with those
+                   of AVX2 only; the differences are measured
     file order     ingest of one folder of images whose files were created in two orders
 """
 
 import argparse
 import hashlib
 import os
+import platform
 import resource
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import torch
 from ruamel.yaml import YAML
 from safetensors.numpy import load_file
 
 from pipeline.config import FolderSource, IngestSettings
+from pipeline.config.methods import BaselineRecipe
 from pipeline.data.embeddings import read
 from pipeline.ingest.ingest import ingest
+from pipeline.training.precision import with_effective_precision
 from tests.ingest.pictures import encode, pixels
 from tests.torture import results
-from tests.torture.operations import CELL, required, write_project
+from tests.torture.operations import CELL, PREPARATION, required, write_project
 
 STATE = results.RESULTS / "determinism.json"
 STAGES = ("resolve", "ingest", "train", "export", "evaluate", "analyze", "report")
 MODULES = (*(f"stages.{stage}" for stage in STAGES), "pipeline.ingest.sources.parts")
+# The libraries choose their instructions when they start: PyTorch, oneDNN, MKL, OpenBLAS of numpy.
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
 _NAME = "/".join(map(str, CELL))
 
 
@@ -56,18 +72,25 @@ def in_fork(work: Callable[[], object]) -> None:
         raise RuntimeError("a stage failed, see above")
 
 
-def run_stages(folder: Path, loader_threads: int = 1, threads: int = 1) -> Path:
-    """A new project with these numbers of threads, after its stages ran."""
+def run_stages(
+    folder: Path, loader_threads: int = 1, threads: int = 1, precision: str = "auto", last: str = "report"
+) -> Path:
+    """A new project with these numbers of threads and this precision, after its stages up to `last` ran."""
     project = folder / f"project {len(list(folder.iterdir()))}"
     project.mkdir()
     write_project(project)
     yaml = YAML()
     params = yaml.load((project / "params.yaml").read_text(encoding="utf-8"))
     params["train"]["loader_threads"] = loader_threads
-    params["datasets"]["parts"]["recipe"]["training"]["threads"] = threads
+    training = params["datasets"]["parts"]["recipe"]["training"]
+    training.update({"threads": threads, "precision": precision})
     with (project / "params.yaml").open("w", encoding="utf-8") as file:
         yaml.dump(params, file)
-    for operation in required(["report"]):
+    for operation in required([last]):
+        for module in operation.modules:  # once, and not in every fork
+            import_module(module)
+        if operation.name == "resolve":
+            PREPARATION["resolve"](project)  # reads the code
 
         def work(run: Callable[[], None] = operation.run) -> None:
             os.chdir(project)
@@ -75,6 +98,22 @@ def run_stages(folder: Path, loader_threads: int = 1, threads: int = 1) -> Path:
 
         in_fork(work)
     return project
+
+
+def run_in_new_process(folder: Path, environment: dict[str, str]) -> Path:
+    """As `run_stages` in float32 with one thread, in a process with these variables."""
+    code = "import sys; from pathlib import Path; from tests.torture import determinism as d\n"
+    code += "print(d.run_stages(Path(sys.argv[1]), precision='float32'))"
+    others = {name: value for name, value in os.environ.items() if name not in AVX2}
+    process = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=results.ROOT,
+        env=others | environment,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return Path(process.stdout.splitlines()[-1])
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -133,14 +172,23 @@ def campaign(state: Path) -> None:
         first = run_stages(folder / "runs")
         runs = [run_stages(folder / "runs") for _ in range(2)]
         loader = run_stages(folder / "runs", loader_threads=3)
-        threads = run_stages(folder / "runs", threads=2)
+        automatic = run_stages(folder / "runs", threads=2)
+        float32, threads = (
+            run_stages(folder / "runs", threads=count, precision="float32") for count in (1, 2)
+        )
+        every, avx2 = (run_in_new_process(folder / "runs", variables) for variables in ({}, AVX2))
         result |= {
             "files": len(digests(first / "data")),
             "again": sorted({name for run in runs for name in different(first / "data", run / "data")}),
             "loader": different(first / "data", loader / "data"),
-            "threads": different(first / "data", threads / "data"),
+            "threads": different(float32 / "data", threads / "data"),
             "file order": file_orders(folder / "orders"),
-            "largest": largest_differences(first, threads),
+            "largest": largest_differences(float32, threads),
+            "precision": with_effective_precision(BaselineRecipe(), torch.device("cpu")).training.precision,
+            "largest of automatic": largest_differences(first, automatic),
+            "processor": different(every / "data", avx2 / "data"),
+            "largest of processor": largest_differences(every, avx2),
+            "instructions": f"{torch.backends.cpu.get_cpu_capability()} on {platform.machine()}",
         }
     result["cpu_seconds"] = _cpu_seconds() - before
     results.save(state, recorded)
@@ -167,23 +215,41 @@ which contain times, are excluded.
             ("again", "the same run, three times"),
             ("loader", "`train.loader_threads` 3 instead of 1"),
             ("file order", "ingest of one folder, files created in the reverse order"),
-            ("threads", "`training.threads` of the recipe 2 instead of 1"),
+            ("threads", "`training.threads` of the recipe 2 instead of 1, float32"),
+            ("processor", f"AVX2 only instead of {result.get('instructions', '')}, float32"),
         ):
+            if variant not in result:
+                continue
             files = "shards" if variant == "file order" else f"{result['files']:,}"
             yield f"| {text} | {files} | {len(result[variant]) or 'none'} |"
         yield ""
-        folders = sorted({name.partition("/")[0] for name in result["threads"]})
-        largest = result["largest"]
-        count, below = len(result["threads"]), ", ".join(folders) or "no folder"
-        weight, embedding = (f"{largest[name]:.1e}" for name in ("weight", "embedding"))
-        yield (
-            f"With another number of threads of computation, {count} files differ, below {below}. After 4 "
-            f"steps, the largest difference of a weight is {weight}, and of a value of a unit embedding "
-            f"{embedding}: sums are rounded in another order. Between "
-            "processors with other vector instructions the same is expected; it was not measured. "
-            f"{result['cpu_seconds']:,.0f} CPU s; commit {result['commit']}."
-        )
+        yield f"With another number of threads of computation, {differences(result, 'threads', 'largest')}"
+        if "processor" in result:
+            automatic = result["largest of automatic"]
+            yield (
+                f"With `training.precision: auto`, here {result['precision']}, they are "
+                f"{automatic['weight']:.1e} and {automatic['embedding']:.1e}."
+            )
+            yield (
+                "With the vector instructions of another processor (variables limit PyTorch, oneDNN, MKL and "
+                f"OpenBLAS to AVX2), {differences(result, 'processor', 'largest of processor')} With "
+                "`training.precision: auto`, a processor without AVX512_BF16 also trains in float32 instead "
+                "of bfloat16: set the precision for equal trainings."
+            )
+        yield f"{result['cpu_seconds']:,.0f} CPU s; commit {result['commit']}."
         yield ""
+
+
+def differences(result: results.Result, variant: str, largest: str) -> str:
+    """How many files of a variant differ, where, and by how much."""
+    files: Sequence[str] = result[variant]
+    folders = sorted({name.partition("/")[0] for name in files})
+    weight, embedding = (f"{result[largest][name]:.1e}" for name in ("weight", "embedding"))
+    return (
+        f"{len(files)} files differ, below {', '.join(folders) or 'no folder'}. After 4 steps, the largest "
+        f"difference of a weight is {weight}, and of a value of a unit embedding {embedding}: sums are "
+        "rounded in another order."
+    )
 
 
 def main() -> None:

@@ -12,7 +12,9 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from pipeline.evaluation.vectors import read_vectors
 from pipeline.methods.artifact import load_method
 from pipeline.report.report_data import read_history, read_trials
 from pipeline.resolution.files import plan
+from pipeline.studies.catalogue import studies
 from tests.photos import save_model, save_photos
 from tests.torture import network, results, seeds
 from tests.torture.damage import damaged
@@ -71,10 +74,15 @@ def changed_settings(files: Sequence[bytes], draw: random.Random) -> bytes:
     """A tree of settings with one to three changed values or keys; one time in four damaged as bytes."""
     if draw.randrange(4) == 0:
         return damaged(files, draw)
-    tree = YAML(typ="safe").load(draw.choice(files))
+    tree = deepcopy(_parsed(draw.choice(files)))
     for _ in range(draw.choice((1, 1, 2, 3))):
         _change_tree(tree, draw)
     return json.dumps(tree).encode()
+
+
+@cache
+def _parsed(file: bytes) -> Any:
+    return YAML(typ="safe").load(file)
 
 
 def _change_tree(tree: Any, draw: random.Random) -> None:
@@ -137,6 +145,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
     The published recipes and studies are read here, once: the processes of the cases are forks.
     """
     plan(Params(results.ROOT / "params.yaml"))
+    studies()
     seeds.write_shards(folder / "shards")
     shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
     backbone = {"name": network.NAME, "pretrained": False, "batch_norm": "batch"}
