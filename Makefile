@@ -2,7 +2,8 @@
 # make test    environment, then everything that can fail: lint, types, import rules, all tests
 # make check   the fast part of `make test`
 # make docs    these pages and an API reference as a site: site/index.html
-# make bench   compared with lower bounds, as ratios; runs to the end, then names what missed a target
+# make bench   compared with lower bounds, as ratios, in benchmarks/results.json; runs to the end, then names
+#              what missed a target
 # make torture campaigns of faults, kills, damaged files, memory and determinism; each continues; hours.
 #              CORPORA=DIR adds public broken files, which are downloaded there
 # make cluster the packages of `ray job submit` and of the dashboard
@@ -24,7 +25,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 .PHONY: repro test check lint docs bench torture cluster serve s3 lock help
 help:
-	@sed -n '1,12s/^# //p' Makefile
+	@sed -n '1,13s/^# //p' Makefile
 
 repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== dvc repro: images -> shards -> models -> embeddings -> metrics -> report"
@@ -54,7 +55,7 @@ docs: $(VENV)/.docs-$(FAISS)
 	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
 
 bench: $(VENV)/.development-$(FAISS)
-	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; python $$file || missed="$$missed $$file"; done; \
+	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; RATIOS=benchmarks/results.json python $$file || missed="$$missed $$file"; done; \
 	test -z "$$missed" || { echo "failed, or missed a target:$$missed"; exit 1; }
 
 torture: $(VENV)/.development-$(FAISS)
@@ -73,7 +74,9 @@ $(VENV)/.python:
 # All packages have the versions and hashes of requirements/*.txt. torch has a version only: the configuration of pip
 # chooses among its builds, and the CUDA build needs its libraries besides.
 # Python compiles the modules that it imports, which are few: --no-compile halves the time of the installation.
-INSTALL := $(VENV)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation
+# The user of a container cannot store what it compiles: deploy/Dockerfile sets COMPILE=--compile.
+COMPILE := --no-compile
+INSTALL := $(VENV)/bin/python -m pip install --quiet $(COMPILE) --no-deps --no-build-isolation
 LOCKED := $(INSTALL) --require-hashes
 LOCKS := $(wildcard requirements/*.txt)
 define install

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from timing import gemm_gflops, interleave, ratio, save
+from timing import Ratio, gemm_gflops, interleave, ratio, save
 from torch import Tensor
 
 from pipeline.models.coded_residual import CodedResidualBranches, CodedResidualTransform, coded_residuals
@@ -77,6 +77,7 @@ def main() -> int:
             "required": REQUIRED,
             "control_gflops": gemm_gflops(),
         },
+        {f"{name} / its products": Ratio(to_products[name], at_most=REQUIRED) for name in HEADS},
     )
     return int(max(to_products[name] for name in HEADS) > REQUIRED)
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 import faiss
 import numpy as np
 import psutil
-from timing import ratio, save
+from timing import Ratio, ratio, save
 
 from pipeline.evaluation import rank_count
 from pipeline.evaluation.evaluate import evaluate
@@ -189,6 +189,7 @@ def main() -> int:
         + (f"_of{options.queries}" if options.queries else "")
         + ("" if options.noise is None else f"_noise{options.noise:g}"),
         {"seconds": seconds, "memory": memory, "ratio": times, "metrics": ours, "difference": agreement},
+        {"all metrics / search": Ratio(times, at_most=target)},
     )
     return 0 if times <= target and most < MOST_BYTES else 1
 

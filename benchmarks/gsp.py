@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from timing import gemm_gflops, interleave, ratio, save
+from timing import Ratio, gemm_gflops, interleave, ratio, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -150,7 +150,7 @@ def main() -> int:
     results: dict[str, object] = {"gemm_gflops": round(gemm_gflops(), 1)}
     # After this allocation the allocator keeps freed memory of this size, as it does during a training.
     torch.zeros(30 * 2**18)
-    too_slow = []
+    too_slow, ratios = [], {}
     print(f"{'positions':>9}  {'':18} {'CPU ms':>7} {'layer is faster':>16} {'kernels':>8}")
     for positions in (49, 196):
         turns = candidates(positions)
@@ -160,6 +160,8 @@ def main() -> int:
         for name, turn in turns.items():
             times, launches = ratio(seconds, name, "layer"), kernels(turn)
             required = REQUIRED.get((positions, name))
+            if name != "layer":
+                ratios[f"{positions} positions: {name}"] = Ratio(times, at_least=required)
             milliseconds = 1e3 * statistics.median(seconds[name]) / 4
             results[f"{positions} positions: {name}"] = {
                 "ms": round(milliseconds, 3),
@@ -170,7 +172,7 @@ def main() -> int:
             print(f"{positions:9d}  {name:18} {milliseconds:7.2f} {times:15.2f}x {launches:8d}{note}")
             if required and times < required:
                 too_slow.append(name)
-    save("gsp", results)
+    save("gsp", results, ratios)
     if too_slow:
         print(f"below the required ratio: {', '.join(too_slow)}")
     return 1 if too_slow else 0

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 import simplejpeg
 from PIL import Image
-from timing import interleave, ratio, save
+from timing import Ratio, interleave, ratio, save
 
 from pipeline.config import IngestSettings
 from pipeline.config.dataset import CubSource, SopSource
@@ -197,6 +197,11 @@ def main() -> int:
             "times_of_decoding": ratios,
             "folder_times_of_decoding_into_the_same_memory": folder_to_reuse,
             "peak_mebibytes": peak,
+        },
+        {
+            f"{name} / decoding": Ratio(value, at_most=TIMES_OF_DECODING)
+            for name, value in ratios.items()
+            if name.startswith("ingest")
         },
     )
     worst = max(value for name, value in ratios.items() if name.startswith("ingest"))

@@ -27,7 +27,7 @@ from pytorch_metric_learning.losses import (
 )
 from pytorch_metric_learning.miners import MultiSimilarityMiner, TripletMarginMiner
 from pytorch_metric_learning.reducers import SumReducer
-from timing import gemm_gflops, interleave, ratio, save
+from timing import Ratio, gemm_gflops, interleave, ratio, save
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -215,7 +215,7 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     results: dict[str, object] = {"gemm_gflops": round(gemm_gflops(), 1)}
-    exceeded = []
+    exceeded, ratios = [], {}
     print(f"{'':48} {'ours ms':>9} {'other ms':>9} {'ratio':>6} {'ours MiB':>9} {'other MiB':>9}")
     for name, make, rounds, calls in cases():
         candidates = make()
@@ -232,6 +232,7 @@ def main() -> int:
                 "ratio": round(faster, 2),
                 "required": required,
             }
+            ratios[name] = Ratio(faster, at_least=required)
             line += f" {times[PEER]:9.2f} {faster:5.1f}x {peaks[OURS]:9.1f} {peaks[PEER]:9.1f}" + (
                 f"  (required {required}x)" if name in REQUIRED else ""
             )
@@ -243,7 +244,7 @@ def main() -> int:
             exceeded.append(f"{name}: peak {peaks[OURS]:.0f} MiB of {PEAK:.0f}")
         results[name] = row
         print(line, flush=True)
-    save("losses", results)
+    save("losses", results, ratios)
     if exceeded:
         print(f"limits exceeded: {'; '.join(exceeded)}")
     return 1 if exceeded else 0

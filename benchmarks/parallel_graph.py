@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from timing import save
+from timing import Ratio, save
 
 from pipeline.runtime.cores import usable_cores
 from pipeline.scheduling.parallel import run_parallel
@@ -100,6 +100,7 @@ def main() -> None:
             "parallel": parallel,
             "ratio": ratio,
         },
+        {f"sequence / {slots} slots": Ratio(ratio, at_least=TARGET if has_target else None)},
     )
     if has_target:
         print(f"    target {TARGET:g}: {'reached' if ratio >= TARGET else 'missed'}")

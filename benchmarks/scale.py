@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from timing import save
+from timing import Ratio, save
 
 from pipeline.config.blocks import Batch
 from pipeline.data.class_split import split_classes
@@ -143,11 +143,15 @@ def main() -> int:
         print(f"{rows:,} rows", flush=True)
         for name, value in results[rows].items():
             print(f"  {name:24} {value:14.6g}", flush=True)
-    save("scale", {str(rows): figures for rows, figures in results.items()})
     first, last = results[options.rows[0]], results[options.rows[-1]]
     growth = {
         name: last[f"{name}_per_image"] / first[f"{name}_per_image"] for name in ("classes", "shuffled")
     }
+    save(
+        "scale",
+        {str(rows): figures for rows, figures in results.items()},
+        {f"{name} sampling, growth": Ratio(value, at_most=MOST) for name, value in growth.items()},
+    )
     print(
         "  ".join(f"{name} sampling: {value:.1f} times the cost per image" for name, value in growth.items())
     )

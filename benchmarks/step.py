@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import save
+from timing import Ratio, save
 
 from pipeline.config import Params, Recipe, resolve
 from pipeline.data.loader import TrainBatch
@@ -77,6 +77,10 @@ def main() -> int:
     save(
         f"step-{device.type}{'-compiled' if options.compile else ''}",
         {"device": device.type, "required": REQUIRED, "methods": rows},
+        {
+            name: Ratio(share, at_least=REQUIRED if device.type == "cuda" else None)
+            for name, share in shares.items()
+        },
     )
     return int(device.type == "cuda" and min(shares.values()) < REQUIRED)
 

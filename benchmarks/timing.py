@@ -6,15 +6,30 @@ similar noise; the median of the ratios over the rounds removes most of the rest
 prints a control: the present speed of a matrix product on one core.
 """
 
+import json
+import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.runtime.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
+
+
+class Ratio(NamedTuple):
+    """A measured ratio, and its limit if it has one."""
+
+    value: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def content(self) -> dict[str, float]:
+        limits = {"at_least": self.at_least, "at_most": self.at_most}
+        return {"ratio": float(f"{self.value:.3g}")} | {k: v for k, v in limits.items() if v is not None}
 
 
 def interleave(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
@@ -38,9 +53,16 @@ def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> float:
     return statistics.median(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
 
 
-def save(name: str, results: dict[str, object]) -> None:
-    """Writes benchmarks/results/<name>.json."""
+def save(name: str, results: dict[str, object], ratios: Mapping[str, Ratio] | None = None) -> None:
+    """Writes benchmarks/results/<name>.json, which git ignores.
+
+    Variable RATIOS, which `make bench` sets, is a file in git: `ratios` replace those of `name` there.
+    """
     write_json(RESULTS / f"{name}.json", results)
+    if ratios and (path := os.environ.get("RATIOS")):
+        ours = {key: ratio.content() for key, ratio in ratios.items()}
+        others = json.loads(Path(path).read_text(encoding="utf-8")) if Path(path).is_file() else {}
+        write_json(Path(path), dict(sorted({**others, name: ours}.items())))
 
 
 def gemm_gflops() -> float:

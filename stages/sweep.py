@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline.config import Params, TrainSettings, settings, sweep_settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import SweepInputs, read_inputs
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.stage import main
 from pipeline.studies.sweep.sweep import sweep
 
@@ -17,6 +18,8 @@ def run(dataset: str, method: str) -> None:
     """
     params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
     machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
+    loader_threads = machine.loader_threads or loader_threads_of(concurrent)
+    machine = machine.model_copy(update={"loader_threads": loader_threads})
     output = Path("data/sweep", dataset, method)
     with field_origins(params, dataset, method):
         sweep(params, dataset, method, inputs, concurrent, machine, Path.cwd(), output)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pipeline.catalog.build import build as index
     from pipeline.catalog.catalog import Answer, Catalog, Match, Product
     from pipeline.catalog.embedder import Embedder
-    from pipeline.catalog.unknown import Threshold
     from pipeline.evaluation.external import evaluate_vectors as evaluate
+    from pipeline.evaluation.unknown import Threshold
     from pipeline.methods.pretrained import Network
     from pipeline.runtime.errors import UserError
 
@@ -33,7 +33,7 @@ _SOURCES = {
     "Network": ("pipeline.methods.pretrained", "Network"),
     "Match": ("pipeline.catalog.catalog", "Match"),
     "Product": ("pipeline.catalog.catalog", "Product"),
-    "Threshold": ("pipeline.catalog.unknown", "Threshold"),
+    "Threshold": ("pipeline.evaluation.unknown", "Threshold"),
     "UserError": ("pipeline.runtime.errors", "UserError"),
     "evaluate": ("pipeline.evaluation.external", "evaluate_vectors"),
     "index": ("pipeline.catalog.build", "build"),

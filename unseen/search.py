@@ -10,7 +10,7 @@ from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.duplicates import Group, duplicates
 from pipeline.catalog.measure import description, measure
 from pipeline.catalog.results_page import duplicates_page, page
-from pipeline.catalog.unknown import Threshold, UncalibratedError
+from pipeline.evaluation.unknown import Threshold, UncalibratedError
 from pipeline.index.kinds import KINDS
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.sources.folder import SUFFIXES, Directory

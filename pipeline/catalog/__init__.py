@@ -13,6 +13,6 @@ The commands are `unseen index` and `unseen find`.
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Answer, Catalog, Match, Product
 from pipeline.catalog.embedder import Embedder
-from pipeline.catalog.unknown import Threshold
+from pipeline.evaluation.unknown import Threshold
 
 __all__ = ["Answer", "Catalog", "Embedder", "Match", "Product", "Threshold", "build"]

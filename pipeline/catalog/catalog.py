@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
 from pipeline.catalog.embedder import Embedder, Picture
-from pipeline.catalog.unknown import Rivals, Threshold, UncalibratedError, calibrate
+from pipeline.evaluation.unknown import Rivals, Threshold, UncalibratedError, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
 from pipeline.runtime.digest import sha256_of
@@ -341,4 +341,9 @@ def _about(path: Path) -> dict[str, Any]:
         if not about.keys() >= _ABOUT_KEYS:
             raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_KEYS))}")
         from_plain(about["index"])
+        files, sizes = about["files"], about["sizes"]
+        if not (isinstance(files, dict) and isinstance(sizes, dict) and files.keys() == sizes.keys()):
+            raise ValueError("its `files` and `sizes` name different files")
+        if not all(isinstance(size, int) for size in sizes.values()):
+            raise ValueError("one of its `sizes` is no integer")
     return about

@@ -17,10 +17,11 @@ from pipeline.catalog.training_classes import FILE, training_classes
 from pipeline.data.embeddings import UNIT
 from pipeline.data.heif import readable
 from pipeline.data.loader import EvalLoader
-from pipeline.export.model import device, embed_rows, loader_threads
+from pipeline.export.model import device, embed_rows
 from pipeline.methods import pretrained
 from pipeline.methods.artifact import load_method
 from pipeline.methods.method import Method
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 
 BATCH = 64  # images
@@ -107,7 +108,7 @@ class Embedder:
         Raises UserError with the name of a picture that is missing or cannot be decoded.
         """
         rows = np.arange(len(pictures), dtype=np.int64)
-        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, loader_threads())
+        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, loader_threads_of(1))
         return embed_rows(self._method, loader, self._device, label).embedding
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from pipeline.catalog.duplicates import DIFFERENCE, NEIGHBOURS, SIMILARITY, rms, thumbnail
-from pipeline.catalog.unknown import Rivals
+from pipeline.evaluation.unknown import Rivals
 from pipeline.index.index import Index, search, vectors_at
 
 MOST_PHOTOS = 2000  # that are drawn: their pixels are read

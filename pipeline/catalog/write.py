@@ -14,8 +14,8 @@ from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHE
 from pipeline.catalog.pictures import Listed
 from pipeline.catalog.stored import StoredVectors
 from pipeline.catalog.training_classes import FILE, write_training_classes
-from pipeline.catalog.unknown import rivals
 from pipeline.catalog.unlabelled import rivals_without_labels
+from pipeline.evaluation.unknown import rivals
 from pipeline.index.index import load, save
 from pipeline.index.kinds import Flat, Hnsw, IvfPq, Setting, to_plain
 from pipeline.index.mapped import all_vectors, build_mapped, recall_mapped

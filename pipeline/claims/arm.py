@@ -78,6 +78,22 @@ def record(
     return result, True
 
 
+def floor(directory: Path, material: Material) -> Record:
+    """The record of the features of the network without a head: the mean of the last map, or the class token
+    of a transformer that has one."""
+    pooling = "average" if material.maps.layout.cls_channels is None else "cls"
+    changes = {"dim": None, "pooling.name": pooling, "training.iterations": 0}
+    return record(directory, "ms", changes, material, 0)[0]
+
+
+def average(values: Record, metric: str) -> float:
+    """The mean over the test images of a metric of OF_CLASSES."""
+    of_class = values.classes[metric]
+    return sum(of_class[name] * images for name, images in values.images.items()) / sum(
+        values.images.values()
+    )
+
+
 def recipe_of(method: str, changes: dict[str, Any], trunk: Trunk) -> Recipe:
     """The recipe of a head on a network. A method that reads one map reads the last one."""
     stages = trunk.settings["stages"] if method == "multihead" else [-1]

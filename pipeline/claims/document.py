@@ -44,9 +44,11 @@ A killed run continues. `--seeds N` sets the number of trainings of each arm.
 - All arms have one setting: 128 dimensions (192 on ViT-Tiny for IRT), 8 x 4 photos, AdamW with learning rate
   0.001, 150 steps, the last iterate. It was chosen once, before any claim was computed, by the mean MAP@R of
   four methods on held-out training classes. Heads start as published, not from the published embedding.
-- The verdicts hold at this budget. Heads with many new layers (CRT, Multi-Head) start far from the published
-  embedding and need more steps than a linear projection; `crt-over-ms-long` repeats one comparison with four
-  times the steps. Methods with epsilon 0.5 (GSP with proxy losses) are close to the average by design.
+- The verdicts hold at this budget and this start. A head starts with random layers, which remove information
+  that the frozen features have; the [floor](#the-floor) is these features without a head. Heads with many new
+  layers (CRT, Multi-Head) start further from it than a linear projection. More steps do not make up for this:
+  `crt-over-ms-long` repeats one comparison with four times the steps, and CRT is then further behind. Methods
+  with epsilon 0.5 (GSP with proxy losses) are close to the average by design.
 - Photos have 128 pixels per side, so that the last map of a convolutional network has 4 x 4 positions and
   that of ViT-Tiny 8 x 8.
 - Two class-disjoint splits: half of the classes at random, and half of the product groups (`random`,
@@ -90,12 +92,51 @@ def markdown(results: Results) -> str:
         f"{results.cpu_seconds / 60:.0f} CPU minutes.",
         "",
         ", ".join(f"{counts[state]} {state}" for state in ("confirmed", "refuted", "open", NOT_RUN)) + ".",
+        "",
+        *_floor(all_claims, states, results),
     ]
     for paper, title in _PAPERS.items():
         own = {name: claim for name, claim in all_claims.claims.items() if claim.paper == paper}
         parts += ["", f"### {title}", "", *_table(own, states, results), ""]
         parts += list(_cells(own, states, results))
     return "\n".join([*parts, "", *_arms(all_claims), ""])
+
+
+def _floor(all_claims: Claims, states: dict[str, str], results: Results) -> Iterator[str]:
+    """The features of each network and split, and how many arms are above them."""
+    yield "### The floor"
+    yield ""
+    yield (
+        "The frozen features without a head and without training: the mean of the last map, for ViT-Tiny the "
+        "class token. Beside each number is how many arms of the claims on that metric are above it, by "
+        "their mean over seeds. An arm below the floor has lost more by its random start than its training "
+        "gained: a verdict on two such arms shows which of them loses less."
+    )
+    yield ""
+    yield "| network | split | MAP@R | arms above | Recall@1 | arms above |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for floor in results.floors:
+        cells = [floor.network, floor.split]
+        for metric in OF_CLASSES:
+            value = getattr(floor, metric)
+            arms = _values_of_arms(all_claims, states, results, metric, floor.network, floor.split)
+            above = sum(mean > value for mean in arms.values())
+            cells += [f"{100 * value:.1f}", f"{above} of {len(arms)}" if arms else "no claim"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _values_of_arms(
+    all_claims: Claims, states: dict[str, str], results: Results, metric: str, network: str, split: str
+) -> dict[str, float]:
+    """The mean of each arm of the claims on a metric, on a network and split."""
+    values: dict[str, float] = {}
+    for name, claim in all_claims.claims.items():
+        if claim.metric != metric or states[name] == NOT_RUN:
+            continue
+        for cell in results.claims[name].cells:
+            if (cell.network, cell.split) == (network, split):
+                values |= {claim.first: cell.first, claim.second: cell.second}
+    return values
 
 
 def _table(own: dict[str, Claim], states: dict[str, str], results: Results) -> Iterator[str]:

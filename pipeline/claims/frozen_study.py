@@ -21,6 +21,7 @@ from scipy.stats import spearmanr
 from pipeline.claims.arm import Record
 from pipeline.claims.claim import Claims, claims
 from pipeline.claims.material import Plan, available
+from pipeline.claims.results import Floor
 from pipeline.claims.trainings import train
 from pipeline.claims.verdict import Cell, of_classes
 from pipeline.config.blocks import Scalar
@@ -67,7 +68,7 @@ class RowResult(Strict):
     difference: float | None  # of MAP@R from that of the reference; None: the reference
     low: float | None
     high: float | None
-    printed: float | None  # the number of the paper, in its unit
+    printed: float | None  # the number of the paper for `printed_dataset`, in its unit
 
 
 class StudyResult(Strict):
@@ -87,6 +88,7 @@ class StudyResults(Strict):
     test_classes: dict[str, int]
     seeds: int
     cpu_seconds: int  # of trainings and evaluations, without maps
+    floors: list[Floor]
     studies: dict[str, StudyResult]
 
 
@@ -173,6 +175,11 @@ def load_studies(path: Path = COMMITTED) -> StudyResults:
         ) from error
 
 
+def printed_dataset(item: Catalogued) -> str:
+    """The data set of the printed numbers: the first of the study."""
+    return item.study.datasets[0]
+
+
 def study_lines(results: StudyResults) -> Iterator[str]:
     """The numbers as text."""
     for name, result in results.studies.items():
@@ -243,11 +250,11 @@ def _result(
 
 
 def _printed_numbers(item: Catalogued) -> dict[str, float]:
-    """The number of the paper of each printed training, for the metric of the study."""
+    """The number of the paper of each printed training, for the metric of the study on `printed_dataset`."""
     return {
         printed_key(row.method, row.recipe): row.metrics[item.study.metric].value
         for row in printed(item)
-        if item.study.metric in row.metrics
+        if item.study.metric in row.metrics and row.dataset == printed_dataset(item)
     }
 
 

@@ -37,6 +37,15 @@ class Comparison(Strict):
     cells: list[CellResult]
 
 
+class Floor(Strict):
+    """The numbers of the features of a network on the test classes of a split, without a head."""
+
+    network: str
+    split: str
+    map_at_r: float
+    recall_at_1: float
+
+
 class Results(Strict):
     """All results of a run."""
 
@@ -47,6 +56,7 @@ class Results(Strict):
     at_most: int  # photos of a class
     seeds: int
     cpu_seconds: int  # of trainings and evaluations, without maps
+    floors: list[Floor]
     claims: dict[str, Comparison]
 
 

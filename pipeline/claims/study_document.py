@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pipeline.claims.claim import claims
 from pipeline.claims.frozen_study import (
     CONFIDENCE,
+    METRICS,
     FrozenStudy,
     StudyResult,
     StudyResults,
@@ -14,10 +15,13 @@ from pipeline.claims.frozen_study import (
     frozen_studies,
     load_studies,
     points,
+    printed_dataset,
 )
 from pipeline.published.model import names
-from pipeline.studies.catalogue import study_of
+from pipeline.report.words import name_of
+from pipeline.studies.catalogue import Catalogued, study_of
 
+FLOOR = "frozen features, no head"
 _HEAD = """# Studies on frozen networks
 
 Written by `python -m pipeline.claims.study_document` from pipeline/claims/frozen_studies.json; do not edit.
@@ -40,6 +44,9 @@ unseen claims {options} \\
   the reference row, in points, with its {confidence} interval over seeds and test classes (both drawn; the
   [rule of the claims](claims.md#the-verdict)). A difference is bold if its interval excludes zero. Intervals
   are not widened for the number of rows.
+- The first row is the floor: the features of the frozen network without a head and without training, which
+  are the mean of its last map or the class token of a transformer
+  ([by network and split](claims.md#the-floor)).
 """
 
 
@@ -56,11 +63,11 @@ def markdown(results: StudyResults) -> str:
         f"took {results.cpu_seconds / 60:.0f} CPU minutes.",
     ]
     for name, result in results.studies.items():
-        parts += ["", *_section(name, frozen_studies()[name], result)]
+        parts += ["", *_section(name, frozen_studies()[name], result, results)]
     return "\n".join([*parts, ""])
 
 
-def _section(name: str, study: FrozenStudy, result: StudyResult) -> Iterator[str]:
+def _section(name: str, study: FrozenStudy, result: StudyResult, results: StudyResults) -> Iterator[str]:
     item = study_of(name)
     source = item.study.source
     assert source is not None
@@ -71,9 +78,13 @@ def _section(name: str, study: FrozenStudy, result: StudyResult) -> Iterator[str
     yield f"Study `{name}` on {networks}, with {changes}. {_summary(study, result)}"
     yield ""
     has_printed = any(row.printed is not None for row in result.rows.values())
-    columns = ["row", "MAP@R", "Recall@1", "difference", *(["printed"] if has_printed else [])]
+    columns = ["row", "MAP@R", "Recall@1", "difference", *([_printed(item)] if has_printed else [])]
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join(['---'] * len(columns))} |"
+    floors = [floor for floor in results.floors if floor.network in study.networks]
+    means = [sum(getattr(floor, metric) for floor in floors) / len(floors) for metric in METRICS]
+    cells = [FLOOR, *(f"{100 * mean:.2f}" for mean in means), *[""] * (len(columns) - 3)]
+    yield f"| {' | '.join(cells)} |"
     for row in result.rows.values():
         difference = change(row) or "reference"
         if row.low is not None and row.high is not None and (row.low > 0 or row.high < 0):
@@ -81,6 +92,11 @@ def _section(name: str, study: FrozenStudy, result: StudyResult) -> Iterator[str
         cells = [row.label, points(row.map_at_r), points(row.recall_at_1), difference]
         cells += [f"{row.printed:g}" if row.printed is not None else ""] if has_printed else []
         yield f"| {' | '.join(cells)} |"
+
+
+def _printed(item: Catalogued) -> str:
+    """`printed (SOP, Recall@1)`: data set and metric of the numbers of the paper."""
+    return f"printed ({printed_dataset(item)}, {name_of(item.study.metric)})"
 
 
 def _summary(study: FrozenStudy, result: StudyResult) -> str:

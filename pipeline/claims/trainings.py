@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pipeline.claims.arm import Record, record
+from pipeline.claims.arm import Record, average, floor, record
+from pipeline.claims.claim import OF_CLASSES
 from pipeline.claims.material import RECORDS, Plan, material_of, photos_of, splits_of
 from pipeline.methods.pretrained import Network
 from pipeline.runtime.progress import Progress
@@ -38,10 +39,15 @@ def train(
     plan.output.mkdir(parents=True, exist_ok=True)
     total = sum(map(len, arms.values())) * len(splits) * len(plan.seeds)
     records: dict[tuple[str, str, str, int], Record] = {}
+    floors: list[dict[str, Any]] = []
     begin = time.process_time()
     with Progress(title, total, "trainings") as progress:
         for network, of_network in arms.items():
             material = material_of(network, networks[network], photos, names, splits, plan)
+            for kind, of_split in material.items():
+                values = floor(plan.output / RECORDS, of_split)
+                numbers = {metric: round(average(values, metric), 5) for metric in OF_CLASSES}
+                floors.append({"network": network, "split": kind, **numbers})
             for arm, (method, changes) in of_network.items():
                 for kind, of_split in material.items():
                     for seed in plan.seeds:
@@ -56,6 +62,7 @@ def train(
         "classes": len(names),
         "test_classes": {kind: len(test) for kind, test in splits.items()},
         "seeds": len(plan.seeds),
+        "floors": floors,
         "cpu_seconds": round(sum(each.cpu_seconds for each in records.values())),
     }
     return Trainings(records, list(splits), fields)

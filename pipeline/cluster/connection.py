@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, t
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
 _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
-# In which the workers of a training must start. Ray's default of 60 is too short where other processes are
-# busy; a private cluster has their resources free.
+# In which the workers of a training must start, whose resources were free. Ray's default of 60 is too short
+# where other processes are busy. An elastic training keeps it: its nodes leave often.
 _START_SECONDS = "600"
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -59,13 +59,17 @@ class Cluster:
     gpus: int
     shared: bool = False
 
-    def claim(self, workers: int, cpus: int, gpu: str) -> dict[str, float]:
+    def claim(
+        self, workers: int, cpus: int, gpu: str, before_death: Mapping[str, str] | None = None
+    ) -> dict[str, float]:
         """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
 
         `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
         other job competes for them. If other stages share it, waits for its GPUs without limit. A cluster
-        that is not private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. Raises UserError
-        when the cluster does not have the resources or does not free them in time.
+        that is not private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. `before_death`:
+        after a worker died, the nodes before (`alive_nodes`); a lost node may come back, so that resources
+        which the cluster does not have are waited for. Raises UserError when the cluster does not have the
+        resources or does not free them in time.
         """
         use_gpu = gpu == "yes" or (gpu == "auto" and self.gpus > 0)
         may_grow = not self.private and _WAIT in os.environ
@@ -77,7 +81,7 @@ class Cluster:
             )
         bundle = {"CPU": 1.0 if self.private else float(cpus)} | ({"GPU": 1.0} if use_gpu else {})
         if not self.private:
-            _wait_for(self.name, workers, bundle)
+            _wait_for(self.name, workers, bundle, before_death=before_death)
         elif self.shared and use_gpu:
             _wait_for(self.name, workers, bundle, math.inf)
         return bundle
@@ -100,6 +104,7 @@ def connection(
     gpu: bool = True,
     object_store: int = 80 * 2**20,
     prestart: bool = True,
+    elastic: bool = False,
 ) -> Iterator[Cluster]:
     """Connects to the cluster of RAY_ADDRESS or of `unseen run -j`, or starts a private one for `processes`
     processes at a time.
@@ -108,7 +113,8 @@ def connection(
     handler of SIGTERM remains that of the caller; Ray would replace it. Two options concern a cluster that it
     starts: `object_store`, bytes of shared memory, and `prestart`, whether Python processes start with the
     cluster. Ray Train does not use these, because its processes have environment variables of their own.
-    Raises UserError when the cluster of RAY_ADDRESS cannot be reached.
+    `elastic`: the number of workers follows the nodes of RAY_ADDRESS. Raises UserError when the cluster of
+    RAY_ADDRESS cannot be reached.
     """
     address, shared = cluster_address(), run_cluster_address()
     if address is not None:
@@ -117,8 +123,9 @@ def connection(
     environment = _ENVIRONMENT | ({} if prestart else {"RAY_prestart_worker_first_driver": "0"})
     for name, value in environment.items():
         os.environ.setdefault(name, value)
-    if address is None:
+    if address is None or not elastic:
         os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", _START_SECONDS)
+    if address is None:
         os.environ.pop("RAY_ADDRESS", None)
         use_own_token()
     main_thread = threading.current_thread() is threading.main_thread()
@@ -254,8 +261,33 @@ def _answers(host: str, port: int, timeout: float = 10.0) -> bool:
         return False
 
 
-def _wait_for(name: str, workers: int, bundle: dict[str, float], limit: float | None = None) -> None:
+def alive_nodes() -> dict[str, str]:
+    """The nodes of the cluster that this process is connected to: id -> host name and address."""
+    import ray
+
+    return {
+        node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+
+
+def lost_nodes(before: Mapping[str, str]) -> str:
+    """The nodes of `before` (`alive_nodes`) that have left, as `node A (10.0.0.3)`; empty without."""
+    now = alive_nodes() if before else {}
+    names = [name for node, name in before.items() if node not in now]
+    return f"node{'s' * (len(names) > 1)} {', '.join(names)}" if names else ""
+
+
+def _wait_for(
+    name: str,
+    workers: int,
+    bundle: dict[str, float],
+    limit: float | None = None,
+    before_death: Mapping[str, str] | None = None,
+) -> None:
     """Returns when `workers` bundles are free at once. `limit`: seconds to wait; default: UNSEEN_RAY_WAIT.
+    `before_death`: as in `Cluster.claim`.
 
     It reserves them for a moment, because only Ray's scheduler computes what fits on which node.
     """
@@ -264,13 +296,14 @@ def _wait_for(name: str, workers: int, bundle: dict[str, float], limit: float | 
 
     required = f"{workers} x ({', '.join(f'{amount:g} {kind}' for kind, amount in bundle.items())})"
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if _WAIT not in os.environ and _fitting(nodes, bundle) < workers:
+    may_grow = _WAIT in os.environ or before_death is not None
+    if not may_grow and _fitting(nodes, bundle) < workers:
         cpus, gpus = (int(sum(node.get(kind, 0) for node in nodes)) for kind in ("CPU", "GPU"))
         present = f"{cpus} CPU and {gpus} GPU on {len(nodes)} node(s)"
         wait = f"set {_WAIT} to the seconds to wait when the cluster grows on demand"
         raise UserError(
             f"{required} are required, but {name} has {present} in all.",
-            f"Lower train.workers or train.cpus_per_worker, or {wait}.",
+            f"Lower train.workers or training.threads of the recipe, or {wait}.",
         )
     limit = float(os.environ.get(_WAIT, "600")) if limit is None else limit
     start = time.monotonic()
@@ -279,13 +312,22 @@ def _wait_for(name: str, workers: int, bundle: dict[str, float], limit: float | 
         pause = 1.0
         while not group.wait(pause):
             waited = time.monotonic() - start
+            lost = lost_nodes(before_death or {})
+            if waited >= limit and lost:
+                raise UserError(
+                    f"{lost} left {name} during the training, and {required} did not become free within "
+                    f"{limit:.0f} s.",
+                    f"Start it again, lower train.workers, or raise {_WAIT} (seconds). The same command "
+                    "resumes from the last checkpoint.",
+                )
             if waited >= limit:
                 raise UserError(
                     f"{required} are required, but {name} did not free them within {limit:.0f} s.",
                     f"Wait for its other jobs to end, lower train.workers, or raise {_WAIT} (seconds).",
                 )
             bound = "" if math.isinf(limit) else f" of at most {limit:.0f}"
-            sys.stderr.write(f"waiting for {required} on {name}, {waited:.0f}{bound} s\n")
+            cause = f", because {lost} left" if lost else ""
+            sys.stderr.write(f"waiting for {required} on {name}{cause}, {waited:.0f}{bound} s\n")
             pause = min(15.0, max(limit - waited, 0.1))
     finally:
         remove_placement_group(group)

@@ -15,8 +15,10 @@ from jaxtyping import Int64
 from pipeline.cluster.connection import cluster_address, connection
 from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
-from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model, loader_threads
-from pipeline.methods.artifact import Weights, training_settings
+from pipeline.export.features import Network
+from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model
+from pipeline.methods.artifact import training_settings
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 
@@ -35,7 +37,7 @@ def embedder(settings: ExportSettings, threads: int) -> Iterator[Embed]:
     """Yields the embedding by `settings.workers` processes, see `run_export`. `threads`: training.threads of
     the model; a process reserves as many CPUs of a cluster."""
     if settings.workers == 1 and cluster_address() is None:
-        yield LocalEmbedder(settings, loader_threads())
+        yield LocalEmbedder(settings, loader_threads_of(1))
         return
     with embedding_workers(settings, threads) as embed:
         yield embed
@@ -47,12 +49,12 @@ class Worker:
     def __init__(self, settings: ExportSettings, loader_threads: int) -> None:
         self.local_embedder = LocalEmbedder(settings, loader_threads)
 
-    def embed(self, model: Path, weights: Weights, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
+    def embed(self, model: Path, network: Network, shards: Path, rows: Int64[np.ndarray, "N"]) -> Embedded:
         """Embeddings and attributes of `rows`, in their order. Raises UserError if this node lacks the
         directories, which `export_model` has opened on another one."""
         require_shared(shards)
         require_shared(model)
-        return self.local_embedder(model, weights, shards, rows)
+        return self.local_embedder(model, network, shards, rows)
 
 
 @contextlib.contextmanager
@@ -68,17 +70,17 @@ def embedding_workers(settings: ExportSettings, threads: int) -> Iterator[Embed]
         gpu = "auto" if cluster.gpus >= settings.workers else "no"
         bundle = cluster.claim(settings.workers, threads, gpu)
         remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(Worker)
-        arguments = settings, loader_threads()
+        arguments = settings, loader_threads_of(1)
         pool = ActorPool([remote.remote(*arguments) for _ in range(settings.workers)])
 
         def embed(
             model: Path,
-            weights: Weights,
+            network: Network,
             shards: Path,
             rows: Int64[np.ndarray, "N"],
             label: str,
         ) -> Embedded:
-            of = Path(model).resolve(), weights, Path(shards).resolve()
+            of = Path(model).resolve(), network, Path(shards).resolve()
             parts: list[Embedded] = []
             with Progress(label, len(rows), "images") as progress:
                 try:

@@ -47,16 +47,7 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
         keep = False
         try:
             try:
-                ray.init(
-                    address="local",
-                    num_cpus=processes,
-                    num_gpus=None if gpu else 0,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level="warning",
-                    object_store_memory=object_store,
-                    _temp_dir=str(directory),
-                )
+                _init(processes, gpu, object_store, directory, others)
             except Exception as error:  # the types of Ray differ: Exception, RuntimeError, ConnectionError
                 keep = True
                 raise UserError(
@@ -90,6 +81,56 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
                 sys.stderr.write(f"Ray's logs: {directory}/session_latest/logs\n")
             else:
                 _remove(directory)
+
+
+def _init(processes: int, gpu: bool, object_store: int, directory: Path, others: set[psutil.Process]) -> None:
+    """Starts Ray, and once more if its raylet did not register in time (30 s), as on a busy machine.
+    `others`: the children of this process that are not of Ray."""
+    import ray
+
+    for attempt in (1, 2):
+        try:
+            with _without_api_server():
+                ray.init(
+                    address="local",
+                    num_cpus=processes,
+                    num_gpus=None if gpu else 0,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="warning",
+                    object_store_memory=object_store,
+                    _temp_dir=str(directory),
+                )
+            return
+        except Exception as error:  # Ray raises no narrower type
+            if attempt == 2 or "timed out" not in str(error).lower():
+                raise
+            sys.stderr.write("Ray did not start in time on this busy machine: starting it once more ...\n")
+            sys.stderr.flush()
+            started = set(psutil.Process().children(recursive=True)) - others
+            ray.shutdown()
+            _end(list(started))
+
+
+@contextlib.contextmanager
+def _without_api_server() -> Iterator[None]:
+    """Ray starts without its API server, an internal. If a version of Ray lacks that function, the server
+    starts.
+
+    Without a dashboard the server only reports the usage of Ray. Even if reports are disabled, it requests
+    the name of the cloud from 169.254.169.254 and metadata.google.internal.
+    """
+    from ray._private import services
+
+    start = getattr(services, "start_api_server", None)
+    if start is None:
+        yield
+        return
+    services.start_api_server = lambda *_, **__: (None, None)  # no address, no process
+    try:
+        yield
+    finally:
+        services.start_api_server = start
 
 
 def _remove(directory: Path) -> None:

@@ -5,6 +5,7 @@ the loop. An error of the loop ends the run.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import shutil
@@ -29,9 +30,10 @@ from ray.train import (
 )
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from pipeline.cluster.connection import Cluster
+from pipeline.cluster.connection import Cluster, alive_nodes, lost_nodes
 from pipeline.cluster.console import Console, copied
 from pipeline.cluster.shared import require_shared
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.leftovers import owned
 from pipeline.runtime.progress import terminal_columns
@@ -49,7 +51,8 @@ def fit(
 
     `worlds` are the possible numbers of workers, ascending. With several, the number follows the resources of
     a cluster that is not private; a private one does not change, and its largest possible number is taken.
-    `gpu` is train.gpu. Each new start waits until the cluster has the resources of the smallest number free.
+    `gpu` is train.gpu. Each new start waits until the cluster has the resources of the smallest number free,
+    after a death also for those of a lost node.
     """
     elastic = len(worlds) > 1 and not cluster.private
     if len(worlds) > 1 and cluster.private:
@@ -58,6 +61,7 @@ def fit(
     if elastic and trainer is TorchTrainer:
         worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
     deaths, checkpoint = 0, ""
+    nodes = {} if cluster.private else alive_nodes()
     with _run_directory(job) as directory:
         console = directory / "console"
         shared = job.shards if job.shards.is_dir() else None
@@ -69,7 +73,8 @@ def fit(
             "loop": loop,
         }
         for number in itertools.count():
-            bundle = cluster.claim(worlds[0], job.threads, gpu)
+            bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None)
+            nodes = {} if cluster.private else alive_nodes()
             arguments = _arguments(worlds, bundle, cluster.private, directory / f"run-{number}")
             if elastic:
                 arguments["worlds"] = worlds
@@ -82,7 +87,7 @@ def fit(
                 # Nodes of an elastic training leave often: only deaths without progress count.
                 deaths = 1 if elastic and newest != checkpoint else deaths + 1
                 checkpoint = newest
-                raise_unless_dead(error, job.name, worlds[-1], deaths)
+                raise_unless_dead(error, job.name, worlds[-1], deaths, lost_nodes(nodes))
             except Exception as error:
                 if trainer is TorchTrainer or not internals_differ(error):
                     deaths += 1
@@ -176,6 +181,8 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     if config["shared"] is not None:
         require_shared(config["shared"])
     context = ray.train.get_context()
+    loader_threads = job.loader_threads or loader_threads_of(context.get_local_world_size())
+    job = dataclasses.replace(job, loader_threads=loader_threads)
     device = ray.train.torch.get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -185,8 +192,9 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     return {"result": result, "began": began, "ended": time.time()}
 
 
-def raise_unless_dead(error: Any, name: str, workers: int, deaths: int) -> None:
+def raise_unless_dead(error: Any, name: str, workers: int, deaths: int, lost: str = "") -> None:
     """Returns if a worker died and at most `_RETRIES` times; otherwise raises the error that ended the run.
+    `lost`: nodes that left.
 
     That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one:
     the others raise it when the worker that they exchange with has died.
@@ -199,7 +207,11 @@ def raise_unless_dead(error: Any, name: str, workers: int, deaths: int) -> None:
             raise known from None
         raise error
     if deaths > _RETRIES:
-        remedy = "Most often the memory is full: lower batch.classes, input.size or train.workers."
+        remedy = (
+            f"{lost} left the cluster: see the logs of Ray there."
+            if lost
+            else "Most often the memory is full: lower batch.classes, input.size or train.workers."
+        )
         what = f"A worker of the training of {name} died {deaths} times: {_last_line(error)}"
         raise UserError(what, f"{remedy} {_RESUMES}") from error
 

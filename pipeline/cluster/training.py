@@ -31,6 +31,10 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
     """
     worlds = possible_worlds(job.resolved(), settings)
     _require_writable(job)
+    if job.tensorboard:
+        from pipeline.training.live import require_tensorboard
+
+        require_tensorboard()
     if worlds == [1] and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
     return _train_on_workers(job, settings, worlds, loop)
@@ -66,7 +70,11 @@ def _train_on_workers(
     sys.stderr.flush()
     began = time.time()
     processes, gpu = worlds[-1], settings.gpu != "no"
-    with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:
+    elastic = len(worlds) > 1
+    with (
+        imported("torch", "pandas"),
+        connection(processes, gpu, prestart=False, elastic=elastic) as cluster,
+    ):
         from pipeline.cluster.train_workers import fit
 
         usable = usable_gpu(settings.gpu, cluster)

@@ -33,6 +33,13 @@ class RunSettings(Strict):
     ensembles: tuple[Name, ...] = ()  # methods to evaluate also by the MLRC protocol, on every data set
     budget: Budget | None = None  # of every sweep of the run; None: each sweep has its own
 
+    @field_validator("datasets", "methods", "seeds", "sweeps", "ensembles")
+    @classmethod
+    def _distinct(cls, values: tuple[object, ...]) -> tuple[object, ...]:
+        if repeated := sorted({str(value) for value in values if values.count(value) > 1}):
+            raise ValueError(f"{', '.join(repeated)}: list each name once")
+        return values
+
 
 class TrainSettings(Strict):
     """Block `train`: the resources of a training. They do not change the loss. Equal settings give equal
@@ -41,8 +48,10 @@ class TrainSettings(Strict):
     # [1, 8]: between 1 and 8, as many as the cluster has, also if nodes leave and join during a training
     workers: Count | tuple[Count, Count] = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
-    loader_threads: Count = 2
+    # of a worker; None: the cores of its machine divided by the workers there, at most 8
+    loader_threads: Count | None = None
     checkpoint_every: Count = 100  # iterations
+    tensorboard: bool = False  # events in data/state/tensorboard; needs the package tensorboard
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
     images_per_pass: Count | None = None
 

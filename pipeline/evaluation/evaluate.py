@@ -35,7 +35,7 @@ def evaluate(
     Every metric except nmi has an interval in `_low` and `_high`. Further keys: queries (all), lone_queries
     (excluded from the averages), gallery, classes (of the gallery), protocol (its hash), and
     training_protocol. The second result contains the per-query results of SELECTED, with its neighbours, and
-    of each of `others`.
+    of each of `others`. Networks with equal embeddings are ranked once.
 
     Raises UserError if no query has a relevant row, or if the networks have embeddings of different rows.
     """
@@ -49,8 +49,10 @@ def evaluate(
         "lone_queries": int((result.relevant == 0).sum()),
         "gallery": len(selected.gallery.row_id),
         "classes": len(np.unique(selected.gallery.label)),
-        **metrics_of(result, selected, protocol, extent),
     }
+    ranked = {SELECTED: selected}
+    values = {SELECTED: metrics_of(result, selected, protocol, extent)}
+    metrics |= values[SELECTED]
     for network, sides in others.items():
         for first, second in zip(selected, sides, strict=True):
             if not (
@@ -60,11 +62,20 @@ def evaluate(
                     f"The embeddings of network {network} have other rows than those of network {SELECTED}.",
                     "Export all networks of the run again.",
                 )
-        label = f"evaluate: {network}"
-        results[network] = per_query(*sides, protocol.recall_at, 0, label, extent.full_ranking)
-        values = metrics_of(results[network], sides, protocol, extent)
-        metrics.update({f"{network}_{name}": value for name, value in values.items()})
+        equal = next((name for name, each in ranked.items() if _are_equal(each, sides)), None)
+        if equal is None:
+            label = f"evaluate: {network}"
+            results[network] = per_query(*sides, protocol.recall_at, 0, label, extent.full_ranking)
+            ranked[network], values[network] = sides, metrics_of(results[network], sides, protocol, extent)
+        else:
+            results[network], values[network] = results[equal], values[equal]
+        metrics.update({f"{network}_{name}": value for name, value in values[network].items()})
     return metrics, results
+
+
+def _are_equal(first: Sides, second: Sides) -> bool:
+    """Whether two networks have the same embeddings of the same rows."""
+    return all(np.array_equal(a.embedding, b.embedding) for a, b in zip(first, second, strict=True))
 
 
 def metrics_of(result: PerQuery, sides: Sides, protocol: Protocol, extent: Extent) -> dict[str, float]:

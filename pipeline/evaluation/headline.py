@@ -8,20 +8,28 @@ from collections.abc import Mapping
 LEVELS = ("easy_map", "medium_map", "hard_map")  # of the landmark benchmarks
 NAMES = ("recall_at_1", "map_at_r")
 _ENDS = ("_low", "_high")
-_NETWORKS = ("last_", "untrained_", "reduced_", "approximate_", "best_on_test_")  # of a metric's prefix
+FLOOR = "features_"  # prefix of the metrics of the features before training, without a projection
+_NETWORKS = (
+    "last_",
+    "untrained_",
+    FLOOR,
+    "reduced_",
+    "approximate_",
+    "best_on_test_",
+)  # of a metric's prefix
 
 
 def headline(metrics: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
-    """Of all metrics of a run: Recall@1 and MAP@R of the selected network with their intervals, MAP@R before
-    training, the counts, and the hash of the protocol. For landmark benchmarks the MAP of each level and its
-    interval, and the medium MAP before training."""
+    """Of all metrics of a run: Recall@1 and MAP@R of the selected network with their intervals, MAP@R of
+    the features before training, the counts, and the hash of the protocol. For landmark benchmarks the MAP of
+    each level and its interval, and the medium MAP of the features before training."""
     return {name: value for name, value in metrics.items() if _is_headline(name, value)}
 
 
 def _is_headline(name: str, value: float | int | str) -> bool:
     if not isinstance(value, float):
         return not name.startswith(_NETWORKS)
-    if name.startswith("untrained_"):
-        return name == "untrained_map_at_r" or name.endswith("_medium_map")
+    if name.startswith(FLOOR):
+        return name == f"{FLOOR}map_at_r" or name.endswith("_medium_map")
     metric = next((name.removesuffix(end) for end in _ENDS if name.endswith(end)), name)
     return not name.startswith(_NETWORKS) and (metric in NAMES or metric.endswith(LEVELS))

@@ -22,7 +22,12 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 
 GROUND_TRUTH, PAIRS = "ground_truth.parquet", "pairs.parquet"
-FILES = {"last": "test-last.arrow", "untrained": "test-untrained.arrow", "best_on_test": "test-best.arrow"}
+FILES = {
+    "last": "test-last.arrow",
+    "untrained": "test-untrained.arrow",
+    "features": "test-features.arrow",
+    "best_on_test": "test-best.arrow",
+}
 OPTIONAL = ("best_on_test",)
 
 P = TypeVar("P", Protocol, LandmarkProtocol)
@@ -41,10 +46,10 @@ class Evaluation(NamedTuple):
 def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
     """Evaluates the networks whose test embeddings are in `folder`.
 
-    These are the selected weights, the last weights, the untrained network, and, if exported, the weights
-    that were best on the test classes. Optional are the selected embeddings after a reduction learned on the
-    train images, and their metrics by an approximate index. A folder with a ground truth is evaluated by the
-    landmark protocol.
+    These are the selected weights, the last weights, the untrained network, its features without a
+    projection, and, if exported, the weights that were best on the test classes. Optional are the selected
+    embeddings after a reduction learned on the train images, and their metrics by an approximate index. A
+    folder with a ground truth is evaluated by the landmark protocol.
 
     Raises UserError for a missing or damaged file, and as `evaluate` and `evaluate_landmarks` do.
     """

@@ -3,10 +3,12 @@
 test            test classes, the selected weights: the reported result
 train           train classes, the same weights: for the analysis of the train-test gap
 test-last       test classes, weights of the last iteration
-test-untrained  test classes, the network before its first step: the reference without training
+test-untrained  test classes, the network before its first step
+test-features   test classes, the features of that network without a projection (features.py): the floor
 test-best       test classes, the best iterate on them, if training.watch_test is set: not for publication
 
-Weights with equal bytes are embedded once, and the file is copied.
+Weights with equal bytes are embedded once, and the file is copied. So is the file of the features of a method
+without a layer after its pooling.
 
 If the pooling of a method has prototypes, the file of the test images also contains their attributes, for the
 analysis of zero-shot transfer.
@@ -26,26 +28,22 @@ from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
+from pipeline.export.features import START, Network, embeds_features, load_network
 from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
-from pipeline.methods.artifact import (
-    LoadedModel,
-    Weights,
-    load_method,
-    training_settings,
-    weights_digest,
-)
+from pipeline.methods.artifact import LoadedModel, training_settings, weights_digest
 from pipeline.methods.method import Method
-from pipeline.runtime.cores import usable_cores
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.files import atomic_directory
 from pipeline.runtime.progress import Progress
 
-FILES: dict[str, tuple[Weights, str]] = {
+FILES: dict[str, tuple[Network, str]] = {
     "test": ("weights", "test"),
     "train": ("weights", "train"),
     "test-last": ("last", "test"),
     "test-untrained": ("untrained", "test"),
+    "test-features": ("features", "test"),
 }
-BEST_ON_TEST: dict[str, tuple[Weights, str]] = {"test-best": ("best_on_test", "test")}
+BEST_ON_TEST: dict[str, tuple[Network, str]] = {"test-best": ("best_on_test", "test")}
 
 
 class Embedded(NamedTuple):
@@ -55,8 +53,8 @@ class Embedded(NamedTuple):
     attributes: Float32[np.ndarray, "N M"] | None
 
 
-# Embeds rows of shards in their order. Arguments: model, weights, shards, rows, label of the progress line.
-Embed = Callable[[Path, Weights, Path, np.ndarray, str], Embedded]
+# Embeds rows of shards in their order. Arguments: model, network, shards, rows, label of the progress line.
+Embed = Callable[[Path, Network, Path, np.ndarray, str], Embedded]
 
 
 def export_model(
@@ -75,26 +73,34 @@ def export_model(
     Raises UserError if a file of the model is missing, the model does not accept images at `settings.scales`,
     an image cannot be decoded, or an embedding is not a finite unit vector.
     """
-    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads())
+    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads_of(1))
     scales, protocol = settings.scales, training_settings(model).protocol
     with atomic_directory(output) as directory:
-        written: dict[tuple[str, str], Path] = {}  # (sha256 of the weights, split) -> file
+        written: dict[tuple[str, bool, str], Path] = {}  # (sha256 of the weights, with a head, split) -> file
         for table in data.manifest.get("extras", {}):
             shutil.copyfile(data.directory / table, directory / table)
         best_on_test = BEST_ON_TEST if (model / "best_on_test.safetensors").is_file() else {}
-        for name, (weights, split) in (FILES | best_on_test).items():
+        for name, (network, split) in (FILES | best_on_test).items():
             path = directory / f"{name}.arrow"
-            key = weights_digest(model, weights), split
+            key = *_identity(model, network), split
             if key in written:  # selected, last and untrained weights can be equal
                 shutil.copyfile(written[key], path)
                 continue
             rows = data.rows(split)
-            embedded = embed(model, weights, shards, rows, f"export: {name}")
-            check(f"{model}, {weights}", rows, embedded.embedding, embedded.attributes)
+            embedded = embed(model, network, shards, rows, f"export: {name}")
+            check(f"{model}, {network}", rows, embedded.embedding, embedded.attributes)
             attributes = embedded.attributes if split == "test" else None
             sides = data.is_query[rows], data.is_gallery[rows]
             write(path, rows, data.labels[rows], embedded.embedding, *sides, attributes, scales, protocol)
             written[key] = path
+
+
+def _identity(model: Path, network: Network) -> tuple[str, bool]:
+    """What determines the embeddings of a network of a model: the sha256 of its weights, and whether its head
+    is applied."""
+    if network != "features":
+        return weights_digest(model, network), True
+    return weights_digest(model, START), embeds_features(model)
 
 
 class LocalEmbedder:
@@ -103,24 +109,24 @@ class LocalEmbedder:
 
     def __init__(self, settings: ExportSettings, loader_threads: int) -> None:
         self.settings, self.loader_threads = settings, loader_threads
-        self.loaded: tuple[tuple[Path, Weights], LoadedModel] | None = None
+        self.loaded: tuple[tuple[Path, Network], LoadedModel] | None = None
         self.data: tuple[Path, Shards] | None = None
 
     def __call__(
         self,
         model: Path,
-        weights: Weights,
+        network: Network,
         shards: Path,
         rows: Int64[np.ndarray, "N"],
         label: str | None = None,
     ) -> Embedded:
         if self.data is None or self.data[0] != shards:
             self.data = shards, Shards(shards)
-        if self.loaded is None or self.loaded[0] != (model, weights):
+        if self.loaded is None or self.loaded[0] != (model, network):
             self.loaded = None  # free its memory before the next model is loaded
-            next_model = load_method(model, weights)
+            next_model = load_network(model, network)
             check_scales(next_model, self.settings.scales)
-            self.loaded = (model, weights), next_model
+            self.loaded = (model, network), next_model
         data, loaded, settings = self.data[1], self.loaded[1], self.settings
         loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.loader_threads)
         with compute_threads(loaded.recipe.training.threads):
@@ -178,11 +184,6 @@ def compute_threads(count: int) -> Iterator[None]:
 def device() -> torch.device:
     """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def loader_threads() -> int:
-    """The number of usable cores, at most eight. More threads would decode faster than one GPU embeds."""
-    return min(8, usable_cores())
 
 
 @contextlib.contextmanager

@@ -26,10 +26,11 @@ from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches, write
 from pipeline.data.shards import Shards
 from pipeline.data.transforms import Region, pixels_of, region_for_testing
-from pipeline.export.model import compute_threads, device, loader_threads
+from pipeline.export.model import compute_threads, device
 from pipeline.methods.artifact import LoadedModel, load_method
 from pipeline.methods.positions.contribution import contributions
 from pipeline.methods.positions.weights import PositionWeights, position_functions
+from pipeline.runtime.cores import loader_threads_of
 
 IMAGES = 256  # of the sample; with fewer test images all of them
 QUERIES = 4
@@ -131,7 +132,7 @@ def _batches(
     """Normalised images on the device of the model, and their rows."""
     method = loaded.method.to(device())
     statistics = method.statistics(loaded.recipe.input)
-    for images, ids in EvalLoader(data, rows, loaded.recipe.input, BATCH, loader_threads()):
+    for images, ids in EvalLoader(data, rows, loaded.recipe.input, BATCH, loader_threads_of(1)):
         yield normalize(images.to(device()), *statistics), ids.tolist()
 
 

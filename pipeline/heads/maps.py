@@ -23,10 +23,11 @@ from pipeline.catalog.embedder import encoded, name_of
 from pipeline.config.blocks import Input
 from pipeline.data.heif import readable
 from pipeline.data.loader import EvalLoader, normalize
-from pipeline.export.model import device, loader_threads
+from pipeline.export.model import device
 from pipeline.heads.backbone import Layout, packed
 from pipeline.methods.pretrained import WEIGHTS, Network, load_network, write_network
 from pipeline.models.backbone import Backbone
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, write_json
@@ -133,7 +134,7 @@ def _computed(
 ) -> Float16[np.ndarray, "n V"]:
     assert network.input.mean is not None
     assert network.input.std is not None
-    loader = EvalLoader(_Files(photos), np.arange(len(photos)), network.input, BATCH, loader_threads())
+    loader = EvalLoader(_Files(photos), np.arange(len(photos)), network.input, BATCH, loader_threads_of(1))
     place = device()
     backbone = network.backbone.to(place)
     parts = []

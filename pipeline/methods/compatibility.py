@@ -5,17 +5,19 @@ import torch
 
 from pipeline.config.methods import Recipe
 from pipeline.methods.build import build_method
+from pipeline.methods.method import Method
 from pipeline.models.backbone import require_network, require_published
+from pipeline.models.token_embedding import TokenEmbedding
 from pipeline.runtime.errors import UserError
 
 _CLASSES, _SAMPLES = 100, 5000  # arbitrary sizes: no check depends on them
 
 
-def require_compatible(recipe: Recipe) -> int:
-    """The dimension D of the embeddings of a recipe.
+def require_compatible(recipe: Recipe) -> Method:
+    """The method of a recipe, without weights: its parameters are on torch's meta device.
 
     Raises UserError as `build_method` does: for an unknown network, an argument, stage or class token that it
-    lacks, an input size that it does not accept, or pretrained weights that no library downloads. It
+    lacks, an input size that the network does not accept, or pretrained weights that no library downloads. It
     allocates, reads and downloads no weights, and does not open a checkpoint.
     """
     backbone = recipe.backbone
@@ -26,6 +28,7 @@ def require_compatible(recipe: Recipe) -> int:
     untrained = backbone.model_copy(update={"pretrained": False, "checkpoint": None})
     with torch.device("meta"):
         method = build_method(recipe.model_copy(update={"backbone": untrained}), _CLASSES, _SAMPLES)
+    _require_size(method, recipe)
     if backbone.pretrained and backbone.checkpoint is None:
         try:
             require_published(method.backbone.network, backbone.name)
@@ -33,4 +36,20 @@ def require_compatible(recipe: Recipe) -> int:
             raise UserError(
                 str(error), "Name the file with backbone.checkpoint, or set backbone.pretrained=false."
             ) from None
-    return method.dim
+    return method
+
+
+def _require_size(method: Method, recipe: Recipe) -> None:
+    """Raises UserError if the network cannot embed images of the size of the recipe."""
+    size = recipe.input.size
+    if isinstance(method.backbone.network, TokenEmbedding):  # its images contain words, whatever their size
+        return
+    try:
+        with torch.no_grad():
+            method.backbone(torch.empty(2, 3, size, size, device="meta"))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"{recipe.backbone.name} cannot embed images of {size} x {size} pixels: {reason}",
+            "Correct input.size.",
+        ) from None

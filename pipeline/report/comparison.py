@@ -5,8 +5,11 @@ evaluation's protocol declares. All pairs and metrics of a data set are one fami
 their p values together, and the number of sign flips grows with the family so that the smallest p value can
 be significant.
 
-A difference is significant if its interval excludes zero and its adjusted p value is at most 1 - confidence.
-This refers to these trainings on other classes. Whether other trainings agree needs several seeds.
+One rule decides the verdict, the bold values and the results of pairs. A method is better than another if
+the interval over classes excludes zero, the adjusted p value is at most 1 - confidence, and, with several
+seeds, the interval over seeds excludes zero on the same side. The difference is significant if there are
+several seeds: one training of each method excludes the variation between trainings, and only shows that the
+difference is larger than the interval over these classes.
 """
 
 import math
@@ -42,26 +45,42 @@ class Pair:
 
     @property
     def better(self) -> str | None:
-        """The significantly better method of these trainings, None if the difference is not significant."""
-        if self.adjusted > self.level or self.comparison.low <= 0 <= self.comparison.high:
-            return None
-        return self.first if self.comparison.low > 0 else self.second
+        """The better method by the rule above, None if there is none."""
+        first, second = (self._over_classes(sign) and self._over_seeds(sign) for sign in (1, -1))
+        return self.first if first else self.second if second else None
 
     @property
-    def holds_over_seeds(self) -> bool:
-        """Whether the interval over seeds excludes zero on the same side; False with one seed."""
-        if self.seeds is None:
-            return False
-        return self.seeds.low > 0 if self.better == self.first else self.seeds.high < 0
+    def differs_over_classes(self) -> bool:
+        """Whether the rule holds without the interval over seeds."""
+        return self._over_classes(1) or self._over_classes(-1)
+
+    @property
+    def is_significant(self) -> bool:
+        return self.better is not None and self.seeds is not None
+
+    def _over_classes(self, sign: int) -> bool:
+        """Whether `first` (sign 1) or `second` (-1) is better over classes."""
+        bound = self.comparison.low if sign > 0 else -self.comparison.high
+        return self.adjusted <= self.level and bound > 0
+
+    def _over_seeds(self, sign: int) -> bool:
+        """Whether the same method is better over seeds; True with one seed."""
+        return self.seeds is None or (self.seeds.low if sign > 0 else -self.seeds.high) > 0
 
 
 @dataclass(frozen=True)
 class Lead:
-    """The paired comparison of the method with the highest headline metric with every other method."""
+    """The paired comparison of the method with the highest value of a metric with every other method."""
 
     better_than: Sequence[str]
-    not_significant: Sequence[str]  # methods from which it does not differ significantly
+    not_better_than: Sequence[str]
+    has_seeds: bool  # several; without them no difference is significant
     margin: tuple[float, float, float] | None = None  # difference and interval, with one other method
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether its differences from all other methods are significant."""
+        return self.has_seeds and not self.not_better_than
 
 
 def compare_methods(report_data: ReportData, dataset: str) -> list[Pair]:
@@ -109,17 +128,12 @@ def compare_methods(report_data: ReportData, dataset: str) -> list[Pair]:
 
 
 def lead_of(pairs: Sequence[Pair], method: str, metric: str) -> Lead | None:
-    """The pairs of `method` in `metric`; None if it was not compared.
-
-    With several seeds a difference counts as significant only if both intervals exclude zero.
-    """
+    """The pairs of `method` in `metric`; None if it was not compared."""
     of_method = [pair for pair in pairs if pair.metric == metric and method in (pair.first, pair.second)]
     if not of_method:
         return None
-    significant = {
-        (pair.second if pair.first == method else pair.first): pair.better == method
-        and (pair.seeds is None or pair.holds_over_seeds)
-        for pair in of_method
+    is_better = {
+        (pair.second if pair.first == method else pair.first): pair.better == method for pair in of_method
     }
     margin = None
     if len(of_method) == 1:
@@ -127,7 +141,8 @@ def lead_of(pairs: Sequence[Pair], method: str, metric: str) -> Lead | None:
         low, high = sorted((sign * comparison.low, sign * comparison.high))
         margin = sign * comparison.difference, low, high
     return Lead(
-        [other for other, better in significant.items() if better],
-        [other for other, better in significant.items() if not better],
+        [other for other, better in is_better.items() if better],
+        [other for other, better in is_better.items() if not better],
+        all(pair.seeds is not None for pair in of_method),
         margin,
     )

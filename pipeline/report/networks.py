@@ -32,6 +32,11 @@ def before(run: RunResults) -> str:
     return "pretrained, before fine-tuning" if is_pretrained(run) else "before training"
 
 
+def floor(run: RunResults) -> str:
+    """The label of the features of that network without a projection, whose metrics are named features_*."""
+    return "pretrained features, no projection" if is_pretrained(run) else "random features, no projection"
+
+
 def networks(report_data: ReportData, dataset: str) -> list[Network]:
     """The networks of the first seed; methods with equal networks share a line."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}

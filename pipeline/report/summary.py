@@ -5,9 +5,9 @@ Over seeds s = 1..n of one method: value = mean_s v_s, deviation = sample standa
 interval is over classes: that of the metrics file for one seed, that of the mean for several
 (joint_intervals.py), and none if the runs left no per-query results.
 
-The best method is *clear* if its interval lies above the interval of every other method. Two intervals may
-overlap although the difference is significant: both come from the same resampled classes, so they move
-together. comparison.py tests the differences themselves.
+The intervals of two methods may overlap although one is better: both come from the same resampled classes, so
+they move together. comparison.py tests the differences themselves; landmark sets, whose metrics it does not
+compare, have the statement whether intervals overlap.
 
 Every share in the metrics files is a metric, whatever its name.
 """
@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "untrained")
+NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "features", "untrained")
+FLOOR = "features"  # the network of the reference without training
 HEADLINE = "map_at_r"  # the strictest of the metrics
 CLASS_MEAN = "class_mean_"  # prefix of a metric that is a mean over classes instead of queries
 PREFIX = {

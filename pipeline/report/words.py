@@ -17,7 +17,6 @@ _NAMES = {
     "last": "last iterate",
     "approximate": "with the approximate index",
     "best_on_test": "best on test (do not quote)",
-    "untrained": "before training",
 }
 _FAMILIES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "mp": "mP"}
 _METRIC = re.compile(

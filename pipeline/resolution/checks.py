@@ -1,20 +1,21 @@
 """Checks of stage `resolve`, before long work starts: missing files, recipes with incompatible parts, too few
 classes."""
 
+import sys
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 
-from pipeline.config import Params, Recipe, Source
-from pipeline.config.command import field_origins
+from pipeline.config import Params, Recipe, Source, TrainSettings
+from pipeline.config.command import origin
 from pipeline.ingest.releases import PUBLISHED, missing_data_error
 from pipeline.models.networks import PROJECT_NETWORKS
 from pipeline.models.weights import REMEDY, difference
+from pipeline.resolution.trainings import Training, located
 from pipeline.runtime.errors import UserError
-
-Recipes = dict[tuple[str, str], Recipe]  # (data set, method) -> recipe
 
 
 def require_distinct_cells(datasets: tuple[str, ...], methods: tuple[str, ...]) -> None:
@@ -44,6 +45,25 @@ def require_checkpoint(recipe: Recipe) -> None:
         )
     if problem := difference(Path(checkpoint)):
         raise UserError(problem, REMEDY)
+
+
+def require_schedule(params: Params, training: Training) -> None:
+    """Raises UserError for a warm-up that is longer than the training, if params.yaml or a trial sets it.
+
+    A shortened training with the published warm-up, such as a first try, gets a note.
+    """
+    warmup, iterations = training.recipe.schedule.warmup, training.recipe.training.iterations
+    if not 0 < iterations < warmup:
+        return
+    what = (
+        f"The warm-up has {warmup:,} iterations, but the training has {iterations:,}: the learning rate "
+        "stays below its value."
+    )
+    layer = origin(params, training.dataset, training.method, "schedule.warmup")
+    if "schedule.warmup" in training.fields or layer.startswith(f"{params.label}:"):
+        remedy = f"Set schedule.warmup={iterations} or lower, or raise training.iterations."
+        raise UserError(what, remedy)
+    sys.stderr.write(f"note: {training.place}{training.name}: {what} ({layer})\n")
 
 
 def require_statistics(recipe: Recipe) -> None:
@@ -77,46 +97,60 @@ def require_statistics(recipe: Recipe) -> None:
     )
 
 
-def require_networks(params: Params, recipes: Recipes) -> dict[tuple[str, str], int]:
-    """The dimension of the embeddings of each recipe. Raises UserError for a recipe from which no method can
-    be built, such as one with an unknown network."""
+def require_networks(
+    params: Params, trainings: Iterable[Training], machine: TrainSettings
+) -> dict[tuple[str, str], int]:
+    """The dimension of the embeddings of each method on each data set.
+
+    Raises UserError for a recipe from which no method can be built, such as one with an unknown network, and
+    for one that cannot be trained in several passes (`machine.images_per_pass`).
+    """
     # torch and timm take seconds to import: checks that do not need them run first.
     from pipeline.methods.compatibility import require_compatible
+    from pipeline.training.passes import require_rows_alone
 
-    dimensions = {}
-    for (dataset, method), recipe in recipes.items():
-        with field_origins(params, dataset, method):
-            try:
-                dimensions[dataset, method] = require_compatible(recipe)
-            except UserError as error:
-                raise UserError(f"{method} on {dataset}: {error.what}", error.remedy) from None
+    dimensions: dict[tuple[str, str], int] = {}
+    of_parts: dict[str, int] = {}  # recipes that differ in the training alone have the same network
+    for training in trainings:
+        parts = training.recipe.model_dump_json(exclude={"batch", "optimizer", "schedule", "training"})
+        if parts not in of_parts:
+            with located(params, training):
+                try:
+                    method = require_compatible(training.recipe)
+                    if machine.images_per_pass is not None:
+                        require_rows_alone(method)
+                except UserError as error:
+                    raise UserError(f"{training.name}: {error.what}", error.remedy) from None
+            of_parts[parts] = method.dim
+        dimensions.setdefault((training.dataset, training.method), of_parts[parts])
     return dimensions
 
 
-def require_classes(
-    params: Params,
-    labels: Int[np.ndarray, " N"],
-    dataset: str,
-    recipes: dict[str, Recipe],
-    seeds: tuple[int, ...],
-) -> None:
+def require_classes(params: Params, labels: Int[np.ndarray, " N"], trainings: Iterable[Training]) -> None:
     """Raises UserError if train images with these `labels` have too few classes or images for a recipe.
     Training would raise the same error later."""
     from pipeline.data.class_split import all_classes, split_classes
     from pipeline.data.sampler import make_sampler
 
-    for (method, recipe), seed in product(recipes.items(), seeds):
-        if recipe.batch.sampling != "tuples":
-            with field_origins(params, dataset, method):
-                share, fold = recipe.training.validation_share, recipe.training.fold
-                rows = np.arange(len(labels))
-                is_published = recipe.training.protocol == "published"
+    rows = np.arange(len(labels))
+    checked: set[tuple[object, ...]] = set()
+    for training in trainings:
+        batch, settings = training.recipe.batch, training.recipe.training
+        if batch.sampling == "tuples":
+            continue
+        is_published = settings.protocol == "published"
+        for seed in training.seeds[:1] if is_published else training.seeds:
+            held_out = None if is_published else (settings.validation_share, settings.fold, seed)
+            if (batch, held_out) in checked:
+                continue
+            checked.add((batch, held_out))
+            with located(params, training):
                 split = (
                     all_classes(rows, labels)
                     if is_published
-                    else split_classes(rows, labels, share, seed, fold)
+                    else split_classes(rows, labels, settings.validation_share, seed, settings.fold)
                 )
-                make_sampler(split.labels, recipe.batch, seed)
+                make_sampler(split.labels, batch, seed)
 
 
 def require_files(source: Source, dataset: str) -> None:

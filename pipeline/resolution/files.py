@@ -61,14 +61,16 @@ from pipeline.resolution.checks import (
     require_distinct_cells,
     require_files,
     require_networks,
+    require_schedule,
     require_statistics,
 )
 from pipeline.resolution.code import Code
 from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
+from pipeline.resolution.trainings import Training, located, of_folds, of_method, of_trials
 from pipeline.runtime.errors import UserError
 from pipeline.studies.catalogue import studies_of_run, with_rows
 from pipeline.studies.ensemble.members import fold_recipe, require_members
-from pipeline.studies.sweep.space import draw, trial_recipes
+from pipeline.studies.sweep.space import Values, draw, trial_recipes
 from pipeline.training.job import possible_worlds
 
 _OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
@@ -90,6 +92,7 @@ class Plan:
     ingest: dict[str, tuple[Source, IngestSettings]] = field(default_factory=dict)
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     sweeps: dict[str, SweepSettings] = field(default_factory=dict)
+    _trials: dict[tuple[str, str], list[tuple[Values, Recipe]]] = field(default_factory=dict)
 
     def evaluation(self, dataset: str) -> EvaluateSettings:
         """Block `evaluate` for a data set."""
@@ -106,6 +109,14 @@ class Plan:
             for dataset, method in product(self.axes.datasets, self.axes.sweeps)
             if self.sweeps[method].datasets is None or dataset in (self.sweeps[method].datasets or ())
         ]
+
+    def trials(self, dataset: str, method: str) -> list[tuple[Values, Recipe]]:
+        """Values and recipe of every trial of a sweep. Raises UserError for an invalid value."""
+        if (dataset, method) not in self._trials:
+            draws = draw(self.sweeps[method])
+            recipes = trial_recipes(self.params, dataset, method, self.sweeps[method], draws)
+            self._trials[dataset, method] = list(zip(draws, recipes, strict=True))
+        return self._trials[dataset, method]
 
 
 def plan(params: Params) -> Plan:
@@ -154,35 +165,49 @@ def check(run: Plan) -> None:
     later stage of the run."""
     for dataset, (source, _) in run.ingest.items():
         require_files(source, dataset)
-    for (dataset, method), recipe in run.recipes.items():
+    for dataset, method in product(run.axes.datasets, run.axes.ensembles):
+        recipe = run.recipes[dataset, method]
         with field_origins(run.params, dataset, method):
-            if method in run.axes.methods or (dataset, method) in run.swept() or method in run.axes.ensembles:
-                require_checkpoint(recipe)
-            if method in (*run.axes.methods, *run.axes.ensembles):  # a trial trains on one worker
-                possible_worlds(recipe, run.machine)
-            if method in run.axes.ensembles:
-                require_members(recipe, dataset, method)
-    trained = {
-        cell: recipe
-        for cell, recipe in run.recipes.items()
-        if cell[1] in (*run.axes.methods, *run.axes.ensembles) or cell in run.swept()
-    }
-    dimensions = require_networks(run.params, trained)
-    for (dataset, method), recipe in trained.items():
-        with field_origins(run.params, dataset, method):
-            require_statistics(recipe)
-    for dataset, (source, _) in run.ingest.items():
-        size = size_of(source)
+            require_members(recipe, dataset, method)
+    trainings = _trainings(run)
+    for training in trainings:
+        with located(run.params, training):
+            require_checkpoint(training.recipe)
+            require_schedule(run.params, training)
+            if not training.is_trial:  # a trial trains on one worker
+                possible_worlds(training.recipe, run.machine)
+    sizes = {dataset: size_of(source) for dataset, (source, _) in run.ingest.items()}
+    for dataset, size in sizes.items():
+        if size is not None and run.axes.ensembles:
+            require_folds(run.params, run.ensembles(dataset), dataset, size)
+    dimensions = require_networks(run.params, trainings, run.machine)
+    for training in trainings:
+        with located(run.params, training):
+            require_statistics(training.recipe)
+    for dataset, size in sizes.items():
         if size is None:
             continue
-        recipes = {method: run.recipes[dataset, method] for method in run.axes.methods}
+        of_dataset = [training for training in trainings if training.dataset == dataset]
         if size.train_labels is not None:
-            require_classes(run.params, size.train_labels, dataset, recipes, run.axes.seeds)
-        require_batches(run.params, dataset, size, recipes)
-        of_dataset = {method: dimensions[dataset, method] for method in run.axes.methods}
-        require_evaluable(run.params, run.evaluation(dataset), dataset, size, of_dataset)
-        if run.axes.ensembles:
-            require_folds(run.params, run.ensembles(dataset), dataset, size)
+            require_classes(run.params, size.train_labels, of_dataset)
+        require_batches(run.params, size, of_dataset)
+        dims = {method: dimensions[dataset, method] for method in run.axes.methods}
+        require_evaluable(run.params, run.evaluation(dataset), dataset, size, dims)
+
+
+def _trainings(run: Plan) -> list[Training]:
+    """Every training of the run: those of its methods, then of its sweeps, then of its ensembles."""
+    trainings = [
+        of_method(dataset, method, run.recipes[dataset, method], run.axes.seeds)
+        for dataset, method in product(run.axes.datasets, run.axes.methods)
+    ]
+    for dataset, method in run.swept():
+        trials = run.trials(dataset, method)
+        trainings += of_trials(run.params, dataset, method, run.sweeps[method], trials)
+    for dataset, method in product(run.axes.datasets, run.axes.ensembles):
+        recipe = run.recipes[dataset, method]
+        trainings += of_folds(run.params, dataset, method, recipe, run.ensembles(dataset))
+    return trainings
 
 
 def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -273,11 +298,7 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
     sweep = run.sweeps[method]
     trials: tuple[Trial, ...] = ()
     if (dataset, method) in run.swept():
-        draws = draw(sweep)
-        recipes = trial_recipes(run.params, dataset, method, sweep, draws)
-        trials = tuple(
-            Trial(values=values, recipe=recipe) for values, recipe in zip(draws, recipes, strict=True)
-        )
+        trials = tuple(Trial(values=values, recipe=recipe) for values, recipe in run.trials(dataset, method))
     else:
         sys.stderr.write(
             f"note: sweep.{method}.datasets does not contain {dataset}, so it is not swept. To sweep it: -S "

@@ -1,5 +1,6 @@
 """Checks of stage `resolve`: settings that the size of a data set or of an embedding limits."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -12,13 +13,13 @@ from pipeline.config import (
     FolderSource,
     Params,
     PartsSource,
-    Recipe,
     Source,
 )
-from pipeline.config.command import field_origins
 from pipeline.config.stages import IvfPqSettings, IvfSettings
+from pipeline.data.folds import validation_classes
 from pipeline.ingest.collection import require_usable
 from pipeline.ingest.sources import folder
+from pipeline.resolution.trainings import Training, located
 from pipeline.runtime.errors import UserError
 
 
@@ -59,17 +60,22 @@ def size_of(source: Source) -> Size | None:
     return Size(counts["train"].classes, counts["train"].images, neighbours, None)
 
 
-def require_batches(params: Params, dataset: str, size: Size, recipes: dict[str, Recipe]) -> None:
-    """Raises UserError for a batch with more classes or images than the train images have."""
-    for method, recipe in recipes.items():
-        batch = recipe.batch
-        too_many_classes = batch.sampling == "classes" and batch.classes > size.train_classes
+def require_batches(params: Params, size: Size, trainings: Iterable[Training]) -> None:
+    """Raises UserError for a batch with more classes or images than the train images have, without the fold
+    that the training holds out."""
+    for training in trainings:
+        batch, fold = training.recipe.batch, training.recipe.training.fold
+        classes = size.train_classes
+        if fold is not None:
+            classes -= len(validation_classes(fold.model, classes, fold.folds))
+        too_many_classes = batch.sampling == "classes" and batch.classes > classes
         if batch.sampling != "tuples" and (too_many_classes or batch.size > size.train_images):
-            with field_origins(params, dataset, method):
+            omitted = "" if fold is None else f", {classes:,} of them without the fold"
+            with located(params, training):
                 raise UserError(
-                    f"A batch of {method} has {batch.size:,} images ({batch.classes:,} classes x "
-                    f"{batch.images_per_class:,}), but {dataset} has {size.train_images:,} train images of "
-                    f"{size.train_classes:,} classes.",
+                    f"A batch of {training.method} has {batch.size:,} images ({batch.classes:,} classes x "
+                    f"{batch.images_per_class:,}), but {training.dataset} has {size.train_images:,} train "
+                    f"images of {size.train_classes:,} classes{omitted}.",
                     "Lower batch.classes or batch.images_per_class.",
                 )
 

@@ -1,4 +1,4 @@
-"""The number of cores that this process may use."""
+"""The number of cores that this process may use, and the threads that decode images on them."""
 
 import math
 import os
@@ -16,3 +16,9 @@ def usable_cores() -> int:
         return cores
     quota, period = _QUOTA.read_text(encoding="ascii").split()
     return cores if quota == "max" else min(cores, math.ceil(int(quota) / int(period)))
+
+
+def loader_threads_of(processes: int) -> int:
+    """How many threads decode images in each of `processes` processes of this machine: an equal share of its
+    cores, at least 1 and at most 8. More threads decode faster than one GPU computes."""
+    return max(1, min(8, usable_cores() // processes))

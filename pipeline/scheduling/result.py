@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.config.inputs import ReportInputs, read_inputs
 from pipeline.report.report_data import read_json
-from pipeline.report.summary import Summary, Value, summarize
+from pipeline.report.summary import FLOOR, Summary, Value, summarize
 from pipeline.report.words import interval, name_of, percent
 
 REPORT = Path("data/report/index.html")
@@ -16,7 +16,7 @@ def result() -> list[str]:
     """The lines. Raises UserError if a file of the run is missing.
 
     One row per data set and method: Recall@1 and the metric by which the report compares methods, in percent,
-    means over the seeds; the interval with one seed; and the network before training.
+    means over the seeds; the interval with one seed; and the features before training.
     """
     axes = read_inputs(ReportInputs, "report").settings.run
     verdicts = read_json(VERDICTS)
@@ -34,10 +34,10 @@ def result() -> list[str]:
 def _table(dataset: str, summary: Summary) -> Iterator[str]:
     metrics = [name for name in summary.metrics if name == "recall_at_1" and name != summary.headline]
     metrics.append(summary.headline)
-    rows = [(dataset, *map(name_of, metrics), "before training")]
+    rows = [(dataset, *map(name_of, metrics), "features before training")]
     for method in summary.methods:
         cells = [_cell(summary.of(method, metric)) for metric in metrics]
-        rows.append((method, *cells, _cell(summary.of(method, summary.headline, "untrained"))))
+        rows.append((method, *cells, _cell(summary.of(method, summary.headline, FLOOR))))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.catalog.catalog import ABOUT, Catalog
 from pipeline.catalog.regions import Explainer
-from pipeline.catalog.unknown import Threshold
+from pipeline.evaluation.unknown import Threshold
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
 

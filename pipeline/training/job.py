@@ -42,8 +42,9 @@ class Job:
     shards: Path
     state: Path | None
     outputs: Outputs | None
-    loader_threads: int = 2  # never change a batch
+    loader_threads: int | None = None  # of a worker; None: pipeline.runtime.cores; never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
+    tensorboard: bool = False  # writes events (live.py)
     images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding
     code: str = ""  # digest of the code that the training can reach
 
@@ -99,6 +100,7 @@ def job_of(
         ),
         loader_threads=machine.loader_threads,
         checkpoint_every=machine.checkpoint_every,
+        tensorboard=machine.tensorboard,
         images_per_pass=machine.images_per_pass,
         code=code,
     )

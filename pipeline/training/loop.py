@@ -15,6 +15,7 @@ from pipeline.data.loader import TrainBatch
 from pipeline.data.tuples import TupleSampler
 from pipeline.device.world import world_size
 from pipeline.methods.method import Method
+from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.progress import Progress
 from pipeline.training import history
@@ -51,7 +52,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     clock = Clock()
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
-            run = start_or_resume(begin(job, Worker(rank, world, device, job.loader_threads), clock))
+            loader_threads = job.loader_threads or loader_threads_of(world)
+            run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads), clock))
         with run.background:
             _train_phase(run, report)
             if not run.is_last_phase:
@@ -180,6 +182,7 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
     if of_test:
         _keep_best_on_test(run, of_test[training.selection_metric])
     save_if_due(run)
+    run.live.show(record.rows)
     if report is not None:
         place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
         report({**place, **metrics, **_best(run)})
@@ -214,6 +217,7 @@ def _end(run: TrainingRun) -> None:
     """Writes the outputs, then removes the state."""
     if run.worker.rank == 0:
         write_outputs(run)
+        run.live.end()
     if run.worker.world > 1:
         dist.barrier()  # no worker leaves before the outputs are there
     if run.worker.rank == 0 and run.state is not None:

@@ -24,6 +24,7 @@ from pipeline.training.background import Background
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.embed import RowEmbedder
 from pipeline.training.job import Job
+from pipeline.training.live import Live
 from pipeline.training.log import Clock
 from pipeline.training.mining import tuple_sampler
 from pipeline.training.optimizer import build_optimizer
@@ -52,6 +53,7 @@ class TrainingRun:
     state: Path | None  # its directory; None for a job that keeps none
     checkpoints: Checkpoints | None  # in `state`
     clock: Clock
+    live: Live
     record: Record = field(default_factory=Record)
     pace: CheckpointPace = field(default_factory=CheckpointPace)
     background: Background = field(default_factory=Background)  # writes the checkpoints
@@ -96,7 +98,9 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     parts = _parts(job, recipe, worker, shards, split)
     state = state_directory(job, facts)
     checkpoints = None if state is None else Checkpoints(state, digest(facts))
-    return TrainingRun(job, recipe, worker, shards, split, *parts, facts, state, checkpoints, clock)
+    return TrainingRun(
+        job, recipe, worker, shards, split, *parts, facts, state, checkpoints, clock, Live(job, worker.rank)
+    )
 
 
 def second_phase(run: TrainingRun, record: Record) -> TrainingRun:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -57,6 +58,24 @@ def test_every_benchmark_starts_without_arguments(name: str, monkeypatch: pytest
     monkeypatch.setattr("torch.set_num_threads", contextlib.suppress)  # the number of this process remains
     with pytest.raises(Measuring):
         module.main()
+
+
+def test_ratios_of_make_bench_replace_those_of_the_same_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = benchmark("timing", monkeypatch)
+    monkeypatch.setattr(timing, "RESULTS", tmp_path / "ignored")
+    (tmp_path / "ignored").mkdir()
+    timing.save("gsp", {}, {"a": timing.Ratio(1.0)})
+    file = tmp_path / "results.json"
+    assert not file.exists()
+    monkeypatch.setenv("RATIOS", str(file))
+    for name, value in (("gsp", 2.0), ("evaluation", 0.51234), ("gsp", 1.71828)):
+        timing.save(name, {"seconds": 1}, {f"ratio {value:.0f}": timing.Ratio(value, at_least=1.5)})
+    assert json.loads(file.read_text(encoding="utf-8")) == {
+        "evaluation": {"ratio 1": {"ratio": 0.512, "at_least": 1.5}},
+        "gsp": {"ratio 2": {"ratio": 1.72, "at_least": 1.5}},
+    }
 
 
 def test_the_noise_of_evaluation_is_that_of_128_dimensions_without_an_argument(

@@ -62,6 +62,27 @@ def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, pa
         Catalog(tmp_path / "catalog")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("files", {"indez.faiss": "0"}),
+        ("files", ["index.faiss"]),
+        ("sizes", {}),
+        ("sizes", {"index.faiss": None, "pictures.parquet": 1}),
+    ],
+)
+def test_refuses_an_index_of_its_files_that_no_build_wrote(tmp_path: Path, key: str, value: object) -> None:
+    written = {"files": {"index.faiss": "0", "pictures.parquet": "1"}}
+    written["sizes"] = dict.fromkeys(written["files"], 1)
+    about = dict.fromkeys(module._ABOUT_KEYS, 0) | written
+    about |= {"schema_version": module.SCHEMA_VERSION, "index": {"kind": "flat"}, key: value}
+    (tmp_path / "catalog.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"catalog\.json is damaged: .*(files|sizes)"):
+        module.read_about(tmp_path)
+    (tmp_path / "catalog.json").write_text(json.dumps(about | written))
+    assert module.read_about(tmp_path)["files"] == written["files"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "other"])

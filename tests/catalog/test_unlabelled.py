@@ -10,10 +10,10 @@ from PIL import Image
 from pipeline.catalog import Catalog, build
 from pipeline.catalog.duplicates import duplicates
 from pipeline.catalog.training_classes import write_training_classes
-from pipeline.catalog.unknown import UncalibratedError, calibrate, rivals
 from pipeline.catalog.unlabelled import rivals_without_labels
+from pipeline.evaluation.unknown import UncalibratedError, calibrate, rivals
 from pipeline.runtime.errors import UserError
-from tests.catalog.test_unknown import Population
+from tests.evaluation.test_unknown import Population
 from tests.photos import picture, save_model
 
 

@@ -75,6 +75,10 @@ def test_computes_claims_and_continues(
         ("small", "random"),
         ("small", "groups"),
     ]
+    assert [(floor.network, floor.split) for floor in results.floors] == [
+        ("small", "random"),
+        ("small", "groups"),
+    ]
     for result in results.claims.values():
         assert result.low <= result.difference <= result.high
         for cell in result.cells:
@@ -91,6 +95,7 @@ def test_computes_claims_and_continues(
     cli.main(["claims", "pooling", *options])
     again = load(tiny / "out/claims.json")
     assert again.claims == {"pooling": results.claims["pooling"]}
+    assert again.floors == results.floors
 
 
 @pytest.mark.slow
@@ -128,6 +133,31 @@ def test_refuses_a_wrong_claim(tmp_path: Path, old: str, new: str, message: str)
 
 def test_the_page_has_the_committed_results() -> None:
     assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == markdown(load())
+
+
+def test_the_page_counts_the_arms_above_the_floor() -> None:
+    results = load()
+    floor = results.floors[0]
+    low, high = (floor.model_copy(update={"map_at_r": value}) for value in (0.0, 1.0))
+    for changed, count in ((low, "all"), (high, "none")):
+        page = markdown(results.model_copy(update={"floors": [changed]}))
+        row = next(
+            line for line in page.splitlines() if line.startswith(f"| {floor.network} | {floor.split} |")
+        )
+        above, _, arms = row.split(" | ")[3].partition(" of ")
+        assert int(above) == (int(arms) if count == "all" else 0)
+        assert int(arms) > 10
+
+
+def test_more_steps_do_not_bring_crt_closer_to_ms() -> None:
+    """The page states it."""
+    effects = {
+        name: [cell.difference for cell in load().claims[name].cells if cell.network == "vit-tiny"]
+        for name in ("crt-over-ms", "crt-over-ms-long")
+    }
+    assert len(effects["crt-over-ms"]) == 2
+    for short, long in zip(*effects.values(), strict=True):
+        assert long < short < 0
 
 
 def test_a_result_of_another_definition_is_not_run() -> None:

@@ -90,7 +90,14 @@ def test_computes_a_study_and_continues(
         f"irt-table-5-deit-s-beta-0-1-lambda-{value}" for value in ("0-0", "0-3", "0-5", "0-7", "1-0")
     ]
     records = [json.loads(path.read_text()) for path in (tiny / "out/records").iterdir()]
-    assert len(records) == 10
+    assert len(records) == 11
+    (floor,) = (each for each in records if each["settings"]["changes"].get("dim", 8) is None)
+    records.remove(floor)
+    assert floor["settings"]["changes"] == {"dim": None, "pooling.name": "average", "training.iterations": 0}
+    for metric in ("map_at_r", "recall_at_1"):
+        mean = np.average(list(floor["classes"][metric].values()), weights=list(floor["images"].values()))
+        assert getattr(results.floors[0], metric) == pytest.approx(mean, abs=2e-5)
+    assert [(each.network, each.split) for each in results.floors] == [("small", "random")]
     for row, value in zip(study.rows.values(), (0.0, 0.3, 0.5, 0.7, 1.0), strict=True):
         of_row = [each for each in records if each["settings"]["changes"]["koleo_weight"] == value]
         means = [
@@ -108,6 +115,26 @@ def test_computes_a_study_and_continues(
     monkeypatch.setattr(arms, "_computed", None)  # every record exists
     cli.main(["claims", *options])
     assert load_studies(tiny / "out/studies.json") == results
+
+
+def test_printed_numbers_have_one_named_data_set() -> None:
+    page = markdown(load_studies())
+    assert "| printed (sop, Recall@1) |" in page
+    results = load_studies().studies
+    for study, row, number in (("irt-table-3", "IRT_O", 52.8), ("irt-table-9", "Max Pool", 82.2)):
+        (printed,) = (each.printed for each in results[study].rows.values() if each.label == row)
+        assert printed == number, "the column of SOP"
+
+
+def test_the_features_of_an_orthogonal_head_without_training_are_the_floor() -> None:
+    """IRT_O has an orthogonal square projection of the class token, which changes no similarity."""
+    results = load_studies()
+    floors = [floor for floor in results.floors if floor.network == "vit-tiny"]
+    assert len(floors) == 2
+    start = next(row for row in results.studies["irt-table-3"].rows.values() if row.label == "IRT_O")
+    for metric in ("map_at_r", "recall_at_1"):
+        mean = np.mean([getattr(floor, metric) for floor in floors])
+        assert mean == pytest.approx(getattr(start, metric).mean, abs=2e-4)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 all its files and processes however it ends."""
 
 import contextlib
+import importlib
+import itertools
 import os
 import signal
 import socket
@@ -13,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -217,11 +220,79 @@ def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
     assert f"Ray's logs: {logs}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("address", "expected"), [(None, "600"), ("127.0.0.1:1", None)])
-def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minutes_to_start(
-    address: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+def test_a_raylet_that_starts_late_is_started_once_more(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A training on a cluster of RAY_ADDRESS keeps Ray's 60 s: a node may have left."""
+    import ray
+
+    errors = [Exception("The current node timed out during startup.")]
+
+    def init(**_: object) -> None:
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(ray, "init", init)
+    with private_cluster(1, False, 80 * 2**20) as name:
+        assert name == "this machine"
+    assert capsys.readouterr().err.count("starting it once more") == 1
+    errors.append(Exception("No space left on device"))
+    with pytest.raises(UserError, match="No space left"), private_cluster(1, False, 80 * 2**20):
+        pass
+    assert "starting it once more" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Two nodes of a cluster, whose placement groups never become ready."""
+    import ray
+
+    groups = importlib.import_module("ray.util.placement_group")  # ray.util has a function of that name
+
+    class Pending:
+        def wait(self, seconds: float) -> bool:
+            return False
+
+    common = {"Alive": True, "Resources": {"CPU": 2.0}}
+    alive = [
+        {"NodeID": name, "NodeManagerHostname": name, "NodeManagerAddress": "10.0.0.1", **common}
+        for name in ("first", "second")
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: alive)
+    monkeypatch.setattr(groups, "placement_group", lambda bundles: Pending())
+    monkeypatch.setattr(groups, "remove_placement_group", lambda group: None)
+    return alive
+
+
+def test_a_lost_node_is_waited_for_and_named(
+    nodes: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=0)
+    before = module.alive_nodes()
+    assert module.lost_nodes(before) == ""
+    nodes[1]["Alive"] = False
+    with pytest.raises(UserError, match=r"2 x \(2 CPU\) are required, but the cluster has 2 CPU") as caught:
+        cluster.claim(2, 2, "no")
+    assert "training.threads" in caught.value.remedy
+    ticks = itertools.count(step=200)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    with pytest.raises(UserError, match=r"node second \(10\.0\.0\.1\) left the cluster .* within 600 s"):
+        cluster.claim(2, 2, "no", before)
+    waits = capsys.readouterr().err.splitlines()
+    assert waits[0] == (
+        "waiting for 2 x (2 CPU) on the cluster, because node second (10.0.0.1) left, 200 of at most 600 s"
+    )
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "elastic", "expected"),
+    [(None, False, "600"), (None, True, "600"), ("127.0.0.1:1", False, "600"), ("127.0.0.1:1", True, None)],
+)
+def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minutes_to_start(
+    address: str | None, elastic: bool, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An elastic training on a cluster of RAY_ADDRESS keeps Ray's 60 s: its nodes leave often."""
     import ray
     from ray.train.v2._internal.constants import get_env_vars_to_propagate
 
@@ -235,7 +306,7 @@ def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minute
     monkeypatch.setattr(ray, "cluster_resources", dict)
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    with connection(2):
+    with connection(2, elastic=elastic):
         assert get_env_vars_to_propagate().get("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S") == expected
         assert os.environ["RAY_worker_niceness"] == "0"  # noqa: SIM112  Ray reads this name
 

@@ -21,9 +21,9 @@ HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
 DAMAGED = UserError("Row 3 is damaged.", "Ingest again.")
 
 
-def ended(failures: list[Exception], workers: int, deaths: int = 1) -> None:
+def ended(failures: list[Exception], workers: int, deaths: int = 1, lost: str = "") -> None:
     error = WorkerGroupError("a worker failed", dict(enumerate(failures)))
-    train_workers.raise_unless_dead(error, "a/b/0", workers, deaths)
+    train_workers.raise_unless_dead(error, "a/b/0", workers, deaths, lost)
 
 
 def test_a_dead_worker_is_restarted_twice() -> None:
@@ -31,6 +31,13 @@ def test_a_dead_worker_is_restarted_twice() -> None:
     ended([RuntimeError("Connection closed by peer"), ActorDiedError()], workers=2, deaths=2)
     with pytest.raises(UserError, match=r"worker of the training of a/b/0 died 3 times: a worker failed"):
         ended([ActorDiedError()], workers=1, deaths=3)
+
+
+def test_a_lost_node_is_the_cause_of_repeated_deaths() -> None:
+    with pytest.raises(UserError, match="died 3 times") as caught:
+        ended([ActorDiedError()], workers=1, deaths=3, lost="node b (10.0.0.2)")
+    assert "node b (10.0.0.2) left the cluster" in caught.value.remedy
+    assert "memory" not in caught.value.remedy
 
 
 def test_an_error_of_the_loop_ends_the_run() -> None:
@@ -126,6 +133,7 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     monkeypatch.setattr(lean_trainer.LeanTrainer if private else TorchTrainer, "fit", fail)
     shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
+    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
@@ -185,6 +193,7 @@ def test_only_deaths_without_a_new_checkpoint_end_an_elastic_training(
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
+    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     assert training.state is not None
     state = training.state / "tiny/baseline/0-abc"
     state.mkdir(parents=True)

@@ -26,6 +26,7 @@ def read_results(directory: Path) -> tuple[pa.Table, pa.Table]:
         "metrics.json",
         "neighbours.parquet",
         "protocol.json",
+        "queries-features.parquet",
         "queries-last.parquet",
         "queries-untrained.parquet",
         "queries.parquet",

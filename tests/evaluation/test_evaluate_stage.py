@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.embeddings import read, write
+from pipeline.evaluation import evaluate as evaluation
 from pipeline.evaluation.clustering import nmi
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.headline import headline
-from pipeline.evaluation.metrics import Rows, quick_metrics
+from pipeline.evaluation.metrics import PerQuery, Rows, quick_metrics
 from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
@@ -47,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     configure(tmp_path)
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
-    for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
+    for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0), ("test-features", 1.0)):
         write(
             tmp_path / "data/embeddings" / NAME / f"{name}.arrow",
             np.arange(1000, 1099),
@@ -63,7 +65,7 @@ def test_metrics_are_flat_and_correct(project: Path) -> None:
     names = [*(f"recall_at_{k}" for k in (1, 2, 4)), "precision_at_1", "r_precision", "map_at_r", "map"]
     expected = {
         f"{prefix}{name}{end}"
-        for prefix in ("", "last_", "untrained_")
+        for prefix in ("", "last_", "untrained_", "features_")
         for name in names
         for end in ("", "_low", "_high")
     }
@@ -74,7 +76,7 @@ def test_metrics_are_flat_and_correct(project: Path) -> None:
     counts = {name: metrics[name] for name in COUNTS}
     assert counts == {"queries": 99, "lone_queries": 3, "gallery": 99, "classes": 19}
     labels = np.concatenate([np.repeat(np.arange(16), 6), [20, 21, 22]])
-    for prefix, noise in (("", 0.2), ("last_", 0.3), ("untrained_", 2.0)):
+    for prefix, noise in (("", 0.2), ("last_", 0.3), ("untrained_", 2.0), ("features_", 1.0)):
         truth = oracle.metrics(embed(labels, noise, 1).tolist(), labels.tolist(), list(range(99)), (1, 2, 4))
         for name, value in truth.items():
             assert metrics[prefix + name] == pytest.approx(value, abs=1e-9)
@@ -116,14 +118,14 @@ def test_metrics_are_means_of_the_results_per_query(project: Path) -> None:
     run("parts", "gsp", 0)
     metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
     networks = set()
-    for prefix in ("last", "untrained", "reduced"):
+    for prefix in ("last", "untrained", "features", "reduced"):
         table = pq.read_table(project / "data/evaluation" / NAME / f"queries-{prefix}.parquet")
         assert table["row_id"].to_pylist() == list(range(1000, 1099))
         for name, column in (("recall_at_1", "recall_at_1"), ("map_at_r", "ap_at_r"), ("map", "ap")):
             values = [float(value) for value in table[column].to_pylist() if value is not None]
             assert metrics[f"{prefix}_{name}"] == pytest.approx(sum(values) / 96, abs=1e-9)
         networks.add(metrics[f"{prefix}_map_at_r"])
-    assert len(networks) == 3
+    assert len(networks) == 4
 
 
 def test_a_second_run_writes_equal_bytes(project: Path) -> None:
@@ -144,7 +146,7 @@ def test_uses_the_query_and_gallery_sides_of_the_data_set(project: Path) -> None
     """A CSV may define queries and gallery."""
     labels = np.repeat(np.arange(8), 4)
     is_query = np.arange(32) % 4 == 0
-    for name in ("test", "test-last", "test-untrained"):
+    for name in ("test", "test-last", "test-untrained", "test-features"):
         write(
             project / "data/embeddings" / NAME / f"{name}.arrow",
             np.arange(32),
@@ -172,10 +174,34 @@ def test_refuses_models_of_other_rows(project: Path) -> None:
     assert not (project / "data/evaluation").exists()
 
 
-def test_names_missing_embeddings(project: Path) -> None:
-    (project / "data/embeddings" / NAME / "test-untrained.arrow").unlink()
-    with pytest.raises(UserError, match=r"test-untrained.arrow is missing"):
+@pytest.mark.parametrize("network", ["untrained", "features"])
+def test_names_missing_embeddings(project: Path, network: str) -> None:
+    (project / "data/embeddings" / NAME / f"test-{network}.arrow").unlink()
+    with pytest.raises(UserError, match=rf"test-{network}.arrow is missing"):
         run("parts", "gsp", 0)
+
+
+def test_ranks_networks_with_equal_embeddings_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, results = project / "data/embeddings" / NAME, project / "data/evaluation" / NAME
+    shutil.copyfile(folder / "test-untrained.arrow", folder / "test-features.arrow")
+    shutil.copyfile(folder / "test.arrow", folder / "test-last.arrow")
+    ranked: list[str] = []
+    per_query = evaluation.per_query
+
+    def counted(*arguments: Any) -> PerQuery:
+        ranked.append(arguments[4])
+        return per_query(*arguments)
+
+    monkeypatch.setattr(evaluation, "per_query", counted)
+    run("parts", "gsp", 0)
+    assert ranked == ["evaluate: selected", "evaluate: untrained"]
+    metrics = json.loads((results / "metrics.json").read_text())
+    for network, other in (("last_", ""), ("features_", "untrained_")):
+        for name in ("map_at_r", "recall_at_1_low"):
+            assert metrics[network + name] == metrics[other + name]
+    assert metrics["features_map_at_r"] < metrics["last_map_at_r"]
+    features, untrained = (results / f"queries-{name}.parquet" for name in ("features", "untrained"))
+    assert features.read_bytes() == untrained.read_bytes()
 
 
 def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
@@ -295,7 +321,7 @@ def test_measures_an_approximate_index_and_exact_search(project: Path, setting: 
 @pytest.mark.parametrize("refine", [None, 300])
 def test_measures_an_index_of_codes(project: Path, refine: int | None) -> None:
     labels = np.repeat(np.arange(50), 6)
-    for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0)):
+    for name, noise in (("test", 0.2), ("test-last", 0.3), ("test-untrained", 2.0), ("test-features", 1.0)):
         write(
             project / "data/embeddings" / NAME / f"{name}.arrow",
             np.arange(300),
@@ -315,7 +341,7 @@ def test_measures_an_index_of_codes(project: Path, refine: int | None) -> None:
 def test_several_scales_have_their_own_protocol(project: Path) -> None:
     hashes = set()
     for scales in ((1.0,), (1.0, 0.5), (0.5,)):
-        for name in ("test", "test-last", "test-untrained"):
+        for name in ("test", "test-last", "test-untrained", "test-features"):
             path = project / "data/embeddings" / NAME / f"{name}.arrow"
             rows = read(path)
             columns = [np.array(column) for column in rows[:5]]

@@ -34,7 +34,7 @@ def exported(tmp_path: Path) -> Path:
     """The embedding files of a run, with ids that have gaps and rows that belong to one side only."""
     ids = np.arange(len(LABELS)) * 3 + 100
     is_query, is_gallery = np.arange(len(LABELS)) % 4 > 0, np.arange(len(LABELS)) % 5 > 0
-    for name, noise in (("test", 0.3), ("test-last", 0.4), ("test-untrained", 1.0)):
+    for name, noise in (("test", 0.3), ("test-last", 0.4), ("test-untrained", 1.0), ("test-features", 1.5)):
         write(tmp_path / f"{name}.arrow", ids, LABELS, vectors(noise), is_query, is_gallery)
     return tmp_path
 
@@ -42,7 +42,7 @@ def exported(tmp_path: Path) -> Path:
 def test_metrics_equal_those_of_the_graph_to_the_bit(exported: Path) -> None:
     graph = evaluate_run(exported, EvaluateSettings(class_means=True)).metrics
     (metrics,) = evaluate_files([exported / "test.arrow"], settings=Settings(class_means=True)).metrics
-    networks = ("last_", "untrained_")
+    networks = ("last_", "untrained_", "features_")
     expected = {name: value for name, value in graph.items() if not name.startswith(networks)}
     assert (metrics.pop("training_protocol"), expected.pop("training_protocol")) == ("unknown", "selected")
     assert metrics.pop("protocol") != expected.pop("protocol")

@@ -3,7 +3,7 @@
 from pipeline.evaluation.headline import headline
 
 NUMBERS = ("recall_at_1", "recall_at_2", "map_at_r", "r_precision", "class_mean_map_at_r", "nmi")
-NETWORKS = ("", "last_", "untrained_", "reduced_", "approximate_", "best_on_test_")
+NETWORKS = ("", "last_", "untrained_", "features_", "reduced_", "approximate_", "best_on_test_")
 
 
 def test_keeps_the_numbers_of_the_selected_network_that_people_compare() -> None:
@@ -17,7 +17,7 @@ def test_keeps_the_numbers_of_the_selected_network_that_people_compare() -> None
     of_index = {"approximate_protocol": "def", "approximate_sample": 7}
     assert headline(metrics | counts | of_index).keys() == {
         *(f"{name}{end}" for name in ("recall_at_1", "map_at_r") for end in ("", "_low", "_high")),
-        "untrained_map_at_r",
+        "features_map_at_r",
         *counts,
     }
 
@@ -33,5 +33,5 @@ def test_keeps_the_levels_of_landmark_benchmarks() -> None:
         "roxford5k_medium_map",
         "roxford5k_medium_map_low",
         "roxford5k_easy_queries",
-        "untrained_roxford5k_medium_map",
+        "features_roxford5k_medium_map",
     }

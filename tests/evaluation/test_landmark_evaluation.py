@@ -55,7 +55,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     configure(tmp_path)
     folder = tmp_path / "data/embeddings" / NAME
     ids, is_query = np.arange(100, 170), np.isin(np.arange(100, 170), [row["query"] for row in TRUTH])
-    for seed, name in enumerate(("test", "test-last", "test-untrained")):
+    for seed, name in enumerate(("test", "test-last", "test-untrained", "test-features")):
         write(folder / f"{name}.arrow", ids, np.repeat([7, 8], [40, 30]), unit(70, seed), is_query, ~is_query)
     write(folder / "train.arrow", np.arange(100), np.repeat(np.arange(10), 10), unit(100, 9))
     pq.write_table(pa.Table.from_pylist(TRUTH), folder / "ground_truth.parquet")
@@ -100,7 +100,10 @@ def test_metrics_are_flat_and_equal_the_definition(project: Path) -> None:
     run("landmarks", "irt_r", 0)
     reported = metrics()
     expected_metrics = (
-        expected(unit(70, 0)) | expected(unit(70, 1), "last_") | expected(unit(70, 2), "untrained_")
+        expected(unit(70, 0))
+        | expected(unit(70, 1), "last_")
+        | expected(unit(70, 2), "untrained_")
+        | expected(unit(70, 3), "features_")
     )
     for name, value in expected_metrics.items():
         assert reported[name] == pytest.approx(value, abs=1e-9), name
@@ -171,7 +174,7 @@ def test_category_sets_can_be_reduced(project: Path) -> None:
     folder = project / "data/embeddings" / NAME
     for name in ("ground_truth", "pairs"):
         (folder / f"{name}.parquet").unlink()
-    for seed, name in enumerate(("test", "test-last", "test-untrained")):
+    for seed, name in enumerate(("test", "test-last", "test-untrained", "test-features")):
         write(folder / f"{name}.arrow", np.arange(100, 170), np.arange(70) // 5, unit(70, seed))
     configure(project, reduce={"dim": 4})
     run("landmarks", "irt_r", 0)

@@ -1,4 +1,4 @@
-"""Export of a small real network: the four files, their values, and evaluation mode in float32."""
+"""Export of a small real network: the files, their values, and evaluation mode in float32."""
 
 import contextlib
 import io
@@ -22,6 +22,7 @@ from pipeline.data.positions import read as read_positions
 from pipeline.data.shard_writer import ShardWriter
 from pipeline.data.shards import Shards
 from pipeline.export import model as module
+from pipeline.export.features import embeds_features, load_network
 from pipeline.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
 from pipeline.methods.artifact import load_method, save_recipe, save_weights
 from pipeline.methods.build import initial_method
@@ -89,19 +90,19 @@ def directory(project: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_writes_four_files_of_their_rows_and_weights(project: Path) -> None:
+def test_writes_files_of_their_rows_and_networks(project: Path) -> None:
     run("tiny", "baseline", 0)
     assert sorted(path.name for path in directory(project).iterdir()) == sorted(
         f"{name}.arrow" for name in FILES
     )
     shards, model = Shards(project / "data/shards/tiny"), project / "data/models/tiny/baseline/0"
-    for name, (weights, split) in FILES.items():
+    for name, (network, split) in FILES.items():
         rows = read(directory(project) / f"{name}.arrow")
         assert rows.row_id.tolist() == shards.rows(split).tolist()
         assert rows.label.tolist() == shards.labels[rows.row_id].tolist()
         assert rows.is_query.tolist() == [row % 3 > 0 for row in rows.row_id]
         assert rows.is_gallery.all()
-        method = load_method(model, weights).method
+        method = load_network(model, network).method
         for images, ids in EvalLoader(shards, rows.row_id, recipe().input, 1):
             with torch.no_grad():
                 expected = method.embed(normalize(images, *method.statistics(recipe().input)))[0].numpy()
@@ -161,20 +162,79 @@ def test_attributes_of_test_images_equal_those_of_the_method(project: Path) -> N
     save_model(model, recipe("gsp"))
     run("tiny", "gsp", 0)
     shards = Shards(project / "data/shards/tiny")
-    for name, (weights, split) in FILES.items():
+    for name, (network, split) in FILES.items():
         rows = read(project / f"data/embeddings/tiny/gsp/0/{name}.arrow")
-        if split == "train":
+        if split == "train" or network == "features":
             assert rows.attributes is None
             continue
         assert rows.attributes is not None
         assert rows.attributes.shape == (TEST, 4)
         np.testing.assert_allclose(rows.attributes.sum(axis=1), 1, atol=1e-5)
-        method = load_method(model, weights).method
+        method = load_network(model, network).method
         images, _ = next(iter(EvalLoader(shards, rows.row_id, recipe().input, TEST)))
         with torch.no_grad():
             expected = method.describe(normalize(images, *method.statistics(recipe().input)))
         assert expected.attributes is not None
         np.testing.assert_allclose(rows.attributes, expected.attributes.numpy(), atol=2e-5)
+
+
+FEATURES_OF = {
+    "projection": {"method": "baseline", "dim": 8},
+    "layer norm": {"method": "baseline", "dim": None, "projection": {"layer_norm": True}},
+    "generalized mean": {"method": "baseline", "dim": None, "pooling": {"name": "gem"}},
+    "generalized sum": {"method": "gsp", "dim": None, "pooling": {"name": "gsp", "prototypes": 4}},
+    "coded residual": {"method": "crt"},
+    "two maps": {"method": "multihead", "dim": 8, "heads": "both"},
+    "the average": {"method": "baseline", "dim": None},
+    "class token": {"method": "irt", "dim": None, "memory": None},
+    "projected class token": {"method": "irt", "dim": 8, "memory": None},
+}
+WITHOUT_HEAD = ("the average", "class token")
+
+
+@pytest.mark.parametrize("head", FEATURES_OF)
+def test_features_are_the_mean_of_the_last_map_or_the_class_token(tmp_path: Path, head: str) -> None:
+    name = "test_vit" if "token" in head else "test_resnet"
+    size = 160 if "token" in head else 32
+    settings = parse_recipe(
+        {"backbone": {"name": name, "pretrained": False}, "input": {"size": size, "resize": size}}
+        | (
+            {"backbone": {"name": name, "pretrained": False, "stages": [-2, -1]}}
+            if head == "two maps"
+            else {}
+        )
+        | FEATURES_OF[head]
+    )
+    save_model(tmp_path / "model", settings)
+    loaded = load_network(tmp_path / "model", "features")
+    images = torch.rand(3, 3, size, size, generator=torch.Generator().manual_seed(0))
+    backbone = load_method(tmp_path / "model", "untrained").method.backbone
+    with torch.no_grad():
+        features, vectors = backbone(images), loaded.method.embed(images)
+        start = load_method(tmp_path / "model", "untrained").method.embed(images)
+    expected = features.cls if "token" in head else features.maps[-1].mean(dim=(2, 3))
+    assert expected is not None
+    expected = torch.nn.functional.normalize(expected, dim=1)
+    torch.testing.assert_close(vectors, expected, atol=1e-6, rtol=0)
+    assert embeds_features(tmp_path / "model") == (head in WITHOUT_HEAD)
+    if head in WITHOUT_HEAD:
+        assert torch.equal(vectors, start)
+
+
+def test_features_of_a_method_without_a_head_are_not_embedded_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = project / "data/models/tiny/average/0"
+    save_model(model, parse_recipe(recipe().model_dump(mode="json") | {"dim": None}))
+    labels: list[str] = []
+
+    def embed(_model: Path, _network: str, _shards: Path, rows: np.ndarray, label: str) -> Embedded:
+        labels.append(label)
+        return Embedded(np.eye(len(rows), dtype=np.float32), None)
+
+    export_model(Path("data/shards/tiny"), model, Path("out"), SETTINGS, embed)
+    assert labels == [f"export: {name}" for name in FILES if name != "test-features"]
+    assert Path("out/test-features.arrow").read_bytes() == Path("out/test-untrained.arrow").read_bytes()
 
 
 @pytest.mark.slow
@@ -190,10 +250,13 @@ def test_a_second_export_writes_equal_bytes(project: Path) -> None:
 @pytest.mark.parametrize(
     ("equal", "embedded"),
     [
-        ((), ["test", "train", "test-last", "test-untrained"]),
-        (("last", "weights"), ["test", "train", "test-untrained"]),
-        (("untrained", "last"), ["test", "train", "test-last"]),
-        (("untrained", "last", "weights"), ["test", "train"]),  # an untrained network, as irt_o
+        ((), ["test", "train", "test-last", "test-untrained", "test-features"]),
+        (("last", "weights"), ["test", "train", "test-untrained", "test-features"]),
+        (("untrained", "last"), ["test", "train", "test-last", "test-features"]),
+        (
+            ("untrained", "last", "weights"),
+            ["test", "train", "test-features"],
+        ),  # an untrained network, as irt_o
     ],
 )
 def test_each_split_is_embedded_once_with_equal_weights(

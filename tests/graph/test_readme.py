@@ -73,7 +73,7 @@ def everything_is_built(project: Project, output: str) -> None:
     assert stages_run(output) == first_run("parts", "ms", "gsp")
     for method in ("ms", "gsp"):
         metrics = metrics_of(project, "parts", method)
-        for name in ("recall_at_1", "map_at_r", "untrained_map_at_r"):
+        for name in ("recall_at_1", "map_at_r", "features_map_at_r"):
             assert 0 <= metrics[name] <= 1, name
         assert metrics["recall_at_1_low"] <= metrics["recall_at_1"] <= metrics["recall_at_1_high"]
         with (project.path / f"data/history/parts/{method}/0.csv").open(encoding="utf-8") as file:

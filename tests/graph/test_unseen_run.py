@@ -10,10 +10,9 @@ pytestmark = [pytest.mark.graph, pytest.mark.ray, pytest.mark.timeout(900)]
 
 
 def digests(project: Project) -> dict[str, str]:
-    """SHA-256 of the files that `dvc repro` reproduces to the byte. A sweep records seconds."""
-    folders = [
-        project.path / "data" / name for name in ("metrics", "history", "models", "evaluation", "report")
-    ]
+    """SHA-256 of the files that `dvc repro` reproduces to the byte."""
+    names = ("metrics", "history", "models", "evaluation", "sweep", "report")
+    folders = [project.path / "data" / name for name in names]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     return {
         str(path.relative_to(project.path)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
@@ -25,6 +24,7 @@ def test_a_parallel_run_writes_the_same_bytes(built: Project) -> None:
     output = built.run("unseen run -j 2 --force")
     assert digests(built) == expected
     assert len(expected) > 10
+    assert any(name.startswith("data/sweep/") and name.endswith("trials.csv") for name in expected)
     assert "up to date" in built.run("dvc status")
     stages = built.run("dvc stage list --name-only").split()
     for stage in stages:

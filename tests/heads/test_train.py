@@ -133,6 +133,19 @@ def test_principal_start_keeps_the_cosines_of_the_averages(method: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_narrow_projection_starts_at_the_leading_directions() -> None:
+    maps, labels = cached_maps(40)
+    changes = RESNET | {"pooling.name": "average", "dim": 3, "optimizer.learning_rate": 1e-12}
+    rows = np.arange(40)
+    (head,) = train(recipe_of("ms", changes), maps, rows, labels, (1,), principal=True)
+    averages = maps.rows(rows).numpy().reshape(40, -1, 4).mean(2)
+    leading = averages @ np.linalg.svd(averages, full_matrices=False)[2][:3].T
+    leading /= np.linalg.norm(leading, axis=1, keepdims=True)
+    vectors = embedded(head.method, maps, rows)
+    assert abs(vectors @ vectors.T - leading @ leading.T).max() < 1e-3
+
+
+@pytest.mark.slow
 def test_refuses_maps_of_another_network_and_a_momentum_encoder() -> None:
     backbone = CachedBackbone(Layout((3,), ((8, 2, 2),), None), (3,))
     with pytest.raises(ValueError, match="32 values, got 31"):

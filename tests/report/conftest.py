@@ -93,9 +93,10 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     name = Path(dataset, method, str(seed))
     label = np.repeat(np.arange(len(NAMES)), EACH)
     test = np.flatnonzero(label >= TRAIN)
-    sides = {"train": np.flatnonzero(label < TRAIN), "test": test, "test-last": test, "test-untrained": test}
+    sides = {"train": np.flatnonzero(label < TRAIN), "test": test, "test-last": test}
+    sides |= {"test-untrained": test, "test-features": test}
     for place, (file, rows) in enumerate(sides.items()):
-        width = {"train": noise * 0.7, "test": noise, "test-last": noise * 1.1, "test-untrained": 2.5}[file]
+        width = {"train": noise * 0.7, "test": noise, "test-last": noise * 1.1}.get(file, 2.5)
         path = root / "embeddings" / name / f"{file}.arrow"
         attributes = (
             np.random.default_rng(seed).dirichlet(np.ones(5), len(rows)).astype(np.float32)
@@ -115,7 +116,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     both_sides = {file: Sides(rows, rows) for file, rows in sides.items()}
     metrics, results = evaluate(
         both_sides["test"],
-        {"last": both_sides["test-last"], "untrained": both_sides["test-untrained"]},
+        {name: both_sides[f"test-{name}"] for name in ("last", "untrained", "features")},
         protocol,
     )
     (root / "evaluation" / name).mkdir(parents=True)

@@ -77,8 +77,9 @@ def test_many_pairs_need_more_sign_flips_but_no_more_resamples(
         (pair(0.0, 0.0, 0.0), None),
     ],
 )
-def test_significance_needs_interval_and_p_value(compared: Pair, better: str | None) -> None:
+def test_the_better_method_needs_interval_and_p_value(compared: Pair, better: str | None) -> None:
     assert compared.better == better
+    assert not compared.is_significant, "of one training each"
 
 
 def test_several_seeds_must_agree() -> None:
@@ -91,7 +92,7 @@ def test_several_seeds_must_agree() -> None:
     ]
     lead = lead_of(pairs, "a", "map_at_r")
     assert lead is not None
-    assert (lead.better_than, lead.not_significant) == (["b"], ["c"])
+    assert (lead.better_than, lead.not_better_than) == (["b"], ["c"])
     reversed_seeds = Average(-0.02, 0.01, -0.03, -0.01)
     second = lead_of([pair(-0.05, -0.01, 0.01, reversed_seeds)], "b", "map_at_r")
     assert second is not None

@@ -11,7 +11,7 @@ from tests.report.page_reader import Element
 
 def test_a_variant_has_rows_curves_gallery_and_paired_comparisons(papers_page: Element) -> None:
     rows = papers_page.all("tr", **{"data-method": "gsp-soft"})
-    assert [row["data-network"] for row in rows] == ["selected", "last", "untrained"]
+    assert [row["data-network"] for row in rows] == ["selected", "last", "features"]
     assert "like gsp" in rows[0].first("th").text()
     pairs = [row["data-pair"] for row in papers_page.all("tr", **{"data-pair": None})]
     assert pairs == ["gsp-soft gsp", "gsp-soft ms", "gsp ms"]

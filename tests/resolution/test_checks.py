@@ -1,13 +1,14 @@
 """The checks of stage `resolve` before any long stage: missing files, recipes that fit no network, too few
 classes."""
 
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from pipeline.config import FolderSource, Params, PartsSource, Source, resolve
+from pipeline.config import EnsembleSettings, FolderSource, Params, PartsSource, Source, resolve
 from pipeline.config.dataset import CollageSource, CubSource, InshopSource, LandmarksSource, TokensSource
 from pipeline.config.recipe_files import published
 from pipeline.config.strict import Strict
@@ -16,10 +17,12 @@ from pipeline.resolution.checks import (
     require_checkpoint,
     require_distinct_cells,
     require_files,
+    require_schedule,
     require_statistics,
 )
 from pipeline.resolution.files import check, plan
-from pipeline.resolution.sizes import size_of
+from pipeline.resolution.sizes import Size, require_batches, size_of
+from pipeline.resolution.trainings import of_folds, of_method
 from pipeline.runtime.errors import UserError
 from stages.resolve import run
 from tests.params import project
@@ -225,6 +228,113 @@ def test_refuses_an_ensemble_beyond_the_data(folder: Path, key: str, value: Any,
     check(plan(project(folder, {f"ensemble.{key}": value})))  # without ensembles the block has no effect
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, {f"ensemble.{key}": value, "run.ensembles": ["ms"]})))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (
+            {"batch.classes": {"grid": [8, 65]}},
+            r":1: sweep\.ms\.space, trial {'batch\.classes': 65}: A batch needs 65 classes, but only 51 "
+            r"[^$]*sweep\.ms\.space sets",
+        ),
+        (
+            {"backbone.name": {"grid": ["test_resnet", "test_resnat"]}},
+            r":1: sweep\.ms\.space, trial .*timm has no network 'test_resnat'[^$]*sweep\.ms\.space sets",
+        ),
+        (
+            {"backbone.checkpoint": {"grid": ["none.safetensors"]}},
+            r":1: sweep\.ms\.space, trial .*none\.safetensors of test_resnet is missing[^$]*sets the values",
+        ),
+        (
+            {"input.size": {"grid": [48, 1]}},
+            r":1: sweep\.irt_r\.space, trial {'input\.size': 1}: .*test_vit cannot embed images of 1 x 1 "
+            r"[^$]*sweep\.irt_r\.space sets",
+        ),
+        (
+            {"schedule.warmup": {"grid": [0, 121]}},
+            r":1: sweep\.ms\.space, trial {'schedule\.warmup': 121}: The warm-up has 121 iterations, but the "
+            r"training has 120[^$]*sets the values",
+        ),
+    ],
+)
+def test_refuses_a_trial_that_cannot_be_trained(folder: Path, space: dict[str, Any], message: str) -> None:
+    method = "irt_r" if "input.size" in space else "ms"
+    sweep = {"space": space, "iterations": 120}
+    changes = {"run.methods": ["ms"], "run.sweeps": [method], "sweep": {method: sweep}}
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, changes)))
+
+
+@pytest.mark.slow
+def test_names_the_layer_of_a_field_that_a_trial_does_not_set(folder: Path) -> None:
+    sweep = {"space": {"dim": {"grid": [8]}}, "iterations": 120}
+    batch = {"ms": {"batch": {"classes": 60}, "training": {"protocol": "published"}}}
+    changes = {"run.methods": ["ms"], "run.sweeps": ["ms"], "sweep": {"ms": sweep}, "methods": batch}
+    message = (
+        r"trial {'dim': 8}: A batch needs 60 classes, but only 51[^$]*-S .*methods\.ms\.batch\.classes=51"
+    )
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, changes)))
+
+
+def test_refuses_a_batch_that_a_fold_leaves_too_few_classes_for(folder: Path) -> None:
+    batch = {"ms": {"batch": {"classes": 40, "images_per_class": 2}}}
+    changes = {"run.methods": ["ms"], "run.sweeps": [], "run.ensembles": ["ms"], "methods": batch}
+    check(plan(project(folder, changes)))  # four folds leave 48 classes
+    message = (
+        r":1: ensemble\.folds, model 1 of 2 of ms on parts: A batch needs 40 classes, but only 32 [^$]*"
+        r"more folds in ensemble\.folds[^$]*-S '\+\+datasets\.parts\.methods\.ms\.batch\.classes=32'"
+    )
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, changes | {"ensemble.folds": [1, 2]})))
+
+
+def test_the_batches_of_a_published_set_fit_its_folds() -> None:
+    params = Params(ROOT / "params.yaml")
+    size = Size(train_classes=100, train_images=5_864, neighbours=5_923, train_labels=None)
+    recipe = resolve(params, "cub", "ms", {"batch.classes": 60})
+    folds = EnsembleSettings(folds=(1, 2))
+    with pytest.raises(UserError, match=r"100 classes, 50 of them without the fold"):
+        require_batches(params, size, of_folds(params, "cub", "ms", recipe, folds))
+    require_batches(params, size, of_folds(params, "cub", "ms", recipe, EnsembleSettings()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "methods.ms.schedule",
+            {"warmup": 10**6},
+            r"The warm-up has 1,000,000 iterations[^$]*params\.yaml:1, methods\.ms\)\. Change it with -S "
+            r"'\+\+datasets\.parts\.methods\.ms\.schedule\.warmup=",
+        ),
+        ("run.seeds", [0, 1, 0], r":1: run\.seeds: 0: list each name once"),
+        ("run.methods", ["ms", "ms"], r":1: run\.methods: ms: list each name once"),
+        ("run.datasets", ["parts", "parts"], r":1: run\.datasets: parts: list each name once"),
+        (
+            "train.images_per_pass",
+            8,
+            r"ms on parts: train\.images_per_pass is set, and .* normalises by statistics",
+        ),
+    ],
+)
+def test_refuses_settings_that_no_stage_can_use(folder: Path, key: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(plan(project(folder, {key: value})))
+
+
+def test_a_shortened_training_keeps_the_published_warm_up(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = project(folder)
+    recipe = resolve(params, "parts", "ms", {"training.iterations": 4})
+    require_schedule(params, of_method("parts", "ms", recipe, (0,)))
+    assert re.search(
+        r"note: ms on parts: The warm-up has 20 iterations, .* 4: .*parts\.yaml:\d+", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

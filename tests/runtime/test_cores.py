@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.runtime import cores
-from pipeline.runtime.cores import usable_cores
+from pipeline.runtime.cores import loader_threads_of, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +48,11 @@ def test_the_limit_of_a_container_bounds_the_cores(
     if content is not None:
         (tmp_path / "cpu.max").write_text(content)
     assert cores.usable_cores() == expected
+
+
+@pytest.mark.parametrize(("cores_here", "processes", "expected"), [(6, 2, 3), (2, 4, 1), (64, 4, 8)])
+def test_processes_share_the_cores_for_their_loaders(
+    cores_here: int, processes: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: cores_here)
+    assert loader_threads_of(processes) == expected

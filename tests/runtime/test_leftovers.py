@@ -130,8 +130,8 @@ def test_a_file_system_without_locks_keeps_every_file(
 
 
 @pytest.mark.slow
-def test_dvc_ignores_what_a_killed_stage_leaves() -> None:
-    """data/shards, data/metrics and others are inputs of stage report."""
+def test_dvc_and_git_ignore_what_a_killed_stage_leaves() -> None:
+    """data/shards, data/metrics and others are inputs of stage report; metrics and histories are in git."""
     name = f".parts.{'0' * 32}"
     ignored = [f"data/shards/{name}.partial/index.parquet", "data/shards/.parts.k7y3rafj.scratch/x.tar"]
     ignored += [f"data/metrics/parts/ms/{name}.partial", "data/ensemble/parts/.ms.replaced/x"]
@@ -139,6 +139,12 @@ def test_dvc_ignores_what_a_killed_stage_leaves() -> None:
     command = [sys.executable, "-m", "dvc", "check-ignore", *paths]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.stdout.split() == ignored, process.stderr
+    tracked = ["data/metrics/parts/ms/0.json", "data/history/parts/ms/0.csv"]
+    left = [str(path.with_name(f".{path.name}.{'0' * 32}.partial")) for path in map(Path, tracked)]
+    left += ["data/metrics/parts/.ms.replaced/0.json", "data/history/.x.scratch/y"]
+    command = ["git", "check-ignore", "--no-index", *left, *tracked]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.stdout.split() == left, process.stderr
 
 
 def test_a_stage_removes_the_directories_of_other_killed_stages(tmp_path: Path) -> None:

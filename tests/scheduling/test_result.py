@@ -28,7 +28,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     write_json(ROOT / "report.json", {"schema": SCHEMA, "code": {}, "settings": settings})
     for method, value in (("ms", 0.081), ("gsp", 0.091)):
-        bounds = {"map_at_r_low": value - 0.01, "map_at_r_high": value + 0.01, "untrained_map_at_r": 0.02}
+        bounds = {"map_at_r_low": value - 0.01, "map_at_r_high": value + 0.01, "features_map_at_r": 0.02}
         metrics = {"recall_at_1": 4 * value, "map_at_r": value, "queries": 10, **bounds}
         write_json(Path("data/metrics/parts", method, "0.json"), metrics)
     write_json(tmp_path / "data/report/verdict.json", {"parts": VERDICT, "of an earlier run": "x"})
@@ -39,7 +39,7 @@ def test_contains_the_verdict_the_headline_numbers_and_the_path(built: Path) -> 
     assert result() == [
         VERDICT,
         "",
-        "parts  Recall@1  MAP@R             before training",
+        "parts  Recall@1  MAP@R             features before training",
         "ms     32.4      8.1 (7.1 – 9.1)   2.0",
         "gsp    36.4      9.1 (8.1 – 10.1)  2.0",
         "",

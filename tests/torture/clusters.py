@@ -202,7 +202,7 @@ def campaign(kills: int, state: Path) -> None:
             undisturbed[on_nodes] = _undisturbed(target)
         return kill(number, undisturbed[on_nodes])
 
-    numbered.campaign(kills, state, lambda number: ("two workers", MODULES), case)
+    numbered.campaign(range(kills), state, lambda number: ("two workers", MODULES), case)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Kills at random times: `python -m tests.torture.kills --kills N`.
 
 The project is the miniature one of operations.py as a git repository, in a folder with a space and a letter
-outside ASCII, without Ray. A kill runs one stage by `dvc repro --single-item --force`, or every stage by
-`unseen run -j 2 --force`, and ends the driver, the process of a stage, or all processes by SIGKILL, SIGTERM
-or SIGINT at a random time. Then the same command runs again. A kill is a violation unless
+outside ASCII. Only sweeps use Ray. A kill runs one stage by `dvc repro --single-item --force`, or every
+stage by `unseen run -j 2 --force`, and ends the driver, the process of a stage, or all processes by SIGKILL,
+SIGTERM or SIGINT at a random time. Then the same command runs again. A kill is a violation unless
 
     all processes end within GRACE seconds
     the second run succeeds without any repair
@@ -34,9 +34,17 @@ RUN = "unseen run -j 2"
 _CELL = "@parts-ms-0"
 SINGLE = ("resolve", "ingest@parts", *(f"{name}{_CELL}" for name in ("train", "export", "evaluate")))
 SINGLE += ("analyze", "report")
+# Several trainings of a method: kills from FIRST_OF_SEVERAL on, in a project of their own.
+FIRST_OF_SEVERAL = 200
+_FOLDS = ("@parts-ms-1-0", "@parts-ms-2-0")
+SEVERAL = ("sweep@parts-ms", *(f"train_fold{fold}" for fold in _FOLDS))
+SEVERAL += (*(f"export_fold{fold}" for fold in _FOLDS), "ensemble@parts-ms")
 # command -> the modules that it executes
-MODULES = {name: (f"stages.{name.partition('@')[0]}", "pipeline.ingest.sources.parts") for name in SINGLE}
-MODULES[RUN] = ("pipeline.scheduling.run", *(module for modules in MODULES.values() for module in modules))
+MODULES = {
+    name: (f"stages.{name.partition('@')[0]}", "pipeline.ingest.sources.parts")
+    for name in (*SINGLE, *SEVERAL)
+}
+MODULES[RUN] = ("pipeline.scheduling.run", *(module for name in SINGLE for module in MODULES[name]))
 TARGETS = ("driver", "stage", "all")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
@@ -44,16 +52,16 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 def drawn(number: int) -> tuple[str, random.Random]:
     """The command of kill `number`, and the generator of the rest of the kill."""
     draw = random.Random(number)
-    return draw.choice((*SINGLE, *SINGLE, RUN)), draw
+    return draw.choice((*SINGLE, *SINGLE, RUN) if number < FIRST_OF_SEVERAL else SEVERAL), draw
 
 
 class Campaign:
-    """The undisturbed run, and how long each command takes."""
+    """The undisturbed run of `stages`, and how long each command takes."""
 
-    def __init__(self, copy: Project) -> None:
+    def __init__(self, copy: Project, stages: Sequence[str]) -> None:
         self.copy = copy
         self.seconds: dict[str, float] = {}
-        for name in SINGLE:
+        for name in stages:
             start = time.monotonic()
             if problem := copy.run(f"dvc repro --single-item {name}"):
                 raise RuntimeError(f"{name} fails without a kill: {problem}")
@@ -129,10 +137,15 @@ def campaign(kills: int, state: Path) -> None:
         name, _ = drawn(number)
         return name, MODULES[name]
 
-    with project() as copy:
-        numbered.campaign(kills, state, row, Campaign(copy).kill)
+    for first, last, stages in (
+        (0, min(kills, FIRST_OF_SEVERAL), SINGLE),
+        (FIRST_OF_SEVERAL, kills, (*SINGLE[:2], *SEVERAL)),
+    ):
+        if first < last:
+            with project(several=first > 0) as copy:
+                numbered.campaign(range(first, last), state, row, Campaign(copy, stages).kill)
 
 
 if __name__ == "__main__":
     numbered.own_shared_memory()
-    campaign(*numbered.options("Kills at random times lose and leave nothing.", STATE, 200))
+    campaign(*numbered.options("Kills at random times lose and leave nothing.", STATE, FIRST_OF_SEVERAL + 40))

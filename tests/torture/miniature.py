@@ -82,8 +82,9 @@ class Project:
 
 
 @contextmanager
-def project() -> Iterator[Project]:
-    """A copy of the project with miniature settings, as a git repository."""
+def project(several: bool = False) -> Iterator[Project]:
+    """A copy of the project with miniature settings, as a git repository. `several`: with a sweep and an
+    ensemble."""
     with tempfile.TemporaryDirectory(prefix="unseen-miniature-") as folder:
         scratch, path = Path(folder).resolve(), Path(folder).resolve() / "my pröject"
         (scratch / "tmp").mkdir()
@@ -93,7 +94,7 @@ def project() -> Iterator[Project]:
             if (ROOT / name).is_file() and not name.startswith(_LEFT_OUT):
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, path / name)
-        write_project(path)
+        write_project(path, several=several)
         copy = Project(path, scratch)
         for command in ("git init --quiet", "git add -A"):
             if problem := copy.run(command):

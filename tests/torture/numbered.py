@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tests.torture import results
@@ -19,19 +19,19 @@ _MAPPED = re.compile(r" /dev/shm/([^/\n]*?)(?: \(deleted\))?$", re.MULTILINE)  #
 
 
 def campaign(
-    count: int,
+    numbers: Iterable[int],
     state: Path,
     row: Callable[[int], tuple[str, Sequence[str]]],
     case: Callable[[int], tuple[str, list[str]]],
     kind: str = "kill",
 ) -> None:
-    """Runs the first `count` cases that the results in `state` lack.
+    """Runs the cases with these `numbers` that the results in `state` lack.
 
     `row` gives the name of the result that case n belongs to and the modules that the case executes, `case`
     runs it and returns its description and its violations.
     """
     recorded = results.load(state)
-    for number in range(count):
+    for number in numbers:
         result = results.current(recorded, *row(number))
         done = result.setdefault(f"{kind}s", {})
         if str(number) in done:

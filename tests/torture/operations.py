@@ -6,6 +6,8 @@ Every operation runs in a fork with the project as working directory.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ("parts", "ms", 0)
+FOLDS = (("parts", "ms", 1, 0), ("parts", "ms", 2, 0))
 _SOURCE: dict[str, Any] = {"train_classes": 10, "test_classes": 4, "images_per_class": 4, "size": (40, 44)}
 
 
@@ -32,11 +35,18 @@ class Operation:
     after: tuple[str, ...] = ()  # the operations whose outputs it reads
 
 
-def write_project(folder: Path, network: str = "test_resnet") -> None:
-    """params.yaml and the folders of a project with 10 + 4 drawn classes, four steps of training."""
+def write_project(folder: Path, network: str = "test_resnet", several: bool = False) -> None:
+    """params.yaml and the folders of a project with 10 + 4 drawn classes, four steps of training.
+
+    With `several` trainings of a method it has a sweep of two trials and an ensemble of two folds.
+    """
     yaml = YAML()
     params = yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params["run"].update({"methods": ["ms"], "sweeps": []})
+    if several:
+        params["run"].update({"sweeps": ["ms"], "ensembles": ["ms"]})
+        params["sweep"] = {"ms": {"space": {"dim": {"grid": [4, 8]}}, "iterations": 2}}
+        params["ensemble"].update({"folds": [1, 2], "seeds": [0], "recall_at": [1, 2]})
     params["train"].update({"checkpoint_every": 2, "loader_threads": 1})
     params["evaluate"].update({"bootstrap": 20, "recall_at": [1, 2]})
     params["analyze"].update({"pairs": 200, "transfer_splits": 4})
@@ -54,13 +64,38 @@ def write_project(folder: Path, network: str = "test_resnet") -> None:
         yaml.dump(params, file)
 
 
-def _stage(name: str, *cell: Any) -> Callable[[], None]:
-    def run() -> None:
-        from importlib import import_module
+def _stage(name: str, *cells: tuple[Any, ...]) -> Callable[[], None]:
+    """Runs a stage for each cell."""
 
-        import_module(f"stages.{name}").run(*cell)
+    def run() -> None:
+        stage = import_module(f"stages.{name}")
+        for cell in cells or ((),):
+            stage.run(*cell)
 
     return run
+
+
+def _sweep() -> None:
+    """Stage `sweep` with its trials one after the other in this process, without Ray."""
+    import torch
+
+    from pipeline.studies.sweep import search
+    from pipeline.training.loop import train
+
+    def run_trials(jobs: dict[int, Any], *arguments: Any) -> None:
+        recorder = arguments[5]
+        for number, job in jobs.items():
+            report = partial(_reported, recorder, number)
+            train(job, 0, 1, torch.device("cpu"), report)
+            recorder.reported(number, {"ended": True})
+            recorder.completed(number)
+
+    search.run_trials = run_trials
+    _stage("sweep", CELL[:2])()
+
+
+def _reported(recorder: Any, number: int, metrics: dict[str, Any]) -> None:
+    recorder.reported(number, {**metrics, "seconds": 1.0})
 
 
 def _records() -> None:
@@ -110,6 +145,14 @@ def _find() -> None:
     sys.stdout.write(find_photos(Path("data/catalog"), [picture], 2, html, share=None, as_json=False))
 
 
+def _outputs_of_fold(model: int, *kinds: str) -> tuple[str, ...]:
+    from pipeline.studies.ensemble.members import Member
+
+    suffixes = {"models": "", "history": ".csv", "logs": ".json", "embeddings": ".arrow"}
+    member = Member(*CELL[:2], model, len(FOLDS), CELL[2])
+    return tuple(member.file(kind, suffixes[kind]).as_posix() for kind in kinds)
+
+
 _NAME = "/".join(map(str, CELL))
 _CATALOG = "unseen.search"
 OPERATIONS = (
@@ -121,7 +164,7 @@ OPERATIONS = (
     ),
     Operation(
         "ingest",
-        _stage("ingest", "parts"),
+        _stage("ingest", ("parts",)),
         after=("resolve",),
         outputs=("data/shards/parts",),
         modules=("stages.ingest", "pipeline.ingest.sources.parts"),
@@ -134,7 +177,7 @@ OPERATIONS = (
     ),
     Operation(
         "train",
-        _stage("train", *CELL),
+        _stage("train", CELL),
         after=("ingest",),
         outputs=(f"data/models/{_NAME}", f"data/history/{_NAME}.csv", f"data/logs/{_NAME}.json"),
         modules=("stages.train", "pipeline.training.loop"),
@@ -142,14 +185,14 @@ OPERATIONS = (
     ),
     Operation(
         "export",
-        _stage("export", *CELL),
+        _stage("export", CELL),
         after=("train",),
         outputs=(f"data/embeddings/{_NAME}", f"data/positions/{_NAME}.arrow"),
         modules=("stages.export",),
     ),
     Operation(
         "evaluate",
-        _stage("evaluate", *CELL),
+        _stage("evaluate", CELL),
         after=("export",),
         outputs=(f"data/evaluation/{_NAME}", f"data/metrics/{_NAME}.json"),
         modules=("stages.evaluate",),
@@ -184,6 +227,36 @@ OPERATIONS = (
         outputs=("data/matches.html",),
         modules=(_CATALOG,),
     ),
+    Operation(
+        "sweep",
+        _sweep,
+        after=("ingest",),
+        outputs=("data/sweep/parts/ms", "data/logs/parts/ms/sweep.json"),
+        modules=("stages.sweep", "pipeline.training.loop"),
+        unstable=("data/logs/parts/ms/sweep.json",),
+    ),
+    Operation(
+        "train_fold",
+        _stage("train_fold", FOLDS[0]),
+        after=("ingest",),
+        outputs=_outputs_of_fold(1, "models", "history", "logs"),
+        modules=("stages.train_fold", "pipeline.training.loop"),
+        unstable=_outputs_of_fold(1, "logs"),
+    ),
+    Operation(
+        "export_fold",
+        _stage("export_fold", FOLDS[0]),
+        after=("train_fold",),
+        outputs=_outputs_of_fold(1, "embeddings"),
+        modules=("stages.export_fold",),
+    ),
+    Operation(
+        "ensemble",
+        _stage("ensemble", CELL[:2]),
+        after=("export_fold",),
+        outputs=("data/ensemble/parts/ms", "data/metrics/parts/ms/ensemble.json"),
+        modules=("stages.ensemble",),
+    ),
 )
 
 
@@ -217,5 +290,36 @@ def _draw(project: Path) -> None:
     parts.photograph = lambda _source, _looks, label, image: drawn[label, image]
 
 
+def _resolve_several(project: Path) -> None:
+    """The settings of several trainings, and their resolved files. Last: the operations before have those of
+    one training."""
+    from tests.torture import network
+
+    write_project(project, network.NAME, several=True)
+    _forked(_stage("resolve"), project)
+
+
+def _second_fold(project: Path) -> None:
+    """The other fold of the ensemble."""
+    _forked(_stage("train_fold", FOLDS[1]), project)
+    _forked(_stage("export_fold", FOLDS[1]), project)
+
+
+def _forked(stage: Callable[[], None], project: Path) -> None:
+    """Runs a stage in a fork: the threads of a training in this process would not exist in later forks."""
+    from tests.torture.file_operations import run
+
+    ended = run(Operation("preparation", stage, (), ()), project)
+    if ended.status != 0:
+        raise RuntimeError(ended.output)
+
+
 # runs once, in the process that starts the cases, before the operation
-PREPARATION = {"resolve": _read_code, "ingest": _draw, "catalog build": _photos}
+PREPARATION = {
+    "resolve": _read_code,
+    "ingest": _draw,
+    "catalog build": _photos,
+    "sweep": _resolve_several,
+    "train_fold": _resolve_several,
+    "ensemble": _second_fold,
+}

@@ -135,7 +135,7 @@ def campaign(trainings: int, state: Path) -> None:
     """Runs the trainings that the results lack."""
     undisturbed = alone()
     numbered.campaign(
-        trainings,
+        range(trainings),
         state,
         lambda number: ("1 to 3", MODULES),
         lambda number: resized(number, undisturbed),

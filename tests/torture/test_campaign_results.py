@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.torture import results
 from tests.torture.kills import MODULES as KILLS
@@ -56,6 +57,13 @@ def test_keeps_the_rows_that_another_process_wrote_in_the_meantime(tmp_path: Pat
     record(path, "archives", before.get("archives", {}) | {"read": 2})
     record(path, "images", {"read": 6})
     assert load(path) == {"images": {"read": 6}, "archives": {"read": 2}}
+
+
+def test_every_stage_has_faults_and_kills() -> None:
+    stages = set(YAML(typ="safe").load((results.ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
+    failing = {module for operation in OPERATIONS for module in operation.modules}
+    assert {f"stages.{stage}" for stage in stages} <= failing
+    assert stages <= {command.partition("@")[0] for command in KILLS}
 
 
 @pytest.mark.slow

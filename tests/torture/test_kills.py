@@ -3,6 +3,7 @@
 import json
 import mmap
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture import kills, numbered, results
+from tests.torture import kills, miniature, numbered, results
 from tests.torture.results import version
 
 
 class Undisturbed:
     """Counts the kills instead of running them."""
 
-    def __init__(self, copy: object) -> None:
+    def __init__(self, copy: object, stages: object) -> None:
         self.numbers: list[int] = []
         RUNS.append(self.numbers)
 
@@ -37,7 +38,7 @@ def test_a_kill_is_drawn_by_its_number_only() -> None:
     assert draw.getstate() != random.Random(7).getstate(), (
         "the rest of the kill is drawn from the same generator"
     )
-    assert {kills.drawn(number)[0] for number in range(200)} == set(kills.MODULES)
+    assert {kills.drawn(number)[0] for number in range(300)} == set(kills.MODULES)
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux")
@@ -63,11 +64,58 @@ def test_shared_memory_of_other_programs_is_not_visible() -> None:
     assert process.stdout == "set()\n", process.stderr
 
 
+# Writes its output for a second; without torch, so that a kill costs little.
+STAGE = """
+import time
+from pathlib import Path
+from pipeline.runtime.files import atomic_file
+from pipeline.runtime.stage import main
+
+def run() -> None:
+    with atomic_file(Path("data/metrics/out.json")) as path:
+        path.write_text("{")
+        time.sleep(2)
+        path.write_text("{}")
+
+if __name__ == "__main__":
+    main(run)
+"""
+GRAPH = """
+stages:
+  resolve:
+    cmd: exec env UNSEEN_PARENT=$PPID python -m stages.resolve
+    metrics:
+      - data/metrics/out.json:
+          cache: false
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_kill_ends_a_stage_and_the_next_run_repairs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kills, "drawn", lambda number: ("resolve", random.Random(number)))
+    number = next(number for number in range(10_000) if _kills_a_stage_late(random.Random(number)))
+    with miniature.project() as copy:
+        (copy.path / "stages/resolve.py").write_text(STAGE, encoding="utf-8")
+        (copy.path / "dvc.yaml").write_text(GRAPH, encoding="utf-8")
+        campaign = kills.Campaign(copy, ("resolve",))
+        description, problems = campaign.kill(number)
+        assert (copy.path / "data/metrics/out.json").read_text(encoding="utf-8") == "{}"
+    assert description == "dvc repro --single-item --force resolve, stage, SIGKILL"
+    assert problems == []
+
+
+def _kills_a_stage_late(draw: random.Random) -> bool:
+    """Whether the kill ends the stage by SIGKILL after two thirds of its time."""
+    target, sent = draw.choice(kills.TARGETS), draw.choice(kills.SIGNALS)
+    return (target, sent) == ("stage", signal.SIGKILL) and 0.6 < draw.random() < 0.7
+
+
 def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kills, "Campaign", Undisturbed)
-    monkeypatch.setattr(kills, "project", nullcontext)
+    monkeypatch.setattr(kills, "project", lambda several: nullcontext())
     RUNS.clear()
     state = tmp_path / "state.json"
     kills.campaign(5, state)

@@ -27,7 +27,9 @@ from pipeline.training import checkpoint, loop, outputs, pace, run
 from pipeline.training.embed import RowEmbedder
 from pipeline.training.history import TEST_METRICS
 from pipeline.training.job import Job
+from pipeline.training.log import Clock
 from pipeline.training.step import Learner, NotFinite
+from pipeline.training.worker import Worker
 from tests.training.jobs import Killed, job, recipe, write_tiny_set
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
@@ -401,6 +403,20 @@ def test_settings_of_the_process_are_restored(root: Path) -> None:
     settings_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     loop.train(job(root, recipe("baseline", training={"threads": settings_before[0] + 1})), 0, 1, CPU)
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == settings_before
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, 5), (3, 3)])
+def test_loader_threads_are_a_setting_or_the_share_of_a_worker(
+    setting: int | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(job: Job, worker: Worker, clock: Clock) -> None:
+        raise Killed(worker.loader_threads)
+
+    monkeypatch.setattr(loop, "begin", begin)
+    monkeypatch.setattr(loop, "loader_threads_of", lambda workers: 4 + workers)
+    with pytest.raises(Killed) as caught:
+        loop.train(dataclasses.replace(job(tmp_path, recipe("baseline")), loader_threads=setting), 0, 1, CPU)
+    assert caught.value.args == (expected,)
 
 
 def test_refuses_an_indivisible_batch_before_reading_data(tmp_path: Path) -> None:

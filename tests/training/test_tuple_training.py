@@ -107,7 +107,7 @@ def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch
     export.run("landmarks", "irt_r", 0)
     evaluate.run("landmarks", "irt_r", 0)
     metrics = json.loads(Path("data/evaluation", NAME, "metrics.json").read_text())
-    for prefix in ("", "last_", "untrained_", "reduced_"):
+    for prefix in ("", "last_", "untrained_", "features_", "reduced_"):
         for benchmark in miniature.BENCHMARKS:
             for level in ("easy", "medium", "hard"):
                 for metric in ("map", "mp_at_1", "mp_at_5", "mp_at_10"):

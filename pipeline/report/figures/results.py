@@ -3,18 +3,18 @@
 from matplotlib.axes import Axes
 
 from pipeline.report.figures.svg import INK, MUTED, PAPER, WIDE, inline, method_rows, panel, style_of
-from pipeline.report.summary import Summary, Value
+from pipeline.report.summary import FLOOR, Summary, Value
 from pipeline.report.words import interval, name_of, percent
 
 
 def forest(summary: Summary, metric: str, name: str) -> str:
     """One row per method, the highest first: the selected network with its interval and a tick per seed, the
-    last iterate, the network before training."""
+    last iterate, the features before training."""
     rows, ranked = len(summary.methods), summary.ranked()
     with panel(name_of(metric), WIDE, 0.75 + 0.42 * rows) as (figure, axes):
         for position, method in enumerate(ranked):
             colour, y = style_of(summary.methods.index(method))[0], rows - 1 - position
-            _interval(axes, summary.of(method, metric, "untrained"), y, MUTED, "x", 5)
+            _interval(axes, summary.of(method, metric, FLOOR), y, MUTED, "x", 5)
             last, selected = summary.of(method, metric, "last"), summary.of(method, metric)
             if last is not None:
                 axes.plot(

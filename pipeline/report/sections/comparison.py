@@ -44,15 +44,20 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
 
 
 def _cell(pair: Pair) -> dict[str, str]:
-    result = f"{pair.better} is better" if pair.better else "not significant"
-    if pair.better and pair.seeds is not None:
-        result += ", also over seeds" if pair.holds_over_seeds else ", but not over seeds"
     return {
         "metric": pair.metric,
         "difference": signed_points(pair.comparison.difference),
         "interval": f"{signed_points(pair.comparison.low)} to {signed_points(pair.comparison.high)}",
         "seeds": f"{signed_points(pair.seeds.low)} to {signed_points(pair.seeds.high)}" if pair.seeds else "",
         "p": probability(pair.adjusted),
-        "result": result,
+        "result": _result(pair),
         "better": pair.better or "",
     }
+
+
+def _result(pair: Pair) -> str:
+    if pair.seeds is None:
+        return f"{pair.better} is beyond the interval" if pair.better else "within the interval"
+    if pair.better:
+        return f"{pair.better} is better"
+    return "not significant over seeds" if pair.differs_over_classes else "not significant"

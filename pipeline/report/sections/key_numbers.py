@@ -1,4 +1,4 @@
-"""Tiles of the size of the test, the highest numbers and the network before training; the networks in a line
+"""Tiles of the size of the test, the highest numbers and the features before training; the networks in a line
 each.
 """
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.networks import is_pretrained, networks
-from pipeline.report.summary import Best, Summary, best_method
+from pipeline.report.summary import FLOOR, Best, Summary, best_method
 from pipeline.report.words import counted, interval, name_of, percent
 
 
@@ -35,15 +35,15 @@ def tiles(dataset: DataSet, summary: Summary, best: Best | None) -> list[dict[st
                     "under": under,
                 }
             )
-    untrained = summary.of(best.method, best.metric, "untrained")
-    if untrained is not None:
+    floor = summary.of(best.method, best.metric, FLOOR)
+    if floor is not None:
         is_tuned = is_pretrained(dataset.runs(best.method)[0])
         result.append(
             {
                 "label": f"{name_of(best.metric)} before {'fine-tuning' if is_tuned else 'training'}",
-                "figure": percent(untrained.value),
+                "figure": percent(floor.value),
                 "unit": "%",
-                "under": f"{best.method}, {'pretrained' if is_tuned else 'random'} weights",
+                "under": f"{best.method}, {'pretrained' if is_tuned else 'random'} weights, no projection",
             }
         )
     return result

@@ -6,13 +6,15 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.report.comparison import lead_of
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import results as figures
-from pipeline.report.networks import before, few_validation_classes, protocols
+from pipeline.report.networks import few_validation_classes, floor, protocols
 from pipeline.report.report_data import RunResults
-from pipeline.report.summary import CLASS_MEAN, NETWORKS, Summary, best_method
+from pipeline.report.summary import CLASS_MEAN, FLOOR, NETWORKS, Summary, best_method
 from pipeline.report.words import interval, name_of, percent
 
+_SHOWN = tuple(network for network in NETWORKS if network != "untrained")  # its floor is FLOOR
 _SEARCH_RECALL = "approximate_search_recall_at_"
 _EQUAL = {  # metrics that equal another one
     "precision_at_1": "recall_at_1",
@@ -53,21 +55,20 @@ def _different(summary: Summary) -> list[str]:
 def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     """Each method's selected network, then its other networks; methods in the order of `Summary.ranked`.
 
-    A value is bold if it is best and clear.
+    A value is bold if its differences from all other methods are significant (comparison.py).
     """
     summary = dataset.summary
-    best = {name: best_method(summary, name) for name in metrics}
+    best = {name: _significantly_best(dataset, name) for name in metrics}
     rows = []
     methods = {method.name: method for method in dataset.methods}
     ranked = summary.ranked()
     for number, method in enumerate(methods[name] for name in ranked):
-        for network in NETWORKS:
+        for network in _SHOWN:
             if all(summary.of(method.name, name, network) is None for name in metrics):
                 continue
             cells = []
             for name in metrics:
-                value, highest = summary.of(method.name, name, network), best[name]
-                is_best = highest is not None and highest.clear and highest.method == method.name
+                value = summary.of(method.name, name, network)
                 cells.append(
                     {
                         "metric": name,
@@ -76,11 +77,11 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
                         "deviation": percent(value.deviation)
                         if value and value.deviation is not None
                         else "",
-                        "best": network == "selected" and is_best and len(dataset.methods) > 1,
+                        "best": network == "selected" and best[name] == method.name,
                     }
                 )
             runs = dataset.runs(method.name)
-            label = before(runs[0]) if network == "untrained" else name_of(network)
+            label = floor(runs[0]) if network == FLOOR else name_of(network)
             recall = search_recall(runs) if network == "approximate" else ""
             rows.append(
                 {
@@ -97,6 +98,13 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
         "metrics": [name_of(name.removeprefix(CLASS_MEAN)) for name in metrics],
         "rows": rows,
     }
+
+
+def _significantly_best(dataset: DataSet, metric: str) -> str | None:
+    """The method whose differences from all other methods are significant, None if there is none."""
+    best = best_method(dataset.summary, metric)
+    lead = lead_of(dataset.pairs, best.method, metric) if best is not None else None
+    return best.method if best is not None and lead is not None and lead.is_significant else None
 
 
 def search_recall(runs: Sequence[RunResults]) -> str:

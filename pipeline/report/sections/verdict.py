@@ -1,4 +1,6 @@
-"""The first paragraph on a data set: the best method, and which of its differences are significant."""
+"""The first paragraph on a data set: the best method, and its differences from the others by the rule of
+comparison.py: significant, or with one seed larger than the interval over classes.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +10,7 @@ from markupsafe import Markup
 from pipeline.report.comparison import Lead
 from pipeline.report.dataset import DataSet
 from pipeline.report.networks import is_pretrained
-from pipeline.report.summary import Best, Summary
+from pipeline.report.summary import FLOOR, Best, Summary
 from pipeline.report.words import counted, interval, listed, name_of, percent, points, signed_points
 
 _ON_ONE_LINE = Markup('<span class="whole">{}</span>')
@@ -19,7 +21,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 
 def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead | None) -> Markup:
-    """Test classes, best method, significance, and the same network before training. lead: None if not
+    """Test classes, best method, significance, and the features before training. lead: None if not
     compared.
     """
     test = dataset.shards.manifest["counts"]["test"]
@@ -33,18 +35,18 @@ def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead |
         text += Markup(
             " Each method was trained once, so this comparison excludes the variation between trainings."
         )
-    untrained = summary.of(best.method, best.metric, "untrained")
-    if untrained is not None:
+    floor = summary.of(best.method, best.metric, FLOOR)
+    if floor is not None:
         is_tuned = is_pretrained(dataset.runs(best.method)[0])
-        start = ("fine-tuning", "pretrained") if is_tuned else ("training", "random")
-        text += Markup(" Before {}, the same network with {} weights had {}.").format(
-            *start, percent(untrained.value)
+        start = ("fine-tuning", "pretrained weights") if is_tuned else ("training", "random weights")
+        text += Markup(" The network's features before {}, without a projection, had {} ({}).").format(
+            start[0], percent(floor.value), start[1]
         )
     return text
 
 
 def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
-    """The best method and its differences to the others."""
+    """The best method and its differences from the others."""
     value = Markup(percent(best.value.value))
     if interval(best.value):
         value += " " + _ON_ONE_LINE.format(f"({interval(best.value)})")
@@ -75,20 +77,26 @@ def _of_two(summary: Summary, best: Best, second: str, lead: Lead) -> Markup:
     assert lead.margin is not None
     difference, low, high = lead.margin
     bounds = _ON_ONE_LINE.format(f"({signed_points(low)} to {signed_points(high)})")
-    significant = "significant" if lead.better_than else "not significant"
     return Markup("<b>{}</b> has {}. The difference of {} points {} is {}.").format(
-        second, percent(other.value), points(difference), bounds, significant
+        second, percent(other.value), points(difference), bounds, _result(lead, bool(lead.better_than))
     )
 
 
 def _of_many(lead: Lead, others: int) -> str:
-    if not lead.not_significant:
-        return f"The differences from all {others} other methods are significant."
+    if not lead.not_better_than:
+        return f"The differences from all {others} other methods are {_result(lead, True)}."
     if not lead.better_than:
-        return "No difference from another method is significant."
+        return f"No difference from another method is {_result(lead, True)}."
     return (
-        f"{_differences(lead.better_than)} significant. {_differences(lead.not_significant)} not significant."
+        f"{_differences(lead.better_than)} {_result(lead, True)}. "
+        f"{_differences(lead.not_better_than)} {_result(lead, False)}."
     )
+
+
+def _result(lead: Lead, is_better: bool) -> str:
+    if lead.has_seeds:
+        return "significant" if is_better else "not significant"
+    return ("" if is_better else "not ") + "larger than the interval over these classes, of one training each"
 
 
 def _differences(methods: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The tiles: size of the test, highest numbers, the network before training."""
+"""The tiles: size of the test, highest numbers, the features before training."""
 
 import pytest
 
@@ -29,12 +29,15 @@ def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
         (False, "mine.safetensors", "fine-tuning", "pretrained"),
     ],
 )
-def test_the_network_before_training_names_its_weights(
+def test_the_floor_names_its_weights(
     birds: DataSet, pretrained: bool, checkpoint: str | None, word: str, weights: str
 ) -> None:
     changed = with_initial_weights(birds, pretrained, checkpoint)
     last = tiles(changed, changed.summary, changed.best)[-1]
-    assert (last["label"], last["under"]) == (f"MAP@R before {word}", f"good, {weights} weights")
+    assert (last["label"], last["under"]) == (
+        f"MAP@R before {word}",
+        f"good, {weights} weights, no projection",
+    )
 
 
 def test_no_result_leaves_the_size_of_the_test(birds: DataSet) -> None:

@@ -1,4 +1,4 @@
-"""The results table: numbers of the metrics files, bold only for a clear best, every network and metric."""
+"""The results table: numbers of the metrics files, every network and metric."""
 
 import json
 import statistics
@@ -16,7 +16,7 @@ from pipeline.runtime.files import write_json
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element, read_page
 
-PREFIX = {"selected": "", "last": "last_", "untrained": "untrained_"}
+PREFIX = {"selected": "", "last": "last_", "features": "features_"}
 
 
 def file_of(root: Path, method: str, seed: int = 0) -> dict[str, float]:
@@ -45,32 +45,19 @@ def test_methods_are_sorted_by_map_at_r(page: Element, project: Path) -> None:
     assert [row["data-method"] for row in selected][: len(METHODS)] == expected
 
 
-def test_bold_only_if_the_best_interval_is_clear(page: Element, project: Path) -> None:
-    metrics = {method: file_of(project, method) for method in METHODS}
-    for row in page.all("tr", **{"data-network": None}):
-        for cell in row.all("td"):
-            name, method = cell["data-metric"], row["data-method"]
-            upper_bounds = [metrics[other][f"{name}_high"] for other in METHODS if other != method]
-            clear = row["data-network"] == "selected" and metrics[method][f"{name}_low"] > max(upper_bounds)
-            assert bool(cell.all("b")) == clear, (method, name)
-    assert metrics["good"]["map_at_r_low"] > metrics["fair"]["map_at_r_high"], (
-        "the synthetic run has a clear best method"
-    )
-
-
-def test_rows_of_the_network_before_training_name_its_weights(page: Element) -> None:
+def test_rows_of_the_features_before_training_name_their_weights(page: Element) -> None:
     labels = {
-        row["data-method"]: row.first("th").text() for row in page.all("tr", **{"data-network": "untrained"})
+        row["data-method"]: row.first("th").text() for row in page.all("tr", **{"data-network": "features"})
     }
     expected = {
-        "good": "before training",
-        "poor": "pretrained, before fine-tuning",
-        "fair": "before training",
+        "good": "random features, no projection",
+        "poor": "pretrained features, no projection",
+        "fair": "random features, no projection",
     }
     assert labels == expected
     for element in page.descendants():
         own_text = "".join(part for part in element.parts if isinstance(part, str))
-        assert "untrained" not in own_text.replace("files call it untrained", "")
+        assert "untrained" not in own_text.replace("with its new layers untrained_*", "")
 
 
 @pytest.mark.slow
@@ -89,7 +76,7 @@ def test_several_seeds_have_mean_deviation_and_joint_interval(
             assert cell.text() == f"{mean}{100 * lower:.1f} – {100 * upper:.1f}"
     text = two_seeds_page.first("section", id="set-0-results").text()
     assert "all seeds use the same resamples" in text
-    assert "before training, with its interval" in text
+    assert "before training, without a projection, with their interval" in text
 
 
 def test_few_validation_classes_are_reported(page: Element) -> None:

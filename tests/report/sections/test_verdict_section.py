@@ -11,14 +11,16 @@ from tests.report.sections.initial_weights import with_initial_weights
 
 TEST = "birds has 35 test images of 7 classes that were not seen in training. "
 ONCE = "Each method was trained once, so this comparison excludes the variation between trainings. "
-BEFORE = "Before training, the same network with random weights had 12.5."
+BEYOND = "larger than the interval over these classes, of one training each"
+BEFORE = "The network's features before training, without a projection, had 12.5 (random weights)."
 
 
 def summary_of(values: dict[str, float], seeds: int = 1) -> Summary:
     networks = {
         method: {
             "selected": {"map_at_r": Value(value, value - 0.1, value + 0.1)},
-            "untrained": {"map_at_r": Value(0.125)},
+            "features": {"map_at_r": Value(0.125)},
+            "untrained": {"map_at_r": Value(0.0625)},
         }
         for method, value in values.items()
     }
@@ -44,27 +46,31 @@ HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
         ({"good": 0.5}, None, "good reaches MAP@R: 50.0 (40.0 – 60.0). "),
         (
             TWO,
-            Lead(["b"], [], (0.05, 0.02, 0.08)),
-            f"{HIGHEST}b has 45.0. The difference of 5.0 points (+2.0 to +8.0) is significant. {ONCE}",
+            Lead(["b"], [], False, (0.05, 0.02, 0.08)),
+            f"{HIGHEST}b has 45.0. The difference of 5.0 points (+2.0 to +8.0) is {BEYOND}. {ONCE}",
         ),
         (
             {"b": 0.45, "good": 0.5},
-            Lead([], ["b"], (0.05, -0.02, 0.12)),
-            f"{HIGHEST}b has 45.0. The difference of 5.0 points (−2.0 to +12.0) is not significant. {ONCE}",
+            Lead([], ["b"], False, (0.05, -0.02, 0.12)),
+            f"{HIGHEST}b has 45.0. The difference of 5.0 points (−2.0 to +12.0) is not {BEYOND}. {ONCE}",
         ),
         (
             THREE,
-            Lead(["b", "c"], []),
-            f"{HIGHEST}The differences from all 2 other methods are significant. {ONCE}",
+            Lead(["b", "c"], [], False),
+            f"{HIGHEST}The differences from all 2 other methods are {BEYOND}. {ONCE}",
         ),
         (
             FOUR,
-            Lead(["c", "d"], ["b"]),
+            Lead(["c", "d"], ["b"], False),
             HIGHEST
-            + "The differences from c and d are significant. The difference from b is not significant. "
+            + f"The differences from c and d are {BEYOND}. The difference from b is not {BEYOND}. "
             + ONCE,
         ),
-        (THREE, Lead([], ["b", "c"]), f"{HIGHEST}No difference from another method is significant. {ONCE}"),
+        (
+            THREE,
+            Lead([], ["b", "c"], False),
+            f"{HIGHEST}No difference from another method is {BEYOND}. {ONCE}",
+        ),
         (TWO, None, f"{HIGHEST}Its interval overlaps with that of b. "),
         ({"good": 0.5, "b": 0.15}, None, f"{HIGHEST}Its interval lies above all others. "),
     ],
@@ -76,7 +82,7 @@ def test_the_best_method_and_its_significant_differences(
 
 
 def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> None:
-    text = text_of(birds, summary_of(THREE, seeds=2), Lead(["b", "c"], []))
+    text = text_of(birds, summary_of(THREE, seeds=2), Lead(["b", "c"], [], True))
     mean = "good has the highest MAP@R: 50.0 (40.0 – 60.0) as the mean of 2 seeds. "
     assert text == f"{TEST}{mean}The differences from all 2 other methods are significant. {BEFORE}"
     assert "as the mean of 2 seeds" in two_seeds_page.first("p", **{"class": "lede"}).text()
@@ -85,9 +91,9 @@ def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> Non
 @pytest.mark.parametrize(
     ("pretrained", "checkpoint", "phrases"),
     [
-        (False, None, ("training", "random")),
-        (True, None, ("fine-tuning", "pretrained")),
-        (False, "mine.safetensors", ("fine-tuning", "pretrained")),
+        (False, None, ("training", "random weights")),
+        (True, None, ("fine-tuning", "pretrained weights")),
+        (False, "mine.safetensors", ("fine-tuning", "pretrained weights")),
     ],
 )
 def test_a_pretrained_network_is_not_called_untrained(
@@ -95,14 +101,15 @@ def test_a_pretrained_network_is_not_called_untrained(
 ) -> None:
     changed = with_initial_weights(birds, pretrained, checkpoint)
     text = text_of(changed, summary_of({"good": 0.5}), None)
-    assert text.endswith(" Before {}, the same network with {} weights had 12.5.".format(*phrases))
+    end = " The network's features before {}, without a projection, had 12.5 ({})."
+    assert text.endswith(end.format(*phrases))
     assert "untrained" not in text.lower()
 
 
 def test_the_page_starts_with_the_verdict(page: Element) -> None:
     text = page.first("p", **{"class": "lede"}).text()
     assert text.startswith(TEST + "good has the highest MAP@R: 100.0")
-    assert "No difference from another method is significant." in text, "seven classes are too few"
+    assert f"No difference from another method is {BEYOND}." in text, "seven classes are too few"
 
 
 def test_without_a_metric_there_is_no_best_method(birds: DataSet) -> None:

@@ -128,7 +128,7 @@ def test_a_killed_sweep_runs_only_the_missing_trials(
         run(params, root, [0.2, 0.3], output, given_metric(log), scheduler="none")
     assert not output.exists()
     run(params, root, [0.2, 0.3], output, given_metric(log), scheduler="none")
-    assert log.read_text().split() == ["0.3", "0/1", "1"], "trial 0 did not run again"
+    assert log.read_text().split() == ["0.3", "0/1", "2"], "trial 0 did not run again"
     assert [float(trial["best_map_at_r"]) for trial in trials_of(output)] == [0.9, pytest.approx(0.3)]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, t
 
-from pipeline.catalog.unknown import LEAST_CLASSES, WINDOW, Rivals, UncalibratedError, calibrate, rivals
+from pipeline.evaluation.unknown import LEAST_CLASSES, WINDOW, Rivals, UncalibratedError, calibrate, rivals
 from pipeline.runtime.errors import UserError
 from tests.vectors import unit
 

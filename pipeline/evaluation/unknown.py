@@ -36,8 +36,8 @@ their photos, whose u_i is the largest cosine with any other product. The correc
 C are exchangeable with an unknown product.
 
 The threshold is the smallest t with limit(t') <= share for all t' >= t. The statement holds for unknown
-products of the same population as the catalog's, photographed alike. tests/catalog/test_unknown.py measures
-its coverage on drawn catalogs.
+products of the same population as the catalog's, photographed alike. tests/evaluation/test_unknown.py
+measures its coverage on drawn catalogs.
 """
 
 from typing import NamedTuple

@@ -1,0 +1,26 @@
+"""A sample of the campaign of memory: one stage on 150 images."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture.memory import PEAK, enlarge, measure, measured, write_images
+from tests.torture.miniature import project
+from tests.torture.results import load
+
+
+@pytest.mark.slow
+def test_a_stage_stays_below_its_limit(tmp_path: Path) -> None:
+    state = tmp_path / "memory.json"
+    arguments, peak = PEAK["resolve"]
+    with project() as copy:
+        enlarge(copy.path / "params.yaml")
+        write_images(copy.path / "data/raw/folder/images.zip", 150)
+        command = ("stages.resolve", *arguments)
+        measure(copy, "resolve", command, peak, "150 images", state, only_large=True)
+        assert (copy.path / "data/resolved/train/folder/ms.json").exists()
+        with pytest.raises(RuntimeError, match=r"stages\.resolve.* fails with 0\.02 GiB"):
+            measured(copy, command, 0.02, only_large=True)
+    row = load(state)["resolve"]
+    assert row["rows"] == "150 images"
+    assert 0.05 < row["peak_gib"] < peak
