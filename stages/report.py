@@ -30,6 +30,7 @@ def run() -> None:
         revision_of(Path()),
         inputs.costs,
         inputs.studies,
+        inputs.own_photos,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:

@@ -148,6 +148,7 @@ class ReportInputs(Strict):
     like: dict[str, str]  # method -> the published method that it is or is like
     costs: dict[str, dict[str, Cost]]  # data set -> method -> cost
     studies: tuple[StudyInputs, ...]  # that the run covers
+    own_photos: tuple[str, ...] = ()  # data sets that are folders of a user
 
 
 MODELS: dict[str, type[Strict]] = {

@@ -28,6 +28,7 @@ from pipeline.report.sections import (
     gradient_noise,
     key_numbers,
     losses,
+    own_photos,
     positions,
     provenance,
     published,
@@ -68,6 +69,7 @@ class Card:
 
 
 CARDS = (  # of each data set, in the order of the page
+    Card("answers", "Answers", "Your photos", (own_photos,)),
     Card("studies", "Studies", "Studies", (studies,)),
     Card(
         "results",

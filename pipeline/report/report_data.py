@@ -40,6 +40,7 @@ class RunResults:
     host: dict[str, Any] | None = (
         None  # the machine of the training, data/logs/<d>/<m>/<s>.json; None: no log
     )
+    embeddings: Path = Path()  # data/embeddings/<d>/<m>/<s>/test.arrow; the section on own photos reads it
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class ReportData:
     # data/positions of the first seed, by (d, m)
     positions: dict[tuple[str, str], Positions] = field(default_factory=dict)
     object_shares: list[dict[str, Any]] = field(default_factory=list)  # of the stage analyze
+    own_photos: tuple[str, ...] = ()  # data sets that are folders of a user
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -93,6 +95,7 @@ def read_report_data(
     revision: Revision | None = None,
     costs: Mapping[str, dict[str, Cost]] | None = None,
     studies: Sequence[StudyInputs] = (),
+    own_photos: Sequence[str] = (),
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
@@ -127,6 +130,7 @@ def read_report_data(
             for method in methods
         },
         object_shares=analysis["object_shares"],
+        own_photos=tuple(own_photos),
     )
 
 
@@ -143,6 +147,7 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
         recipe=read_json(model / "recipe.json"),
         protocol=read_json(root / "evaluation" / name / "protocol.json"),
         queries=_parquet(root / "evaluation" / name / "queries.parquet"),
+        embeddings=root / "embeddings" / name / "test.arrow",
         query_file=root / "evaluation" / name / "queries.parquet",
         neighbours=_parquet(root / "evaluation" / name / "neighbours.parquet"),
         weights={

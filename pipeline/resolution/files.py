@@ -16,6 +16,7 @@ from pipeline.config import (
     EvaluateBlock,
     EvaluateSettings,
     ExportSettings,
+    FolderSource,
     IngestSettings,
     Params,
     PartsSource,
@@ -261,6 +262,9 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         like=like,
         studies=studies_of_run(run.params, run.axes.methods),
         costs=_costs(run),
+        own_photos=tuple(
+            name for name, (source, _) in run.ingest.items() if isinstance(source, FolderSource)
+        ),
     )
     yield file(report, "report")
 

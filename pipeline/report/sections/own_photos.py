@@ -1,0 +1,183 @@
+"""Answers on the photos of a user, before all other sections: does training pay, which products are confused,
+which labels are doubtful, from which similarity a match counts.
+
+All numbers are those of the selected network of the best method; doubtful labels and threshold, of its first
+seed.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.embeddings import Embeddings, read
+from pipeline.evaluation.statistics.comparison import compare
+from pipeline.evaluation.statistics.seeds import over_seeds
+from pipeline.evaluation.tables import file_of, read_runs
+from pipeline.evaluation.unknown import calibrate, rivals
+from pipeline.report.comparison import COMPARED, Pair
+from pipeline.report.dataset import DataSet
+from pipeline.report.doubtful_labels import doubtful_labels
+from pipeline.report.joint_intervals import column_of
+from pipeline.report.names import labels_of
+from pipeline.report.pictures import thumbnails
+from pipeline.report.sections.classes import confusions
+from pipeline.report.summary import FLOOR
+from pipeline.report.words import name_of, percent, points, signed_points
+from pipeline.runtime.errors import UserError
+
+WORST = 5  # products, and pairs of doubtful labels
+# Shares of the photos of unknown products that may get a match. The smallest that the products allow is used.
+SHARES = (0.01, 0.05, 0.1, 0.2)
+SELECTED = "the trained network"
+
+
+def content(dataset: DataSet) -> dict[str, Any] | None:
+    """None for a data set that is not a folder of a user, and for a ground truth without classes."""
+    if dataset.name not in dataset.report_data.own_photos or dataset.is_landmarks or dataset.best is None:
+        return None
+    method = dataset.best.method
+    embeddings = read(dataset.runs(method)[0].embeddings)
+    photos = _Photos(dataset)
+    pairs = [pair_with_floor(dataset, method, metric) for metric in COMPARED]
+    return {
+        "method": method,
+        "answer": answer(pairs[0]),
+        "gains": [_gain(pair) for pair in pairs],
+        "errors": errors_of(dataset, method),
+        "identical": _identical(dataset, photos),
+        "similar": _similar(embeddings, photos),
+        "threshold": threshold_of(embeddings),
+    }
+
+
+def pair_with_floor(dataset: DataSet, method: str, metric: str) -> Pair:
+    """The selected network of a method minus its features before training, on the same queries."""
+    runs = dataset.runs(method)
+    column, protocol = column_of(metric), runs[0].protocol
+    trained = read_runs([run.query_file for run in runs], column)
+    floor = read_runs([run.query_file.with_name(file_of(FLOOR)) for run in runs], column)
+    arguments = trained.label, protocol["bootstrap"], protocol["confidence"], protocol["seed"]
+    comparison = compare(floor.values, trained.values, *arguments)
+    differences = np.nanmean(trained.values, axis=1) - np.nanmean(floor.values, axis=1)
+    seeds = over_seeds(differences, protocol["confidence"]) if len(runs) > 1 else None
+    level = 1 - protocol["confidence"]
+    return Pair(SELECTED, FLOOR, metric, comparison, comparison.p_value, seeds, level)
+
+
+def answer(pair: Pair) -> str:
+    """Whether training pays, by the rule of comparison.py."""
+    comparison = pair.comparison
+    bounds = f"({signed_points(comparison.low)} to {signed_points(comparison.high)})"
+    amount = f"{points(comparison.difference)} points of {name_of(pair.metric)} {bounds}"
+    once = "" if pair.seeds is not None else " of one training"
+    if pair.better is None:
+        return f"Not shown: the difference{once} from the features before training is {amount}."
+    if pair.better == SELECTED:
+        return f"Yes{',' * bool(once)}{once}: it adds {amount} to the features before training."
+    return f"No{',' * bool(once)}{once}: the features before training are better by {amount}. Use them."
+
+
+def _gain(pair: Pair) -> dict[str, str]:
+    comparison = pair.comparison
+    return {
+        "metric": name_of(pair.metric),
+        "floor": percent(comparison.first),
+        "trained": percent(comparison.second),
+        "difference": signed_points(comparison.difference),
+        "interval": f"{signed_points(comparison.low)} to {signed_points(comparison.high)}",
+    }
+
+
+def errors_of(dataset: DataSet, method: str) -> list[dict[str, Any]]:
+    """The products with the largest share of photos whose nearest photo is of another product."""
+    names = dataset.shards.class_names
+    labels = labels_of(names)
+    queries: Counter[int] = Counter()
+    for run in dataset.runs(method):
+        is_scored = run.queries["relevant"].to_numpy() > 0
+        queries.update(run.queries["label"].to_numpy()[is_scored].tolist())
+    wrong: Counter[int] = Counter()
+    other: dict[int, str] = {}
+    for pair in confusions(dataset.runs(method), dataset.shards.labels):
+        wrong[pair.label] += pair.count
+        other.setdefault(pair.label, labels[pair.other])  # the most frequent one is first
+    ordered = sorted(wrong, key=lambda label: (-wrong[label] / queries[label], label))[:WORST]
+    return [
+        {
+            "label": labels[label],
+            "name": names[label],
+            "wrong": wrong[label],
+            "photos": queries[label],
+            "share": percent(wrong[label] / queries[label]),
+            "other": other[label],
+        }
+        for label in ordered
+    ]
+
+
+class _Photos:
+    """The pictures of rows, with their labels and sources."""
+
+    def __init__(self, dataset: DataSet) -> None:
+        self.shards = dataset.shards
+        self.picture = thumbnails(dataset.shards, dataset.gallery.thumbnail)
+        self.sources, self.labels = dataset.shards.sources, labels_of(dataset.shards.class_names)
+
+    def of(self, *rows: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": row,
+                "image": self.picture(row),
+                "label": self.labels[self.shards.labels[row]],
+                "source": self.sources[row],
+            }
+            for row in rows
+        ]
+
+
+def _identical(dataset: DataSet, photos: _Photos) -> dict[str, Any]:
+    """The pairs of images with the same pixels and different labels that ingest found."""
+    duplicates = dataset.shards.manifest.get("duplicates", {})
+    row_of = {source: row for row, source in enumerate(photos.sources)}
+    pairs = [
+        (row_of[first], row_of[second])
+        for first, second in duplicates.get("pairs", [])
+        if dataset.shards.labels[row_of[first]] != dataset.shards.labels[row_of[second]]
+    ]
+    return {
+        "count": duplicates.get("across_classes", 0),
+        "pairs": [{"images": photos.of(*pair)} for pair in pairs[:WORST]],
+    }
+
+
+def _similar(embeddings: Embeddings, photos: _Photos) -> dict[str, Any]:
+    doubtful = doubtful_labels(embeddings.embedding, embeddings.label, WORST)
+    rows = embeddings.row_id.tolist()
+    return {
+        "median": None if doubtful.median is None else f"{doubtful.median:.2f}",
+        "classes": doubtful.classes,
+        "pairs": [
+            {
+                "images": photos.of(rows[each.first], rows[each.second]),
+                "similarity": f"{each.similarity:.2f}",
+                "count": each.pairs,
+            }
+            for each in doubtful.similar
+        ],
+    }
+
+
+def threshold_of(embeddings: Embeddings) -> str:
+    """The statement on the threshold, or why there is none."""
+    labels = np.unique(embeddings.label, return_inverse=True)[1].astype(np.int64)
+    classes = int(labels.max()) + 1
+    if classes < 2:
+        return "There is one test product: no photo of another product can get a match."
+    of_photos, reason = rivals(embeddings.embedding, labels), ""
+    for share in SHARES:
+        try:
+            return calibrate(of_photos, classes, share).sentence()
+        except UserError as error:
+            reason = str(error)
+    return reason
