@@ -33,10 +33,9 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
     """
     if "--ship" in arguments:
         raise click.UsageError(
-            "--ship is an option of `unseen ladder`: `unseen ladder PHOTOS OUTPUT --ship` trains what "
-            "held-out classes chose on all labelled classes, and OUTPUT/model is for `unseen index "
-            "--model`. In the graph, training.protocol=refit trains on all train classes for the length "
-            "that held-out ones chose."
+            "--ship is an option of `unseen ladder`: `unseen ladder PHOTOS OUTPUT --ship` trains on all "
+            "labelled classes what held-out classes selected, for `unseen index --model OUTPUT/model`. "
+            "In the graph, training.protocol=refit trains on all train classes with the selected length."
         )
     enter_project()
     from pipeline.scheduling.run import run as run_graph
