@@ -42,8 +42,8 @@ def test_templates_and_style_are_package_data() -> None:
 
 def test_cards_are_in_order_and_in_the_navigation(page: Element) -> None:
     cards = [section["id"] for section in page.all("section", id=None)]
-    # the data set has no published rows, and the run covers no study
-    expected = [f"set-0-{card.id}" for card in CARDS if card.id not in ("published", "studies")]
+    # the set has no published rows and no photos of the user, and the run covers no study
+    expected = [f"set-0-{card.id}" for card in CARDS if card.id not in ("answers", "published", "studies")]
     assert cards == [*expected, "guide"]
     assert [link["href"] for link in page.first("nav").all("a")] == [f"#{card}" for card in cards]
 

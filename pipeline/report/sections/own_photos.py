@@ -69,13 +69,15 @@ def answer(pair: Pair) -> str:
     """Whether training pays, by the rule of comparison.py."""
     comparison = pair.comparison
     bounds = f"({signed_points(comparison.low)} to {signed_points(comparison.high)})"
-    amount = f"{points(comparison.difference)} points of {name_of(pair.metric)} {bounds}"
-    once = "" if pair.seeds is not None else " of one training"
-    if pair.better is None:
-        return f"Not shown: the difference{once} from the features before training is {amount}."
+    is_open = pair.better is None
+    size = signed_points(comparison.difference) if is_open else points(comparison.difference)
+    amount = f"{size} points of {name_of(pair.metric)} {bounds}"
+    training = "training" if pair.seeds is not None else "this one training"
+    if is_open:
+        return f"Not shown: {training} changes the features before training by {amount}."
     if pair.better == SELECTED:
-        return f"Yes{',' * bool(once)}{once}: it adds {amount} to the features before training."
-    return f"No{',' * bool(once)}{once}: the features before training are better by {amount}. Use them."
+        return f"Yes: {training} adds {amount} to the features before training."
+    return f"No: {training} costs {amount}. Use the features before training."
 
 
 def _gain(pair: Pair) -> dict[str, str]:

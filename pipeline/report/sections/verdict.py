@@ -89,7 +89,7 @@ def _of_many(lead: Lead, others: int) -> str:
         return f"No difference from another method is {_result(lead, True)}."
     return (
         f"{_differences(lead.better_than)} {_result(lead, True)}. "
-        f"{_differences(lead.not_better_than)} {_result(lead, False)}."
+        f"{_differences(lead.not_better_than)} not{' significant' * lead.has_seeds}."
     )
 
 

@@ -45,17 +45,25 @@ def test_the_gain_is_that_over_the_features(own: DataSet, project: Path) -> None
         floor, trained = metrics[f"features_{metric}"], metrics[metric]
         assert (row["floor"], row["trained"]) == (f"{100 * floor:.1f}", f"{100 * trained:.1f}")
         assert row["difference"] == f"{100 * (trained - floor):+.1f}"
-    assert values["answer"].startswith("Yes, of one training: it adds ")
+    assert values["answer"].startswith("Yes: this one training adds ")
 
 
 @pytest.mark.parametrize(
     ("bounds", "seeds", "start"),
     [
-        ((0.01, 0.05, 0.01), None, "Yes, of one training: it adds 3.0 points of MAP@R (+1.0 to +5.0)"),
-        ((-0.05, -0.01, 0.01), None, "No, of one training: the features before training are better by 3.0"),
-        ((-0.01, 0.05, 0.3), None, "Not shown: the difference of one training from the features"),
-        ((0.01, 0.05, 0.01), Average(0.03, 0.01, 0.01, 0.05), "Yes: it adds 3.0 points of MAP@R"),
-        ((0.01, 0.05, 0.01), Average(0.03, 0.1, -0.1, 0.2), "Not shown: the difference from the features"),
+        ((0.01, 0.05, 0.01), None, "Yes: this one training adds 3.0 points of MAP@R (+1.0 to +5.0) to"),
+        ((-0.05, -0.01, 0.01), None, "No: this one training costs 3.0 points of MAP@R (−5.0 to −1.0). Use"),
+        (
+            (-0.01, 0.05, 0.3),
+            None,
+            "Not shown: this one training changes the features before training by +2.0",
+        ),
+        ((0.01, 0.05, 0.01), Average(0.03, 0.01, 0.01, 0.05), "Yes: training adds 3.0 points of MAP@R"),
+        (
+            (0.01, 0.05, 0.01),
+            Average(0.03, 0.1, -0.1, 0.2),
+            "Not shown: training changes the features before training by +3.0",
+        ),
     ],
 )
 def test_the_answer_follows_the_rule_of_all_comparisons(

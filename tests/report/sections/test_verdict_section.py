@@ -62,9 +62,7 @@ HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
         (
             FOUR,
             Lead(["c", "d"], ["b"], False),
-            HIGHEST
-            + f"The differences from c and d are {BEYOND}. The difference from b is not {BEYOND}. "
-            + ONCE,
+            HIGHEST + f"The differences from c and d are {BEYOND}. The difference from b is not. " + ONCE,
         ),
         (
             THREE,
@@ -79,6 +77,11 @@ def test_the_best_method_and_its_significant_differences(
     birds: DataSet, values: dict[str, float], lead: Lead | None, expected: str
 ) -> None:
     assert text_of(birds, summary_of(values), lead) == TEST + expected + BEFORE
+
+
+def test_significant_and_other_differences_of_several_seeds(birds: DataSet) -> None:
+    text = text_of(birds, summary_of(FOUR, seeds=2), Lead(["c", "d"], ["b"], True))
+    assert "The differences from c and d are significant. The difference from b is not significant." in text
 
 
 def test_several_seeds_are_named(birds: DataSet, two_seeds_page: Element) -> None:
