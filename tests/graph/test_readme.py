@@ -22,6 +22,13 @@ pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 _HOURS = "hours on a GPU; tests/methods/test_library.py resolves the recipes"
 NOT_HERE = {
     "make test": "this is it",
+    "unseen ladder ~/photos ladder": "minutes; tests/ladder/test_ladder.py runs it with a small network",
+    "unseen index ~/photos data/products --model ladder/model --labels folders": (
+        "needs the ladder; tests/ladder/test_ladder.py runs it"
+    ),
+    "unseen find data/products ~/new.jpg --at-most-false 20%": (
+        "needs the ladder; tests/unseen/test_search.py runs it"
+    ),
     "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
     "unseen data cub": (
         "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one"
@@ -143,8 +150,8 @@ def the_products_are_labels(project: Project, output: str) -> None:
 
 def an_unknown_photo_is_recognised(project: Project, output: str) -> None:
     content, _ = json.JSONDecoder().raw_decode(output)
-    assert content["threshold"]["products"] == 24
-    assert content["threshold"]["limit"] <= 0.6
+    assert (content["threshold"]["products"], content["threshold"]["trained"]) == (12, 12)
+    assert content["threshold"]["limit"] <= 0.8
     assert content["queries"][0]["unknown"] is (not content["queries"][0]["matches"])
 
 
@@ -261,7 +268,7 @@ CHECKS: dict[str, Check] = {
     "dvc exp run -S 'train.workers=2' -S 'run.methods=[ms]' -S 'run.seeds=[1]'": two_workers_trained,
 }
 SMALLER = {
-    "--at-most-false 5%": "--at-most-false 60%",  # the 24 products of the test allow no smaller share
+    "--at-most-false 5%": "--at-most-false 80%",  # for 12 products that the model was not trained on
     "{iterations: 300, validate_every: 50}": "{iterations: 4, validate_every: 2}",
     "{size: 128, resize: 144}": "{size: 64, resize: 72}",
 }
