@@ -109,7 +109,7 @@ class Lists(Skips):
 
 
 def test_refuses_a_network_that_is_no_chain() -> None:
-    with pytest.raises(ValueError, match="not only second reads the image"):
+    with pytest.raises(ValueError, match="another layer than second also reads the image"):
         Tail(Skips().eval(), "skips", 1, 8)
     with pytest.raises(ValueError, match="second runs 2 times"):
         Tail(Repeats().eval(), "repeats", 1, 8)
