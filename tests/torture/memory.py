@@ -8,11 +8,13 @@ as many as SOP has images, compared with each other.
 """
 
 import argparse
+import contextlib
 import os
 import resource
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.torture import results
 from tests.torture.miniature import Project, project
 
 STATE = results.RESULTS / "memory.json"
+POLL = 0.02  # seconds between two reads of the memory of a process
 GIB = 2**30
 TOO_SMALL = 600 * 2**20  # bytes: for the libraries, and less than the data
 CELL = ("folder", "ms", "0")
@@ -89,15 +92,29 @@ def run(copy: Project, command: Sequence[str], limit: int) -> dict[str, Any]:
             stderr=subprocess.STDOUT,
             preexec_fn=set_limit,
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        peak, ended = 0.0, 0
+        while not ended:
+            peak = max(peak, peak_gib(process.pid))
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            time.sleep(POLL)
     text = output.read_text(encoding="utf-8", errors="replace")
     return {
         "status": os.waitstatus_to_exitcode(status),
-        "peak_gib": usage.ru_maxrss / 2**20,
+        "peak_gib": peak,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "errors": [line for line in text.splitlines() if line.startswith(("error:", "Traceback"))],
         "end": text[-500:],
     }
+
+
+def peak_gib(process: int) -> float:
+    """The largest resident memory of a process until now, 0 after its end. (`ru_maxrss` is at least that of
+    the process that started it.)"""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**20
+    return 0.0
 
 
 def measured(copy: Project, command: Sequence[str], peak: float, only_large: bool = False) -> dict[str, Any]:
