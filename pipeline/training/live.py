@@ -8,6 +8,7 @@ import shutil
 from typing import Any
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import remove_partial_files
 from pipeline.training.history import Row, write_history
 from pipeline.training.job import Job
 
@@ -42,10 +43,12 @@ class Live:
             self._add_scalars(rows)
 
     def end(self) -> None:
-        """Removes the file: the history of the run has its rows. The events remain."""
+        """Removes the file and the partial files of killed writers: the history of the run has its rows. The
+        events remain."""
         if not self._active:
             return
         self._path.unlink(missing_ok=True)
+        remove_partial_files(self._path.parent, self._path.name)
         for folder in list(self._path.parents)[:3]:  # of the method, of the data set, live
             with contextlib.suppress(OSError):  # other runs have files in it
                 folder.rmdir()

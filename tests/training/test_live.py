@@ -49,7 +49,10 @@ def test_only_rank_0_of_a_job_with_outputs_writes(tmp_path: Path) -> None:
     runs = Live(todo, 0), Live(other, 0)
     for run in runs:
         run.show(ROWS)
+    partial = tmp_path / f"data/state/live/tiny/baseline/.0.csv.{'0' * 32}.partial"
+    partial.write_bytes(b"of a killed writer")
     runs[0].end()
+    assert not partial.exists()
     write_history(tmp_path / "expected.csv", ROWS)
     (file,) = (tmp_path / "data/state/live").rglob("*.csv")
     assert file.name == "1.csv"
