@@ -15,7 +15,7 @@ def wrapped(page: str) -> str:
         if is_code or line.startswith("|") or len(line) <= COLUMNS:
             lines.append(line)
             continue
-        indent = len(re.match(r"\s*(- )?", line)[0])  # type: ignore[index]  # it matches every line
+        indent = len(re.sub(r"(\s*(?:- )?).*", r"\1", line))
         lines += textwrap.wrap(
             line, COLUMNS, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
         )
