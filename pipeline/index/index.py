@@ -9,6 +9,8 @@ into a graph in an arbitrary order.
 """
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,11 +53,15 @@ def build(gallery: Float32[np.ndarray, "N D"], ids: Int64[np.ndarray, "N"], sett
 def save(path: Path, index: Index) -> None:
     """Writes the FAISS index. The setting and the ids are not part of the file.
 
-    Raises ValueError for an index of codes only: a search needs the vectors too.
+    Raises ValueError for an index of codes only: a search needs the vectors too. Raises OSError if the file
+    cannot be written.
     """
     if index.full_vectors is not None:
         raise ValueError("an index that stores only codes cannot be saved: its search needs the vectors")
-    faiss.write_index(index.engine, str(path))
+    try:
+        faiss.write_index(index.engine, str(path))
+    except RuntimeError as error:
+        raise _with_path(error, path) from error
 
 
 def load(path: Path, setting: Setting, mapped: bool = False) -> Index:
@@ -65,15 +71,25 @@ def load(path: Path, setting: Setting, mapped: bool = False) -> Index:
     such a file completely: compare its size first. It may be replaced while it is used, but not changed in
     place, which would end the process.
     Parameters of the search (probes, refine, search_width) may differ from those of the build. Raises
-    RuntimeError for a damaged file and ValueError for an index of another kind.
+    RuntimeError for a damaged file, OSError for one that cannot be read, and ValueError for an index of
+    another kind.
     """
     try:
         engine = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
-    except RuntimeError as error:  # of a mapped file FAISS does not name the path
-        raise RuntimeError(f"{path}: {error}") from error
+    except RuntimeError as error:
+        raise _with_path(error, path) from error
     prepare(engine, setting)
     rows = np.arange(engine.ntotal)
     return Index(engine, setting, rows, rows, None)
+
+
+def _with_path(error: RuntimeError, path: Path) -> RuntimeError | OSError:
+    """An error of FAISS with the path; an OSError if its text ends with that of an error of the system."""
+    text = str(error)
+    number = next((each for each in errno.errorcode if text.endswith(f": {os.strerror(each)}")), None)
+    if number is None:
+        return RuntimeError(f"{path}: {text}")
+    return OSError(number, os.strerror(number), str(path))
 
 
 def vectors_at(index: Index, rows: Int64[np.ndarray, "P"]) -> Float32[np.ndarray, "P D"]:

@@ -1,7 +1,9 @@
 """Indexes of every kind: equal to exact search if they search all lists, recall, equal bytes, files."""
 
 import dataclasses
+import errno
 import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -255,6 +257,25 @@ def test_refuses_files_of_another_kind_and_damaged_files(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="stores only codes cannot be saved"):
         save(tmp_path / "codes", build(GALLERY, IDS, IvfPq(lists=30, code_bytes=6, refine=None)))
     assert not (tmp_path / "codes").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("function", ["write_index", "read_index"])
+def test_an_error_of_the_system_has_its_number_and_the_path(
+    function: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The texts are those of FAISS 1.15."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(
+            f"Error in faiss::FileIOWriter: could not open a for writing: {os.strerror(number)}"
+        )
+
+    index = build(GALLERY, IDS, Flat())
+    monkeypatch.setattr(faiss, function, fail)
+    with pytest.raises(OSError, match=os.strerror(number)) as error:
+        save(tmp_path / "a", index) if function == "write_index" else load(tmp_path / "a", Flat())
+    assert (error.value.errno, error.value.filename) == (number, str(tmp_path / "a"))
 
 
 def test_refuses_impossible_settings() -> None:

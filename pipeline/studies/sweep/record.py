@@ -15,7 +15,7 @@ from pipeline.studies.sweep.space import Values
 @dataclass
 class Trial:
     """One trial: its values and its seed, a row per validation (iteration, epoch, loss, validation metrics,
-    seconds), and its end."""
+    seconds, and the highest selection metric until then), and its end."""
 
     number: int
     values: Values
@@ -42,8 +42,12 @@ class Trial:
         return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
     def best(self, metric: str) -> float | None:
-        """The highest value of `metric`, or None before the first validation."""
-        return max((row[metric] for row in self.rows), default=None)
+        """The highest value of the selection metric `metric`, or None before the first validation.
+
+        A trial that resumes from a checkpoint does not repeat the validations before it. If their record is
+        lost, `best` of a later row contains them.
+        """
+        return max((max(row[metric], row.get("best", row[metric])) for row in self.rows), default=None)
 
     def add(self, row: dict[str, float]) -> None:
         """Appends a validation. If a resumed trial repeats a validation, the new row replaces the old one."""

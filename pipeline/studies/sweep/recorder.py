@@ -23,7 +23,8 @@ class Recorder:
             record.error = result["error"]
             _print(f"trial {trial} failed: {record.error_line}")
         elif "iteration" in result:
-            record.add({name: float(result[name]) for name in _FIELDS})
+            best = {"best": float(result["best"])} if "best" in result else {}
+            record.add({name: float(result[name]) for name in _FIELDS} | best)
             values = ", ".join(f"{field} {value}" for field, value in record.values.items())
             values += f", seed {record.seed}" if len({other.seed for other in self.records}) > 1 else ""
             numbers = f"loss {result['loss']:.4g}  {self.metric} {result[self.metric]:.4f}"

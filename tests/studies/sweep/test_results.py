@@ -14,6 +14,7 @@ from pipeline.config import Params, SweepSettings, resolve
 from pipeline.runtime.errors import UserError
 from pipeline.studies.sweep.outputs import adopting_command, best_of, table, write_results, write_times
 from pipeline.studies.sweep.record import Trial, load, save
+from pipeline.studies.sweep.recorder import Recorder
 from pipeline.studies.sweep.space import draw, trial_recipes
 
 RATIO = "pooling.transport_ratio"
@@ -28,6 +29,16 @@ SETTINGS = SweepSettings.parse(
 def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
     metrics = {"recall_at_1": metric + 0.1, "r_precision": metric, "map_at_r": metric}
     return {"iteration": float(iteration), "epoch": 0.5, "loss": 1 - metric, **metrics, "seconds": seconds}
+
+
+def test_the_best_value_contains_validations_whose_record_is_lost(tmp_path: Path) -> None:
+    """A trial resumes from a checkpoint that is newer than its record."""
+    trial = Trial(0, {RATIO: 0.1})
+    recorder = Recorder([trial], tmp_path, 20, "map_at_r")
+    recorder.reported(0, {**row(20, 0.3), "best": 0.4})
+    assert trial.best("map_at_r") == 0.4
+    (saved,) = load(tmp_path, [({RATIO: 0.1}, 0)])
+    assert saved.best("map_at_r") == 0.4
 
 
 @pytest.fixture
