@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.config.document import Params
+from pipeline.config.layers import like_of
 from pipeline.config.resolve import ABSENT, Leaf, at, resolve, trace
 from pipeline.runtime.errors import UserError
 
@@ -66,4 +67,4 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
 def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:
     """The argument of `dvc exp run` that sets a field of `method` on `dataset` only, in the layer with the
     highest precedence."""
-    return option(params, f"datasets.{dataset}.methods.{method}.{field}", value)
+    return option(params, f"datasets.{like_of(params, dataset)}.methods.{method}.{field}", value)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline.config.dataset import IngestSettings, Source
 from pipeline.config.document import Document, Params
-from pipeline.config.layers import Layer, block_of, class_of, kind_of, layers_of, lineage
+from pipeline.config.layers import Layer, block_of, class_of, kind_of, layers_of, like_of, lineage
 from pipeline.config.methods import Recipe, default_recipe, parse_recipe
 from pipeline.config.names import suggestion
 from pipeline.config.recipe_files import published, recall_at_of, source_of, sweep_of
@@ -22,10 +22,11 @@ from pipeline.config.stages import (
     RunSettings,
     SweepSettings,
 )
-from pipeline.config.strict import Strict
+from pipeline.config.strict import Strict, as_json
 from pipeline.runtime.errors import UserError
 
 Settings = TypeVar("Settings", bound=Strict)
+_SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 _SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
 ABSENT = object()
 _PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on `name`
@@ -61,22 +62,22 @@ def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettin
     """The source of a data set, and the settings of ingest. The default path of a folder set is
     data/raw/<dataset>."""
     kind = kind_of(params, dataset)
-    published_name = next((name for name in (dataset, kind) if name in published("datasets")), None)
+    name = like_of(params, dataset)
+    published_name = next((known for known in (name, kind) if known in published("datasets")), None)
     published_source = source_of(published_name) if published_name is not None else {}
     if published_source.get("kind") != kind:
         published_source = {}
     value = {**published_source, **block_of(params, dataset).source}
     if kind == "folder" and value.get("path") is None:
-        value["path"] = f"data/raw/{dataset}"
-
-    class _SourceBlock(Strict):
-        source: Source
-
+        value["path"] = f"data/raw/{name}"
+    blocks: list[tuple[Document, str]] = [(params, f"datasets.{name}.source")]
+    if dataset in params.sets:
+        blocks.insert(0, (params.sets[dataset].document, params.sets[dataset].key))
     try:
-        source = _SourceBlock.parse({"source": value}).source
+        source = _SOURCE.validate_json(as_json(value))
     except ValidationError as error:
         fields = _SOURCES[kind].model_fields if kind in _SOURCES else {}
-        raise _explain(error, [(params, f"datasets.{dataset}")], {"source": dict.fromkeys(fields)}) from None
+        raise _explain(error, blocks, dict.fromkeys(fields)) from None
     return source, settings(params, "ingest", IngestSettings)
 
 

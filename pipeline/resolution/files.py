@@ -50,7 +50,14 @@ from pipeline.config.inputs import (
     digest,
     path_of,
 )
-from pipeline.config.layers import datasets_of, kind_of, methods_of, published_method, require_known
+from pipeline.config.layers import (
+    datasets_of,
+    kind_of,
+    like_of,
+    methods_of,
+    published_method,
+    require_known,
+)
 from pipeline.config.resolve import MOVED
 from pipeline.config.stages import Reduce
 from pipeline.config.strict import Strict
@@ -165,7 +172,7 @@ def check(run: Plan) -> None:
     """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
     later stage of the run."""
     for dataset, (source, _) in run.ingest.items():
-        require_files(source, dataset)
+        require_files(source, like_of(run.params, dataset))
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
         recipe = run.recipes[dataset, method]
         with field_origins(run.params, dataset, method):

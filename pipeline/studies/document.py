@@ -32,6 +32,9 @@ unseen study --list                                      # the list below
   (`methods.<m>`, `datasets.<d>.recipe`, `datasets.<d>.methods`). Blocks `train`, `export`, `evaluate`,
   `weights` and `datasets.<d>.source` do. No library downloads the weights of BN-Inception: name your copy in
   block `weights` ([recipes](recipes.md#layers)).
+- A data set with source settings of a study is another data set of the run, with the settings in its name:
+  `cifar10-split-images`. Its recipes and other settings are those of `cifar10`. Printed numbers of `cifar10`
+  are not compared with it.
 - A row is trained once. Rows of several papers' tables with the same training have one name. A second study,
   another seed or a new row trains only what is missing.
 - Rows are trained by the protocol of the papers, `published` (all train classes, last iterate). Landmarks and
@@ -72,6 +75,7 @@ my-study:
 | `space` | dotted field -> `{grid: [...]}`, with `tied: [...]` for further fields that get the same value |
 | `recipe` | changes of all rows |
 | `datasets`, `seeds` | defaults of `--datasets` and `--seeds`; seeds: [0] |
+| `sources` | data set -> settings of its source, as `datasets.<d>.source`: `{parts: {seed: 1}}` |
 | `protocol` | `published` (default), `selected` or `refit` |
 | `metric` | of charts and rank correlation, such as `map_at_r`; default `recall_at_1` |
 | `axes` | field -> symbol: the axes of the chart; default: the numeric grids of `space` |

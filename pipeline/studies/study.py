@@ -44,6 +44,8 @@ class Study(Strict):
     space: dict[str, Axis] = Field(default={})
     recipe: dict[str, Any] = Field(default={})  # changes of all rows
     datasets: tuple[Name, ...] = ()
+    # data set -> settings of its source, as `datasets.<d>.source` of params.yaml
+    sources: dict[Name, dict[str, Any]] = Field(default={})
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     # published: all train classes, last iterate; landmark sets and MLRC select on held-out images
     protocol: Protocol = "published"
@@ -67,6 +69,11 @@ class Study(Strict):
             raise ValueError("`table` needs `source.paper`")
         if self.has_rows and not self.datasets:
             raise ValueError("`datasets` is missing")
+        for name, source in self.sources.items():
+            if name not in self.datasets:
+                raise ValueError(f"sources.{name}: not in `datasets`")
+            if not source or "kind" in source:
+                raise ValueError(f"sources.{name}: give settings of the source other than its kind")
         for name, row in self.methods.items():
             if not isinstance(row.get("like"), str):
                 raise ValueError(f"methods.{name}.like is missing: the method of the row")

@@ -34,6 +34,14 @@ def test_axes_of_a_study() -> None:
     assert (mini["datasets"], mini["ensembles"]) == (["parts"], [])
 
 
+def test_a_data_set_with_source_settings_is_another_data_set() -> None:
+    item = study_of("gsp-figure-5")
+    for datasets in ((), ("cifar10",), ("cifar10-split-images",)):
+        assert axes_of(item, datasets)["datasets"] == ["cifar10-split-images"]
+    assert axes_of(item, ("cub",))["datasets"] == ["cub"]
+    assert axes_of(item, mini=True)["datasets"] == ["parts"]
+
+
 def test_sets_the_axes_and_keeps_the_rest_of_the_file(params: Path) -> None:
     before = params.read_text(encoding="utf-8")
     rest = before[before.index("ingest:") :]
