@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.config.document import Params
-from pipeline.config.layers import like_of
+from pipeline.config.layers import datasets_of, like_of, methods_of
 from pipeline.config.resolve import ABSENT, Leaf, at, resolve, trace
 from pipeline.runtime.errors import UserError
 
@@ -45,11 +45,15 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
     """Adds to the remedy of a UserError about the recipe of `method` on `dataset`.
 
     For each field that the remedy names (`batch.classes`, or `batch.classes=8` with a value) it adds the
-    layer that sets the field, and the argument that changes the field for this data set and method only.
+    layer that sets the field, and the argument that changes the field for this data set and method only. To
+    an error about a row or a data set of a study that `params` does not contain, it adds nothing: stages do
+    not read the studies.
     """
     try:
         yield
     except UserError as error:
+        if method not in methods_of(params) or dataset not in datasets_of(params):
+            raise
         recipe = resolve(params, dataset, method).model_dump(mode="json")
         lines = [error.remedy]
         # Sorted: of two mentions of a field, the dict keeps the one with a value.

@@ -67,6 +67,7 @@ from pipeline.resolution.checks import (
     require_checkpoint,
     require_classes,
     require_distinct_cells,
+    require_equal_stopping,
     require_files,
     require_networks,
     require_schedule,
@@ -177,6 +178,9 @@ def check(run: Plan) -> None:
         recipe = run.recipes[dataset, method]
         with field_origins(run.params, dataset, method):
             require_members(recipe, dataset, method)
+    for dataset in run.axes.datasets:
+        swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
+        require_equal_stopping(run.params, dataset, swept)
     trainings = _trainings(run)
     for training in trainings:
         with located(run.params, training):

@@ -290,6 +290,7 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
                     study.protocol,
                     (*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
                     study.reduce.model_dump(mode="json") if study.reduce else None,
+                    study.search.model_dump(mode="json") if study.search else None,
                 ),
                 key if not point else None,
             )

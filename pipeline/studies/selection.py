@@ -29,7 +29,7 @@ def axes_of(
     item: Catalogued, datasets: tuple[str, ...] = (), seeds: tuple[int, ...] = (), mini: bool = False
 ) -> dict[str, list[Any]]:
     """Block `run` of a study: `datasets` and `seeds`, or those of the study; with `mini` the built-in set,
-    and no ensembles. A data set for which the study has source settings gets them. Raises UserError for a
+    and no ensembles. With `search` the rows are also swept. A data set for which the study has source settings gets them. Raises UserError for a
     study without rows."""
     study = item.study
     if not study.has_rows:
@@ -44,7 +44,7 @@ def axes_of(
         "datasets": [names.get(name, name) for name in ([MINI] if mini else datasets or study.datasets)],
         "methods": methods,
         "seeds": list(seeds or study.seeds),
-        "sweeps": [],
+        "sweeps": list(methods) if study.search else [],
         "ensembles": list(methods) if study.ensemble and not mini else [],
     }
 

@@ -141,6 +141,11 @@ def test_a_grid_gives_every_combination_with_tied_fields(tmp_path: Path) -> None
             "space.dim: a study needs a grid",
         ),
         (
+            "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n"
+            "  space: {dim: {grid: [8, 9]}}\n  search: {total: 2, space: {dim: {grid: [8, 9]}}}\n",
+            "search.space.dim: `space` gives the rows different values",
+        ),
+        (
             "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n  sources: {cub: {path: x}}\n",
             "sources.cub: not in `datasets`",
         ),

@@ -42,6 +42,15 @@ def test_a_data_set_with_source_settings_is_another_data_set() -> None:
     assert axes_of(item, mini=True)["datasets"] == ["parts"]
 
 
+def test_a_study_with_a_search_sweeps_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "mine:\n  title: t\n  methods: {a: {like: ms}, b: {like: crt}}\n  datasets: [parts]\n"
+        "  search: {total: 2}\n",
+        encoding="utf-8",
+    )
+    assert axes_of(study_of("mine", tmp_path))["sweeps"] == ["mine-a", "mine-b"]
+
+
 def test_sets_the_axes_and_keeps_the_rest_of_the_file(params: Path) -> None:
     before = params.read_text(encoding="utf-8")
     rest = before[before.index("ingest:") :]
