@@ -29,8 +29,8 @@ def axes_of(
     item: Catalogued, datasets: tuple[str, ...] = (), seeds: tuple[int, ...] = (), mini: bool = False
 ) -> dict[str, list[Any]]:
     """Block `run` of a study: `datasets` and `seeds`, or those of the study; with `mini` the built-in set,
-    and no ensembles. With `search` the rows are also swept. A data set for which the study has source settings gets them. Raises UserError for a
-    study without rows."""
+    and no ensembles. With `search` the rows are also swept. A data set for which the study has source
+    settings gets them. Raises UserError for a study without rows."""
     study = item.study
     if not study.has_rows:
         reason = f"`{study.command}` shows it" if study.command else study.unavailable
