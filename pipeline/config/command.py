@@ -60,12 +60,21 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
         for field, new_value in dict(sorted(_FIELD.findall(error.remedy))).items():
             value = at(recipe, field)
             if value is not ABSENT:
-                argument = change(params, dataset, method, field, new_value or "...")
                 lines.append(
                     f"{field} of {method} on {dataset} is {literal(value)} "
-                    f"({origin(params, dataset, method, field)}). Change it with {argument}"
+                    f"({origin(params, dataset, method, field)}). "
+                    f"Change it {_where(params, dataset, method, field, new_value or '...')}"
                 )
         raise UserError(error.what, "\n  ".join(lines)) from error.__cause__
+
+
+def _where(params: Params, dataset: str, method: str, field: str, value: str) -> str:
+    """Where a field of a recipe is changed: params.yaml, or for a row the file of its study."""
+    if method not in params.rows:
+        return f"with {change(params, dataset, method, field, value)}"
+    row = params.rows[method]
+    place = f"{row.document.label}:{row.document.line(row.study)}"
+    return f"in the recipe of the row, study {row.study} ({place}): {field}: {value}"
 
 
 def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.config import Params, dataset_settings, resolve
-from pipeline.config.command import origin
+from pipeline.config.command import field_origins, origin
 from pipeline.config.study_row import is_small
 from pipeline.resolution.files import plan
 from pipeline.runtime.errors import UserError
@@ -138,6 +138,20 @@ def test_refuses_a_value_of_a_source_with_the_line_of_the_study(tmp_path: Path) 
     params = write(tmp_path, {"run": {"datasets": ["parts-images-per-class-1"]}})
     with pytest.raises(UserError, match=r"mine.yaml:7: images_per_class: .* got 1"):
         dataset_settings(with_rows(params), "parts-images-per-class-1")
+
+
+def test_an_error_about_a_row_names_the_file_of_its_study(tmp_path: Path) -> None:
+    params = params_with(tmp_path, ROW)
+    with pytest.raises(UserError) as raised, field_origins(params, "cub", ROW):
+        raise UserError("Too many classes.", "Set batch.classes=8.")
+    assert f"Change it in the recipe of the row, study {ROW[:11]} (pipeline/recipes/studies/crt.yaml:" in (
+        raised.value.remedy
+    )
+    assert raised.value.remedy.endswith("): batch.classes: 8")
+    # the stages read no studies
+    with pytest.raises(UserError) as raised, field_origins(Params(params.path), "cub", ROW):
+        raise UserError("Too many classes.", "Set batch.classes=8.")
+    assert (raised.value.what, raised.value.remedy) == ("Too many classes.", "Set batch.classes=8.")
 
 
 def _names() -> list[str]:
