@@ -1,4 +1,4 @@
-"""Histograms of cosine similarities on landmark benchmarks. Their ground truth defines the pairs (IRT fig. 5).
+"""Histograms of cosine similarities on landmark benchmarks: the ground truth defines the pairs (IRT fig. 5).
 
 Setup Medium of the revisited benchmarks (Radenovic et al. 2018):
 
