@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from pipeline.analysis.density import embedding_density
 from pipeline.analysis.embedding_map import embedding_map
 from pipeline.analysis.gap import METRICS, retrieved, train_test_gap
+from pipeline.analysis.ground_truth import benchmark_similarities
 from pipeline.analysis.similarity import Histogram, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from pipeline.analysis.transfer import LEAST_CLASSES, attribute_transfer
@@ -92,6 +94,11 @@ def analyze(
         if test.attributes is not None:
             _transfer(test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves)
         if is_landmark_set:
+            truth = pq.read_table(folder / "ground_truth.parquet")
+            curves["benchmarks"] = {
+                name: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
+                for name, cosine in benchmark_similarities(test, truth, bins).items()
+            }
             row = {
                 measure: value
                 for measure, value in row.items()

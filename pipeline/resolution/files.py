@@ -50,7 +50,14 @@ from pipeline.config.inputs import (
     digest,
     path_of,
 )
-from pipeline.config.layers import datasets_of, kind_of, methods_of, published_method, require_known
+from pipeline.config.layers import (
+    datasets_of,
+    kind_of,
+    like_of,
+    methods_of,
+    published_method,
+    require_known,
+)
 from pipeline.config.resolve import MOVED
 from pipeline.config.stages import Reduce
 from pipeline.config.strict import Strict
@@ -60,6 +67,7 @@ from pipeline.resolution.checks import (
     require_checkpoint,
     require_classes,
     require_distinct_cells,
+    require_equal_stopping,
     require_files,
     require_networks,
     require_schedule,
@@ -165,11 +173,14 @@ def check(run: Plan) -> None:
     """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
     later stage of the run."""
     for dataset, (source, _) in run.ingest.items():
-        require_files(source, dataset)
+        require_files(source, like_of(run.params, dataset))
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
         recipe = run.recipes[dataset, method]
         with field_origins(run.params, dataset, method):
             require_members(recipe, dataset, method)
+    for dataset in run.axes.datasets:
+        swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
+        require_equal_stopping(run.params, dataset, swept)
     trainings = _trainings(run)
     for training in trainings:
         with located(run.params, training):

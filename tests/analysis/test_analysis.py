@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.analyze import COLUMNS, analyze, numbers, rounded
@@ -191,11 +193,13 @@ def test_rounding_keeps_six_digits() -> None:
 
 
 def test_numbers_that_need_labels_are_empty_for_landmark_sets(root: Path) -> None:
-    (root / "data/embeddings/set/one/0/ground_truth.parquet").touch()
+    truth = {"benchmark": ["b"], "query": [181], "easy": [[182]], "hard": [[]], "junk": [[]]}
+    pq.write_table(pa.table(truth), root / "data/embeddings/set/one/0/ground_truth.parquet")
     for run in analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER):
         row = run.row
         assert row["spectral_decay"] is not None
         assert row["images"] == 30
         assert [row[name] for name in NEED_LABELS] == [None] * len(NEED_LABELS)
+        assert run.curves["benchmarks"]["b"]["positive"]["pairs"] == 1
         if row["network"] == "selected":
             assert row["train_embedding_density"] is not None

@@ -12,11 +12,19 @@ from pipeline.report.figures import similarity as figures
 
 def content(dataset: DataSet) -> dict[str, Any]:
     curves = dataset.analysis.first_curves
-    charts = []
-    if curves:
-        span = figures.shared_span(list(curves.values()))
-        for method, histograms in curves.items():
-            position = dataset.positions[method]
-            name = f"{dataset.anchor}-pairs-{position}"
-            charts.append(Markup(figures.seen_and_unseen(method, position, histograms, span, name)))
-    return {"figures": charts}
+    # a landmark set has a chart per benchmark, whose ground truth defines the pairs of test images
+    panels = [
+        (dataset.positions[method], ", ".join(filter(None, (method, benchmark))), {**histograms, **pairs})
+        for method, histograms in curves.items()
+        for benchmark, pairs in (histograms.get("benchmarks") or {"": {}}).items()
+    ]
+    span = figures.shared_span([histograms for _, _, histograms in panels]) if panels else (-1.0, 1.0)
+    return {
+        "figures": [
+            Markup(
+                figures.seen_and_unseen(title, position, histograms, span, f"{dataset.anchor}-pairs-{place}")
+            )
+            for place, (position, title, histograms) in enumerate(panels)
+        ],
+        "by_ground_truth": any(histograms.get("benchmarks") for histograms in curves.values()),
+    }
