@@ -229,6 +229,9 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
         evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
+        source, _ = run.ingest[dataset]
+        generator = source if isinstance(source, PartsSource) else None
+        yield file(AnalyzeInputs(analyze=run.analyze, parts=generator), "analyze", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
@@ -249,8 +252,6 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
             minimum_gain=recipe.training.minimum_gain,
         )
         yield file(ensemble, "ensemble", dataset, method)
-    generated = {name: source for name, (source, _) in run.ingest.items() if isinstance(source, PartsSource)}
-    yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze, parts=generated), "analyze")
     like = {
         method: method if method in run.params.rows else published_method(run.params, method) or method
         for method in run.axes.methods
