@@ -1,6 +1,11 @@
-"""The embedding of some test classes in two dimensions: a point per image, its picture beside the pointer."""
+"""The embedding of some test classes in two dimensions: a point per image, its picture beside the pointer,
+and the convex hull of each class (GSP fig. 3a).
+"""
 
 from typing import Any
+
+import numpy as np
+from scipy.spatial import ConvexHull
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures.svg import SERIES
@@ -33,7 +38,12 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
                 for source in [shards.source(row)]
             ]
             maps.append(
-                {"method": method, "points": points, "variance": [percent(v) for v in curve["variance"]]}
+                {
+                    "method": method,
+                    "points": points,
+                    "hulls": hulls([(point["x"], point["y"], point["colour"]) for point in points]),
+                    "variance": [percent(v) for v in curve["variance"]],
+                }
             )
     rows = sorted({row for curve in curves.values() for row in curve["rows"]})
     return {
@@ -43,6 +53,19 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         "images": {row: data_uri(shards.image(row), PICTURE) for row in rows},
         "classes": [{"colour": colours[label], "name": short[label]} for label in labels],
     }
+
+
+def hulls(points: list[tuple[float, float, int]]) -> list[dict[str, Any]]:
+    """The convex hull of the points (x, y, colour) of each colour, as corners of an SVG polygon. A colour
+    whose points are on a line has none."""
+    drawn = []
+    for colour in dict.fromkeys(point[2] for point in points):
+        plane = np.array([point[:2] for point in points if point[2] == colour])
+        if np.linalg.matrix_rank(plane - plane[0]) < 2:
+            continue
+        corners = plane[ConvexHull(plane).vertices]
+        drawn.append({"colour": colour, "corners": " ".join(f"{x:g},{y:g}" for x, y in corners)})
+    return drawn
 
 
 def places(x: list[float], y: list[float]) -> list[tuple[float, float]]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipeline.report.dataset import DataSet
@@ -27,6 +28,33 @@ def test_every_method_has_a_point_for_each_image(page: Element, birds: DataSet) 
             point.first("title").text().endswith(source)
             for point, source in zip(points, sources, strict=True)
         )
+
+
+def test_a_hull_contains_the_points_of_its_class(page: Element) -> None:
+    for drawn in page.all("figure", **{"class": "plane"}):
+        corners = {
+            polygon["fill"]: np.array([pair.split(",") for pair in polygon["points"].split()], float)
+            for polygon in drawn.all("polygon")
+        }
+        circles = [point.first("circle") for point in drawn.all("g", **{"class": "point"})]
+        for fill, corner in corners.items():
+            points = np.array(
+                [[circle["cx"], circle["cy"]] for circle in circles if circle["fill"] == fill], float
+            )
+            edges = np.roll(corner, -1, axis=0) - corner
+            offsets = points[:, None] - corner
+            side = edges[:, 0] * offsets[..., 1] - edges[:, 1] * offsets[..., 0]
+            assert (side > -1e-6).all() or (side < 1e-6).all()
+            assert {tuple(row) for row in corner.tolist()} <= {tuple(row) for row in points.tolist()}
+        assert set(corners) == {circle["fill"] for circle in circles}
+
+
+def test_points_on_a_line_have_no_hull() -> None:
+    square = [(0.0, 0.0, 1), (2.0, 0.0, 1), (2.0, 2.0, 1), (0.0, 2.0, 1), (1.0, 1.0, 1)]
+    line = [(0.0, 0.0, 0), (1.0, 1.0, 0), (2.0, 2.0, 0), (5.0, 1.0, 2)]
+    (hull,) = embedding_map.hulls([*line, *square])
+    assert hull["colour"] == 1
+    assert sorted(hull["corners"].split()) == ["0,0", "0,2", "2,0", "2,2"]
 
 
 def test_every_picture_is_stored_once(page: Element) -> None:
