@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.analysis.analyze import COLUMNS, analyze, numbers
 from pipeline.analysis.positions import object_share_table
+from pipeline.analysis.verification import Intervals
 from pipeline.config.inputs import AnalyzeInputs, read_inputs
 from pipeline.ingest.sources.parts import creature_masks
 from pipeline.runtime.files import atomic_directory, write_json
@@ -19,7 +20,9 @@ def run() -> None:
     axes, settings = inputs.run, inputs.analyze
     transfer = settings.transfer_splits, settings.transfer_classes, settings.transfer_ridge
     cells = list(product(axes.datasets, axes.methods, axes.seeds))
-    runs = analyze(Path("data/embeddings"), cells, settings.histogram_bins, settings.pairs, *transfer)
+    intervals = Intervals(inputs.intervals.bootstrap, inputs.intervals.confidence, inputs.intervals.seed)
+    bins, pairs = settings.histogram_bins, settings.pairs
+    runs = analyze(Path("data/embeddings"), cells, bins, pairs, *transfer, intervals=intervals)
     masks = {dataset: creature_masks(source) for dataset, source in inputs.parts.items()}
     shares = object_share_table(Path("data/positions"), cells, masks)
     with atomic_directory(Path("data/analysis")) as directory:

@@ -95,11 +95,20 @@ class EnsembleInputs(Strict):
     minimum_gain: float
 
 
+class IntervalInputs(Strict):
+    """The bootstrap over classes (block `evaluate`)."""
+
+    bootstrap: Count
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    seed: int
+
+
 class AnalyzeInputs(Strict):
     """The runs to analyse, and the settings of the analysis."""
 
     run: RunSettings
     analyze: AnalyzeSettings
+    intervals: IntervalInputs
     parts: dict[
         str, PartsSource
     ] = {}  # the data sets of the run whose generator gives the position of the object

@@ -42,6 +42,7 @@ from pipeline.config.inputs import (
     EvaluateInputs,
     ExportInputs,
     IngestInputs,
+    IntervalInputs,
     ReportInputs,
     SweepInputs,
     TrainInputs,
@@ -250,7 +251,11 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         )
         yield file(ensemble, "ensemble", dataset, method)
     generated = {name: source for name, (source, _) in run.ingest.items() if isinstance(source, PartsSource)}
-    yield file(AnalyzeInputs(run=run.axes, analyze=run.analyze, parts=generated), "analyze")
+    intervals = IntervalInputs(
+        bootstrap=run.evaluate.bootstrap, confidence=run.evaluate.confidence, seed=run.evaluate.seed
+    )
+    analyze = AnalyzeInputs(run=run.axes, analyze=run.analyze, intervals=intervals, parts=generated)
+    yield file(analyze, "analyze")
     like = {
         method: method if method in run.params.rows else published_method(run.params, method) or method
         for method in run.axes.methods

@@ -10,6 +10,7 @@ import pytest
 from pipeline.analysis.analyze import COLUMNS, analyze, numbers, rounded
 from pipeline.analysis.gap import train_test_gap
 from pipeline.analysis.transfer import attribute_transfer
+from pipeline.analysis.verification import Intervals, operating_points
 from pipeline.data.embeddings import write
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
@@ -29,8 +30,15 @@ def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
     )
 
 
-TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
-CLASS_NUMBERS = ("classes", "embedding_density", "positive_similarity", "similarity_overlap")
+INTERVALS = Intervals(20, 0.9, 1)
+TRANSFER = (7, 5, 0.2, INTERVALS)  # splits, classes, ridge
+CLASS_NUMBERS = (
+    "classes",
+    "embedding_density",
+    "positive_similarity",
+    "similarity_overlap",
+    "fnmr_at_fmr_0.1",
+)
 NEED_LABELS = (*CLASS_NUMBERS, "test_map_at_r", "map_at_r_gap")
 
 
@@ -122,6 +130,21 @@ def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
     assert "attributes" not in runs[2].curves
 
 
+def test_fnmr_is_in_the_row_with_its_interval_and_its_threshold_in_the_curves(root: Path) -> None:
+    runs = analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER)
+    for run, noise, seed in zip(runs, (0.8, 3.0), (1, 3), strict=True):
+        _, label, test = rows(noise, 6, seed)
+        points = operating_points(test, label, INTERVALS)
+        assert [point.rate for point in points] == [0.1, 0.01], "375 pairs of different classes"
+        for point, written in zip(points, run.curves["operating_points"], strict=True):
+            name = f"fnmr_at_fmr_{point.rate}"
+            expected = [rounded(value) for value in (point.fnmr, point.low, point.high)]
+            assert [run.row[name], run.row[f"{name}_low"], run.row[f"{name}_high"]] == expected
+            assert [written["fnmr"], written["low"], written["high"]] == expected
+            assert written["threshold"] == rounded(point.threshold)
+        assert run.row["fnmr_at_fmr_0.001"] is None
+
+
 def test_gap_is_train_minus_test_by_definition() -> None:
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     gap = train_test_gap((train, train_label), (test, label))
@@ -142,7 +165,8 @@ def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pyte
 
     axes = {"datasets": ["set"], "methods": ["one", "two"], "seeds": [0]}
     measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5}
-    write_resolved(root, "analyze", run=axes, analyze=measures)
+    intervals = {"bootstrap": 20, "confidence": 0.9, "seed": 1}
+    write_resolved(root, "analyze", run=axes, analyze=measures, intervals=intervals)
     monkeypatch.chdir(root)
     run()
     files = [
@@ -165,6 +189,9 @@ def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pyte
     assert all(isinstance(value, int | float) for value in leaf.values())
     run()
     assert [file.read_bytes() for file in files] == first
+
+    _, label, test = rows(0.8, 6, 1)
+    assert float(table[0]["fnmr_at_fmr_0.1_low"]) == rounded(operating_points(test, label, INTERVALS)[0].low)
 
     (root / "data/embeddings/set/two/0/test-untrained.arrow").unlink()
     with pytest.raises(UserError, match=r"set/two/0/test-untrained\.arrow is missing"):

@@ -13,6 +13,7 @@ import simplejpeg
 
 from pipeline.analysis.analyze import analyze
 from pipeline.analysis.positions import object_share_table
+from pipeline.analysis.verification import Intervals
 from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
@@ -251,6 +252,7 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
             5,
             200,
             0.05,
+            Intervals(50, 0.95, 0),
         )
         write_json(
             root / "analysis" / "analysis.json",

@@ -1,12 +1,14 @@
-"""Similarity of pairs: one chart per method, all on one axis."""
+"""Similarity of pairs: one chart per method, all on one axis, and the errors of a threshold."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures.similarity import shared_span
 from pipeline.report.sections.similarity import content
+from tests.report.page_reader import Element
 
 
 @pytest.mark.slow
@@ -20,3 +22,28 @@ def test_all_methods_share_one_axis(birds: DataSet) -> None:
         for chart in charts
     ]
     assert ticks[0] == ticks[1] == ticks[2]
+
+
+def test_the_table_has_fnmr_at_each_fmr_of_each_method(birds: DataSet, page: Element) -> None:
+    table = page.first("details", **{"class": "similarity"}).first("table", **{"class": "match-errors"})
+    text = [row.text() for row in table.all("tr")[1:]]
+    expected = [
+        (method.name if index == 0 else "", point)
+        for method in birds.methods
+        for index, point in enumerate(birds.analysis.first_curves[method.name]["operating_points"])
+    ]
+    assert len(text) == len(expected) >= 2 * len(birds.methods)
+    for line, (name, point) in zip(text, expected, strict=True):
+        assert line.startswith(name)
+        for value in (point["fnmr"], point["low"], point["high"]):
+            assert f"{100 * value:.1f}" in line
+        assert f"{100 * point['rate']:g}" in line
+
+
+def test_methods_without_operating_points_have_no_rows(birds: DataSet) -> None:
+    entries = [
+        {**entry, "curves": {**entry["curves"], "operating_points": []}}
+        for entry in birds.report_data.analysis
+    ]
+    benchmark = replace(birds, report_data=replace(birds.report_data, analysis=entries))
+    assert content(benchmark)["errors"] == []
