@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHEMA_VERSION
+from pipeline.catalog.embedder import Precision
 from pipeline.catalog.pictures import Listed
 from pipeline.catalog.stored import StoredVectors
 from pipeline.catalog.training_classes import FILE, write_training_classes
@@ -37,6 +38,7 @@ class Model(NamedTuple):
     fingerprint: str
     dim: int
     files: list[Path]
+    precision: Precision
     training_classes: frozenset[str] | None = None  # empty for a published network; None: unknown
 
 
@@ -102,6 +104,7 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             "dim": contents.model.dim,
             "model": contents.model.name,
             "fingerprint": contents.model.fingerprint,
+            "precision": contents.model.precision,
             "index": to_plain(setting),
             "recall": None if measured is None else measured._asdict(),
             "labels": contents.label_source,
