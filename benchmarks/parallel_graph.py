@@ -4,7 +4,8 @@ time.
 Stages that sleep need no processor, so that the ratio shows the cost of the scheduler, of DVC's processes and
 of DVC's lock. Each stage costs one start of DVC, about a second of processor time: on a machine with few
 cores, short stages wait for it. 40 stages of 15 s on 8 slots must run at least 6 times faster than in
-sequence; 8 is the limit. `--seconds 1.5` is a quick look with the same graph, without a target.
+sequence; 8 is the limit. `--slots 2 4 8` measures the curve of the speed-up. `--seconds 1.5` is a quick look
+with the same graph, without a target.
 """
 
 import argparse
@@ -67,44 +68,59 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--stages", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=TARGET_SECONDS, help="sleep of each stage")
-    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--slots", type=int, nargs="+", default=[8], help="each is measured")
     arguments = parser.parse_args()
-    stages, seconds, slots = arguments.stages, arguments.seconds, arguments.slots
+    stages, seconds = arguments.stages, arguments.seconds
     here = Path.cwd()
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    print(f"{stages} stages of {seconds:g} s, {usable_cores()} cores")
     with tempfile.TemporaryDirectory(prefix="parallel-graph-") as directory:
-        project(Path(directory, "parallel"), stages, seconds)
-        start = time.perf_counter()
-        with contextlib.redirect_stdout(io.StringIO()):
-            states = run_parallel([], [], slots, NoCluster())
-        parallel = time.perf_counter() - start
-        assert list(states.values()) == [State.DONE] * stages
-        dvc("status")
+        parallel = {
+            slots: in_parallel(Path(directory, f"parallel-{slots}"), stages, seconds, slots)
+            for slots in arguments.slots
+        }
         project(Path(directory, "sequence"), stages, seconds)
         start = time.perf_counter()
         dvc("repro", "-q")
         sequence = time.perf_counter() - start
         os.chdir(here)
-    ratio = sequence / parallel
-    print(f"{stages} stages of {seconds:g} s, {slots} slots, {usable_cores()} cores")
-    print(f"    in sequence {sequence:6.1f} s   in parallel {parallel:6.1f} s   ratio {ratio:.2f}")
-    has_target = seconds >= TARGET_SECONDS and slots >= 8
+    print(f"    in sequence {sequence:6.1f} s")
+    ratios = {}
+    for slots, duration in parallel.items():
+        has_target = seconds >= TARGET_SECONDS and slots >= 8
+        ratios[slots] = Ratio(sequence / duration, at_least=TARGET if has_target else None)
+        note = (
+            f"   target {TARGET:g}: {'missed' if missed(ratios[slots]) else 'reached'}" if has_target else ""
+        )
+        print(f"    {slots:3d} slots    {duration:6.1f} s   ratio {ratios[slots].value:.2f}{note}")
     save(
         "parallel_graph",
         {
             "stages": stages,
             "seconds": seconds,
-            "slots": slots,
             "cores": usable_cores(),
             "sequence": sequence,
-            "parallel": parallel,
-            "ratio": ratio,
+            "parallel": {str(slots): duration for slots, duration in parallel.items()},
         },
-        {f"sequence / {slots} slots": Ratio(ratio, at_least=TARGET if has_target else None)},
+        {f"sequence / {slots} slots": ratio for slots, ratio in ratios.items()},
     )
-    if has_target:
-        print(f"    target {TARGET:g}: {'reached' if ratio >= TARGET else 'missed'}")
-        sys.exit(ratio < TARGET)
+    sys.exit(any(missed(ratio) for ratio in ratios.values()))
+
+
+def in_parallel(directory: Path, stages: int, seconds: float, slots: int) -> float:
+    """Seconds of a parallel run of a new project in `directory`."""
+    project(directory, stages, seconds)
+    start = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):
+        states = run_parallel([], [], slots, NoCluster())
+    duration = time.perf_counter() - start
+    assert list(states.values()) == [State.DONE] * stages
+    dvc("status")
+    return duration
+
+
+def missed(ratio: Ratio) -> bool:
+    return ratio.at_least is not None and ratio.value < ratio.at_least
 
 
 if __name__ == "__main__":

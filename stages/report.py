@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pipeline.config.inputs import ReportInputs, read_inputs
+from pipeline.report.analysis_file import write_analysis
 from pipeline.report.page import build
 from pipeline.report.position_files import write_positions
 from pipeline.report.report_data import read_report_data
@@ -14,7 +15,8 @@ from pipeline.runtime.stage import main
 
 def run() -> None:
     """Builds data/report/index.html from all data sets, methods and seeds of the run, the verdict of each
-    data set as text (verdict.json), and the files of its studies and heat maps."""
+    data set as text (verdict.json), the table of the analysis (analysis.csv), and the files of its studies
+    and heat maps."""
     inputs = read_inputs(ReportInputs, "report").settings
     axes, settings = inputs.run, inputs.report
     for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
@@ -36,6 +38,7 @@ def run() -> None:
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page.html, encoding="utf-8")
         write_json(directory / "verdict.json", page.verdicts)
+        write_analysis(data, directory / "analysis.csv")
         write_studies(data, directory / "studies")
         write_positions(data, directory / "positions")
 

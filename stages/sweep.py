@@ -3,7 +3,7 @@ other stage depends on it."""
 
 from pathlib import Path
 
-from pipeline.config import Params, TrainSettings, settings, sweep_settings
+from pipeline.config import Params, TrainSettings, concurrent_trials, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import SweepInputs, read_inputs
 from pipeline.runtime.cores import loader_threads_of
@@ -17,7 +17,7 @@ def run(dataset: str, method: str) -> None:
     Resumes a killed sweep.
     """
     params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
-    machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(params, method).concurrent
+    machine, concurrent = settings(params, "train", TrainSettings), concurrent_trials(params, method)
     loader_threads = machine.loader_threads or loader_threads_of(concurrent)
     machine = machine.model_copy(update={"loader_threads": loader_threads})
     output = Path("data/sweep", dataset, method)

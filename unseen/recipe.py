@@ -19,7 +19,7 @@ def recipe(params: Params, dataset: str, method: str) -> str:
 
     Raises UserError as `resolve` does.
     """
-    params = with_rows(params, method)
+    params = with_rows(params, method, datasets=(dataset,))
     lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     return "\n".join(
@@ -33,7 +33,7 @@ def difference(dataset: str, method: str, revision: str) -> str:
 
     Raises UserError if DVC's cache has no resolved file of the training at that revision.
     """
-    now = resolve(with_rows(Params(), method), dataset, method)
+    now = resolve(with_rows(Params(), method, datasets=(dataset,)), dataset, method)
     before = _at_revision(dataset, method, revision)
     old, new = (dict(_fields(value.model_dump(mode="json"))) for value in (before.settings.recipe, now))
     absent = "(not a field)"

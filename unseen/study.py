@@ -38,6 +38,8 @@ def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: b
         raise
     trainings = len(axes["datasets"]) * len(axes["methods"]) * len(axes["seeds"])
     lines = [f"{name}: {item.study.title}", f"{counted(trainings, 'training')}: data sets x rows x seeds"]
+    if axes["sweeps"] and item.study.search is not None:
+        lines.append(f"search of each row on each data set: {counted(item.study.search.total, 'trial')}")
     lines += [f"params.yaml: run.{change.axis} = {literal(change.after)}" for change in changes]
     if changes:
         lines.append("before:")

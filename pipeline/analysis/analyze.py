@@ -1,29 +1,30 @@
-"""One table of all runs: density, spectrum, PCA, similarities, errors of a threshold, train-test gap, and
+"""The analysis of a run: density, spectrum, PCA, similarities, errors of a threshold, train-test gap, and
 transfer of attributes.
 
-Each run has a row for the selected network and a row for the untrained network. Attributes exist only for
+A run has a row for the selected network and a row for the untrained network. Attributes exist only for
 methods that pool by prototypes.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from pipeline.analysis.density import embedding_density
 from pipeline.analysis.embedding_map import embedding_map
 from pipeline.analysis.gap import METRICS, retrieved, train_test_gap
+from pipeline.analysis.ground_truth import benchmark_similarities
 from pipeline.analysis.similarity import Histogram, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from pipeline.analysis.transfer import LEAST_CLASSES, attribute_transfer
 from pipeline.analysis.verification import RATES, Intervals, operating_points
 from pipeline.data.embeddings import Embeddings, read
 from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.progress import track
 
 DIGITS = 6  # significant digits in the files: the last bits of a sum depend on the number of BLAS threads
 HEADLINE = ("embedding_density", "spectral_decay", "transfer_map_l2")  # in the metrics file
@@ -57,7 +58,7 @@ _BY_TEST_LABEL = (
 
 @dataclass(frozen=True)
 class AnalyzedNetwork:
-    """One row of the table and its curves."""
+    """The measures of a network by COLUMNS, and its curves."""
 
     row: dict[str, Any]
     curves: dict[str, Any]
@@ -66,7 +67,7 @@ class AnalyzedNetwork:
 
 def analyze(
     root: Path,
-    runs: Iterable[tuple[str, str, int]],
+    run: tuple[str, str, int],
     bins: int,
     pairs: int,
     transfer_splits: int,
@@ -74,45 +75,48 @@ def analyze(
     transfer_ridge: float,
     intervals: Intervals,
 ) -> list[AnalyzedNetwork]:
-    """Two entries for each (dataset, method, seed): the selected network and the untrained network.
+    """The selected network and the untrained network of a run (dataset, method, seed).
 
     Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. Raises UserError for a missing
     file.
     """
+    dataset, method, seed = run
+    folder = root / dataset / method / str(seed)
+    is_landmark_set = (folder / "ground_truth.parquet").is_file()
     result = []
-    for dataset, method, seed in track(list(runs), "analyze", "models"):
-        folder = root / dataset / method / str(seed)
-        for network, name in (("selected", "test"), ("untrained", "test-untrained")):
-            identity = {"dataset": dataset, "method": method, "seed": seed, "network": network}
-            test = read(folder / f"{name}.arrow")
-            row, curves = _test_classes(test, bins, pairs)
-            is_benchmark = (folder / "ground_truth.parquet").is_file()
-            if not is_benchmark:
-                _operating_points(test, intervals, row, curves)
-            if network == "selected":
-                train = read(folder / "train.arrow")
-                row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
-                _train_classes(train, bins, pairs, row, curves)
-                if not is_benchmark:
-                    _embedding_map(test, curves)
-            else:
-                row |= retrieved("test", test.embedding, test.label)
-            if test.attributes is not None:
-                _transfer(
-                    test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves
-                )
-            if is_benchmark:
-                row = {
-                    measure: value
-                    for measure, value in row.items()
-                    if not measure.startswith(_BY_TEST_LABEL) and not measure.endswith("_gap")
-                }
-            files = ("test", "train", "test-last") if network == "selected" else (name,)
-            paths = {file: folder / f"{file}.arrow" for file in files}
-            digests = {file: sha256_of(path) for file, path in paths.items() if path.is_file()}
-            values = identity | row
-            rounded_row = {column: rounded(values.get(column)) for column in COLUMNS}
-            result.append(AnalyzedNetwork(rounded_row, identity | curves, digests))
+    for network, name in (("selected", "test"), ("untrained", "test-untrained")):
+        identity = {"dataset": dataset, "method": method, "seed": seed, "network": network}
+        test = read(folder / f"{name}.arrow")
+        row, curves = _test_classes(test, bins, pairs)
+        if not is_landmark_set:
+            _operating_points(test, intervals, row, curves)
+        if network == "selected":
+            train = read(folder / "train.arrow")
+            row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
+            _train_classes(train, bins, pairs, row, curves)
+            if not is_landmark_set:
+                _embedding_map(test, curves)
+        else:
+            row |= retrieved("test", test.embedding, test.label)
+        if test.attributes is not None:
+            _transfer(test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves)
+        if is_landmark_set:
+            truth = pq.read_table(folder / "ground_truth.parquet")
+            curves["benchmarks"] = {
+                name: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
+                for name, cosine in benchmark_similarities(test, truth, bins).items()
+            }
+            row = {
+                measure: value
+                for measure, value in row.items()
+                if not measure.startswith(_BY_TEST_LABEL) and not measure.endswith("_gap")
+            }
+        files = ("test", "train", "test-last") if network == "selected" else (name,)
+        paths = {file: folder / f"{file}.arrow" for file in files}
+        digests = {file: sha256_of(path) for file, path in paths.items() if path.is_file()}
+        values = identity | row
+        rounded_row = {column: rounded(values.get(column)) for column in COLUMNS}
+        result.append(AnalyzedNetwork(rounded_row, identity | curves, digests))
     return result
 
 
@@ -222,27 +226,28 @@ def _transfer(
         }
 
 
-def numbers(runs: Iterable[AnalyzedNetwork], shares: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """{dataset: {method: {seed: {measure: number}}}} of the selected networks, for `dvc metrics`.
+def numbers(
+    networks: Sequence[AnalyzedNetwork], shares: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, float]:
+    """The headline measures of the selected network of a run, for `dvc metrics`.
 
-    The measures are HEADLINE; undefined ones are omitted. table.csv has all measures. shares: the rows of
-    positions.py; the first of a run, the map of its method, adds `weight_on_object` and `object_area`.
+    The measures are HEADLINE; undefined ones are omitted. The content of the run has all measures. shares:
+    the rows of positions.py; the first, the map of the method, adds `weight_on_object` and `object_area`.
     """
-    tree: dict[str, Any] = {}
-    for run in runs:
-        row = run.row
-        if row["network"] == "selected":
-            leaf = (
-                tree.setdefault(row["dataset"], {})
-                .setdefault(row["method"], {})
-                .setdefault(str(row["seed"]), {})
-            )
-            leaf.update({name: row[name] for name in HEADLINE if row[name] is not None})
+    selected = next(network.row for network in networks if network.row["network"] == "selected")
+    values = {name: selected[name] for name in HEADLINE if selected[name] is not None}
     for share in shares:
-        leaf = tree[share["dataset"]][share["method"]][str(share["seed"])]
-        leaf.setdefault("weight_on_object", share["share"])
-        leaf.setdefault("object_area", share["area"])
-    return tree
+        values.setdefault("weight_on_object", share["share"])
+        values.setdefault("object_area", share["area"])
+    return values
+
+
+def content_of(
+    networks: Sequence[AnalyzedNetwork], shares: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Any]]:
+    """The file of a run: row, curves and digests of each network, and the shares of weight on the object."""
+    content = [{"row": each.row, "curves": each.curves, "files": each.files} for each in networks]
+    return {"networks": content, "object_shares": list(shares)}
 
 
 def rounded(value: Any) -> Any:

@@ -9,7 +9,7 @@ image without the parts that the centre crop removes. Weights that lower a simil
 is over the images of a positions file, with an interval that resamples classes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,18 +86,15 @@ def _means(pixels: int, edges: Float[np.ndarray, " n"]) -> Float[np.ndarray, "ce
     return share
 
 
-def object_share_table(
-    root: Path, runs: Iterable[tuple[str, str, int]], masks: Mapping[str, Mask]
-) -> list[dict[str, Any]]:
-    """A row for each (dataset, method, seed) and kind of map, for the data sets that have masks.
+def object_share_rows(root: Path, run: tuple[str, str, int], mask: Mask) -> list[dict[str, Any]]:
+    """A row for each kind of map of a run (dataset, method, seed).
 
     Reads `root`/<dataset>/<method>/<seed>.arrow. Raises UserError for a missing file.
     """
+    dataset, method, seed = run
+    positions = read(root / dataset / method / f"{seed}.arrow")
     rows = []
-    for dataset, method, seed in runs:
-        if dataset in masks:
-            positions = read(root / dataset / method / f"{seed}.arrow")
-            for share in object_shares(positions, masks[dataset]):
-                numbers = {name: rounded(value) for name, value in share._asdict().items()}
-                rows.append({"dataset": dataset, "method": method, "seed": seed, **numbers})
+    for share in object_shares(positions, mask):
+        numbers = {name: rounded(value) for name, value in share._asdict().items()}
+        rows.append({"dataset": dataset, "method": method, "seed": seed, **numbers})
     return rows

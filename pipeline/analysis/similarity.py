@@ -74,6 +74,13 @@ def similarities(
     return Similarities(np.linspace(-1, 1, bins + 1), tallies[0], tallies[1])
 
 
+def histogram_of(values: Float[np.ndarray, " p"], bins: int) -> Histogram:
+    """The histogram of given similarities, of which all are counted."""
+    tally = _Tally(bins)
+    tally.add(values)
+    return tally.histogram(len(values))
+
+
 class _Tally:
     """Bin counts and first two moments of a stream."""
 

@@ -13,12 +13,14 @@ from pipeline.config.methods import (
     parse_recipe,
 )
 from pipeline.config.resolve import (
+    concurrent_trials,
     dataset_settings,
     ensemble_settings,
     evaluate_settings,
     resolve,
     settings,
     sweep_settings,
+    sweep_space,
 )
 from pipeline.config.stages import (
     AnalyzeSettings,
@@ -55,6 +57,7 @@ __all__ = [
     "Source",
     "SweepSettings",
     "TrainSettings",
+    "concurrent_trials",
     "dataset_settings",
     "ensemble_settings",
     "evaluate_settings",
@@ -62,4 +65,5 @@ __all__ = [
     "resolve",
     "settings",
     "sweep_settings",
+    "sweep_space",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.config.document import Params
+from pipeline.config.layers import datasets_of, like_of, methods_of
 from pipeline.config.resolve import ABSENT, Leaf, at, resolve, trace
 from pipeline.runtime.errors import UserError
 
@@ -44,26 +45,39 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
     """Adds to the remedy of a UserError about the recipe of `method` on `dataset`.
 
     For each field that the remedy names (`batch.classes`, or `batch.classes=8` with a value) it adds the
-    layer that sets the field, and the argument that changes the field for this data set and method only.
+    layer that sets the field, and the argument that changes the field for this data set and method only. To
+    an error about a row or a data set of a study that `params` does not contain, it adds nothing: stages do
+    not read the studies.
     """
     try:
         yield
     except UserError as error:
+        if method not in methods_of(params) or dataset not in datasets_of(params):
+            raise
         recipe = resolve(params, dataset, method).model_dump(mode="json")
         lines = [error.remedy]
         # Sorted: of two mentions of a field, the dict keeps the one with a value.
         for field, new_value in dict(sorted(_FIELD.findall(error.remedy))).items():
             value = at(recipe, field)
             if value is not ABSENT:
-                argument = change(params, dataset, method, field, new_value or "...")
                 lines.append(
                     f"{field} of {method} on {dataset} is {literal(value)} "
-                    f"({origin(params, dataset, method, field)}). Change it with {argument}"
+                    f"({origin(params, dataset, method, field)}). "
+                    f"Change it {_where(params, dataset, method, field, new_value or '...')}"
                 )
         raise UserError(error.what, "\n  ".join(lines)) from error.__cause__
+
+
+def _where(params: Params, dataset: str, method: str, field: str, value: str) -> str:
+    """Where a field of a recipe is changed: params.yaml, or for a row the file of its study."""
+    if method not in params.rows:
+        return f"with {change(params, dataset, method, field, value)}"
+    row = params.rows[method]
+    place = f"{row.document.label}:{row.document.line(row.study)}"
+    return f"in the recipe of the row, study {row.study} ({place}): {field}: {value}"
 
 
 def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:
     """The argument of `dvc exp run` that sets a field of `method` on `dataset` only, in the layer with the
     highest precedence."""
-    return option(params, f"datasets.{dataset}.methods.{method}.{field}", value)
+    return option(params, f"datasets.{like_of(params, dataset)}.methods.{method}.{field}", value)

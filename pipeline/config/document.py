@@ -11,7 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from pipeline.runtime.errors import UserError
 
 if TYPE_CHECKING:
-    from pipeline.config.study_row import StudyRow
+    from pipeline.config.study_row import StudyRow, StudySet
 
 
 class Document:
@@ -98,11 +98,13 @@ class Document:
 
 class Params(Document):
     """params.yaml. `rows`: the methods of the run that are rows of studies, by name
-    (pipeline/studies/catalogue.py). With `text=""` it sets nothing: the recipes are those published."""
+    (pipeline/studies/catalogue.py); `sets`: the data sets of the run with source settings of studies. With
+    `text=""` it sets nothing: the recipes are those published."""
 
     def __init__(self, path: Path = Path("params.yaml"), text: str | None = None) -> None:
         super().__init__(path, text=text)
         self.rows: Mapping[str, StudyRow] = {}
+        self.sets: Mapping[str, StudySet] = {}
 
 
 def plain(node: Any) -> Any:

@@ -104,14 +104,11 @@ class IntervalInputs(Strict):
 
 
 class AnalyzeInputs(Strict):
-    """The runs to analyse, and the settings of the analysis."""
+    """How the runs of a method on a data set are analysed (block `analyze`)."""
 
-    run: RunSettings
     analyze: AnalyzeSettings
     intervals: IntervalInputs
-    parts: dict[
-        str, PartsSource
-    ] = {}  # the data sets of the run whose generator gives the position of the object
+    parts: PartsSource | None = None  # of a data set whose generator gives the position of the object
 
 
 class Cost(Strict):

@@ -16,7 +16,7 @@ A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method th
 of params.yaml the block of the variant overrides the block of that method. A row of a study has the published
 layers and its own changes (study_row.py), and no layer of params.yaml. A data set that params.yaml
 defines has the published layers of the kind of its source: those of pipeline/recipes/datasets/folder.yaml for
-`kind: folder`.
+`kind: folder`. A data set with source settings of a study has all layers of the data set that it is like.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,8 +74,14 @@ def methods_of(params: Params) -> list[str]:
 
 
 def datasets_of(params: Params) -> list[str]:
-    """The names of all data sets: the published ones, and those that params.yaml defines."""
-    return list(dict.fromkeys([*published("datasets"), *params.names("datasets")]))
+    """The names of all data sets: the published ones, those that params.yaml defines, and those of studies in
+    the run."""
+    return list(dict.fromkeys([*published("datasets"), *params.names("datasets"), *params.sets]))
+
+
+def like_of(params: Params, dataset: str) -> str:
+    """The data set that a data set of a study is like; any other data set itself."""
+    return params.sets[dataset].like if dataset in params.sets else dataset
 
 
 def lineage(params: Params, method: str) -> tuple[str, ...]:
@@ -143,6 +149,7 @@ def kind_of(params: Params, dataset: str) -> str:
     data set."""
     require_known(params, "datasets", dataset, datasets_of(params))
     kind = block_of(params, dataset).source.get("kind")
+    dataset = like_of(params, dataset)
     if kind is None and dataset in published("datasets"):
         return str(source_of(dataset)["kind"])
     if kind is None:
@@ -156,10 +163,14 @@ def kind_of(params: Params, dataset: str) -> str:
 
 
 def block_of(params: Params, dataset: str) -> DatasetBlock:
-    """Block `datasets.<d>` of params.yaml; empty if it is missing. Raises UserError for an unknown key."""
-    key = f"datasets.{dataset}"
+    """Block `datasets.<d>` of params.yaml, with the source settings of a study; empty if it is missing.
+    Raises UserError for an unknown key."""
+    key = f"datasets.{like_of(params, dataset)}"
     try:
-        return DatasetBlock.parse(params.block(key))
+        block = DatasetBlock.parse(params.block(key))
+        if dataset not in params.sets:
+            return block
+        return block.model_copy(update={"source": {**block.source, **params.sets[dataset].source}})
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
@@ -191,6 +202,7 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
     set_chain = chain("datasets", kind) if kind in published("datasets") else ()
     method_chain = chain("methods", family[0]) if family[0] in published("methods") else ()
     row = params.rows.get(method)
+    key = f"datasets.{like_of(params, dataset)}"
     layers = [
         *(Layer(document("methods", name), "recipe", method_file(name).recipe) for name in method_chain),
         *(Layer(document("datasets", name), "recipe", dataset_file(name).recipe) for name in set_chain),
@@ -212,11 +224,8 @@ def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
         layers.append(Layer(row.document, row.study, nested_fields(row.changes(kind))))
         return [layer for layer in layers if layer.value]
     layers += [
-        Layer(params, f"datasets.{dataset}.recipe", block.recipe),
-        *(
-            Layer(params, f"datasets.{dataset}.methods.{name}", block.methods.get(name, {}))
-            for name in family
-        ),
+        Layer(params, f"{key}.recipe", block.recipe),
+        *(Layer(params, f"{key}.methods.{name}", block.methods.get(name, {})) for name in family),
     ]
     return [layer for layer in layers if layer.value]
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline.config.dataset import IngestSettings, Source
 from pipeline.config.document import Document, Params
-from pipeline.config.layers import Layer, block_of, class_of, kind_of, layers_of, lineage
+from pipeline.config.layers import Layer, block_of, class_of, kind_of, layers_of, like_of, lineage, methods_of
 from pipeline.config.methods import Recipe, default_recipe, parse_recipe
 from pipeline.config.names import suggestion
 from pipeline.config.recipe_files import published, recall_at_of, source_of, sweep_of
@@ -19,13 +19,16 @@ from pipeline.config.stages import (
     EvaluateBlock,
     EvaluateSettings,
     Ranks,
+    RowSweepBlock,
     RunSettings,
     SweepSettings,
 )
-from pipeline.config.strict import Strict
+from pipeline.config.strict import Strict, as_json
+from pipeline.config.study_row import StudyRow
 from pipeline.runtime.errors import UserError
 
 Settings = TypeVar("Settings", bound=Strict)
+_SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 _SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
 ABSENT = object()
 _PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on `name`
@@ -61,22 +64,22 @@ def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettin
     """The source of a data set, and the settings of ingest. The default path of a folder set is
     data/raw/<dataset>."""
     kind = kind_of(params, dataset)
-    published_name = next((name for name in (dataset, kind) if name in published("datasets")), None)
+    name = like_of(params, dataset)
+    published_name = next((known for known in (name, kind) if known in published("datasets")), None)
     published_source = source_of(published_name) if published_name is not None else {}
     if published_source.get("kind") != kind:
         published_source = {}
     value = {**published_source, **block_of(params, dataset).source}
     if kind == "folder" and value.get("path") is None:
-        value["path"] = f"data/raw/{dataset}"
-
-    class _SourceBlock(Strict):
-        source: Source
-
+        value["path"] = f"data/raw/{name}"
+    blocks: list[tuple[Document, str]] = [(params, f"datasets.{name}.source")]
+    if dataset in params.sets:
+        blocks.insert(0, (params.sets[dataset].document, params.sets[dataset].key))
     try:
-        source = _SourceBlock.parse({"source": value}).source
+        source = _SOURCE.validate_json(as_json(value))
     except ValidationError as error:
         fields = _SOURCES[kind].model_fields if kind in _SOURCES else {}
-        raise _explain(error, [(params, f"datasets.{dataset}")], {"source": dict.fromkeys(fields)}) from None
+        raise _explain(error, blocks, dict.fromkeys(fields)) from None
     return source, settings(params, "ingest", IngestSettings)
 
 
@@ -92,11 +95,15 @@ def ensemble_settings(params: Params, block: EnsembleBlock, dataset: str) -> Ens
 
 def sweep_settings(params: Params, method: str) -> SweepSettings:
     """The sweep of a method: the published one, overridden by the blocks `sweep.<m>` of its lineage, its
-    block last, and by `run.budget`.
+    block last, and by `run.budget`. A row of a study with `search` has that search alone; params.yaml may set
+    `concurrent` for it.
 
     A key of a block replaces the whole value of that key. Raises UserError if no layer defines a search
     space.
     """
+    row = params.rows.get(method)
+    if row is not None and row.search is not None:
+        return _row_sweep(params, method, row, row.search)
     family = lineage(params, method)
     blocks = [(params, f"sweep.{name}") for name in reversed(family) if name in params.names("sweep")]
     merged = dict((sweep_of(family[0]) if family[0] in published("methods") else None) or {})
@@ -111,6 +118,46 @@ def sweep_settings(params: Params, method: str) -> SweepSettings:
         merged |= budget.model_dump()
         blocks.append((params, "run.budget"))
     return _validated(params, blocks or [(params, f"sweep.{method}")], merged, SweepSettings)
+
+
+def _row_sweep(params: Params, method: str, row: StudyRow, search: dict[str, Any]) -> SweepSettings:
+    """The sweep of a row: the search of its study, in its own space or in the published one of the method."""
+    first = lineage(params, method)[0]
+    published_sweep = (sweep_of(first) if first in published("methods") else None) or {}
+    where = f"{row.document.label}:{row.document.line(f'{row.study}.search')}: {row.study}.search"
+    space = search["space"] or published_sweep.get("space")
+    if space is None:
+        raise UserError(f"{where}: {first} of {method} has no published search space.", "Add `space`.")
+    merged = search | {"space": space, "concurrent": _row_block(params, method).concurrent}
+    try:
+        return _validated(params, [(row.document, f"{row.study}.search")], merged, SweepSettings)
+    except UserError as error:
+        raise UserError(f"{error.what.rstrip('.')} (row {method}).", error.remedy) from None
+
+
+def _row_block(params: Params, method: str) -> RowSweepBlock:
+    key = f"sweep.{method}"
+    return _validated(params, [(params, key)], params.block(key), RowSweepBlock)
+
+
+def concurrent_trials(params: Params, method: str) -> int:
+    """`concurrent` of the sweep of a method or of a row of a study. `params` need not contain the rows: a
+    stage does not read the studies."""
+    if method in methods_of(params):
+        return sweep_settings(params, method).concurrent
+    return _row_block(params, method).concurrent
+
+
+def sweep_space(params: Params, method: str) -> str:
+    """Where the space of a sweep is defined: `params.yaml:12: sweep.gsp.space`."""
+    row = params.rows.get(method)
+    if row is not None and row.search is not None:
+        document: Document = row.document
+        key, parent = f"{row.study}.search.space", f"{row.study}.search"
+    else:
+        document, key, parent = params, f"sweep.{method}.space", f"sweep.{method}"
+    line = document.line(key) or document.line(parent)
+    return f"{document.label}{f':{line}' if line else ''}: {key}"
 
 
 def resolve(params: Params, dataset: str, method: str, overrides: dict[str, Any] | None = None) -> Recipe:
@@ -238,7 +285,7 @@ def _explain(
         if line is not None:
             document, block = candidate, candidate_block
             break
-    key = ".".join([block, *path] if isinstance(document, Params) else path)
+    key = ".".join([block, *path] if isinstance(document, Params) or not path else path)
     where = f"{document.label}:{line}" if line else document.label
     kind = problem["type"]
     if kind == "extra_forbidden":

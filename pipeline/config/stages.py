@@ -12,6 +12,31 @@ from pipeline.config.strict import Strict
 Ranks = tuple[Count, ...]  # the K of Recall@K
 
 
+class Axis(Strict):
+    """An axis of a search space: exactly one of grid, choice, uniform and loguniform (docs/recipes.md)."""
+
+    # every value, in every combination with the values of other grids
+    grid: tuple[Any, ...] | None = Field(default=None, min_length=1)
+    choice: tuple[Any, ...] | None = Field(default=None, min_length=1)  # one of the values, drawn per trial
+    uniform: tuple[float, float] | None = None  # a value drawn uniformly between low and high
+    loguniform: tuple[float, float] | None = None  # the same, uniform in the logarithm
+    tied: tuple[str, ...] = ()  # further fields that get the same value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Axis":
+        given = [
+            kind for kind in ("grid", "choice", "uniform", "loguniform") if getattr(self, kind) is not None
+        ]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of grid, choice, uniform and loguniform, got {given}")
+        bounds = self.uniform or self.loguniform
+        if bounds is not None and bounds[0] >= bounds[1]:
+            raise ValueError(f"{given[0]}: [low, high] must ascend, got {list(bounds)}")
+        if self.loguniform is not None and self.loguniform[0] <= 0:
+            raise ValueError(f"loguniform starts at {self.loguniform[0]}: it must start above 0")
+        return self
+
+
 class Budget(Strict):
     """`run.budget`: the same search for every method of `run.sweeps`. It overrides these fields of every
     sweep."""
@@ -21,6 +46,19 @@ class Budget(Strict):
     scheduler: Literal["asha", "none"] = "none"
     grace: Count = 1  # validations before a trial may be stopped
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1)  # trainings of a trial; None: one
+
+
+class RowSearch(Budget):
+    """`search` of a study: the same search for every row. The trials depend on nothing else."""
+
+    space: dict[str, Axis] = Field(default={})  # dotted recipe field -> its values; empty: that of the method
+    seed: Seed = 0  # of the draws
+
+
+class RowSweepBlock(Strict):
+    """Block `sweep.<m>` of a row of a study with `search`: only what changes no result."""
+
+    concurrent: Count = 1
 
 
 class RunSettings(Strict):
@@ -211,31 +249,6 @@ class ReportSettings(Strict):
     queries: Count = 12  # of each gallery
     neighbours: Count = 8  # shown per query
     thumbnail: Count = 144  # pixels of the longer side; a click enlarges it
-
-
-class Axis(Strict):
-    """An axis of a search space: exactly one of grid, choice, uniform and loguniform (docs/recipes.md)."""
-
-    # every value, in every combination with the values of other grids
-    grid: tuple[Any, ...] | None = Field(default=None, min_length=1)
-    choice: tuple[Any, ...] | None = Field(default=None, min_length=1)  # one of the values, drawn per trial
-    uniform: tuple[float, float] | None = None  # a value drawn uniformly between low and high
-    loguniform: tuple[float, float] | None = None  # the same, uniform in the logarithm
-    tied: tuple[str, ...] = ()  # further fields that get the same value
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "Axis":
-        given = [
-            kind for kind in ("grid", "choice", "uniform", "loguniform") if getattr(self, kind) is not None
-        ]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of grid, choice, uniform and loguniform, got {given}")
-        bounds = self.uniform or self.loguniform
-        if bounds is not None and bounds[0] >= bounds[1]:
-            raise ValueError(f"{given[0]}: [low, high] must ascend, got {list(bounds)}")
-        if self.loguniform is not None and self.loguniform[0] <= 0:
-            raise ValueError(f"loguniform starts at {self.loguniform[0]}: it must start above 0")
-        return self
 
 
 class SweepSettings(Strict):

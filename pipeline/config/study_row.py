@@ -1,4 +1,5 @@
-"""A row of a study as a method of the run: a published method and changes of its recipe.
+"""A row of a study as a method of the run: a published method and changes of its recipe. A data set of a
+study as a data set of the run.
 
 Layers of its recipe: those of the method in pipeline/recipes, then the row. Changes of a user in params.yaml
 are not layers of it, except the definition of a method that only params.yaml has. On a small set
@@ -31,6 +32,7 @@ class StudyRow:
     protocol: Protocol
     kept: tuple[str, ...] | None = ()  # fields that a small set does not replace; None: all
     reduce: dict[str, Any] | None = None  # evaluate.reduce of this row
+    search: dict[str, Any] | None = None  # the search of every row of the study (config/stages.py, RowSearch)
 
     def changes(self, kind: str) -> dict[str, Any]:
         """The changes of the recipe on a data set whose source is of this kind, by dotted field."""
@@ -56,6 +58,16 @@ class StudyRow:
         protocol = self.recipe.get("training.protocol", protocol)
         fields: dict[str, Any] = {"training.protocol": protocol}
         return fields | {"training.patience": None} if protocol == "published" else fields
+
+
+@dataclass(frozen=True)
+class StudySet:
+    """A data set with the source settings of a study: another data set in the run than the one it is like."""
+
+    document: Document  # the file of the study
+    key: str  # of the settings in that file
+    like: str  # the data set
+    source: dict[str, Any]
 
 
 def replaced_by_small(field: str) -> bool:

@@ -7,7 +7,7 @@ from pipeline.report.words import decimals, percent, span
 
 
 def match_errors(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """One row for each operating point of analysis.json."""
+    """One row for each operating point of a file of stage `analyze`."""
     return [
         {
             "rate": f"{100 * point['rate']:g}",

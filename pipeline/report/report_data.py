@@ -60,7 +60,7 @@ class ReportData:
     seeds: tuple[int, ...]
     runs: list[RunResults]
     shards: dict[str, Shards]
-    analysis: list[dict[str, Any]]  # {"row", "curves", "files"} of each run and network
+    analysis: list[dict[str, Any]]  # {"row", "curves", "files"} of each run and network, from data/analysis
     sweeps: list[Sweep]
     ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
     like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
@@ -104,7 +104,12 @@ def read_report_data(
     like: the published method of each variant; published methods may be mapped to themselves or omitted.
     Raises UserError naming the first file that is missing or cannot be read.
     """
-    analysis = read_json(root / "analysis" / "analysis.json")
+    analyses = [
+        read_json(root / "analysis" / dataset / method / f"{seed}.json")
+        for dataset in datasets
+        for method in methods
+        for seed in seeds
+    ]
     return ReportData(
         datasets=tuple(datasets),
         methods=tuple(methods),
@@ -113,7 +118,7 @@ def read_report_data(
             _run(root, dataset, method, seed) for dataset in datasets for method in methods for seed in seeds
         ],
         shards={dataset: Shards(root / "shards" / dataset) for dataset in datasets},
-        analysis=analysis["runs"],
+        analysis=[network for analysis in analyses for network in analysis["networks"]],
         sweeps=[_sweep(root, dataset, method) for dataset, method in sweeps],
         ensembles={
             (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json")
@@ -129,7 +134,7 @@ def read_report_data(
             for dataset in datasets
             for method in methods
         },
-        object_shares=analysis["object_shares"],
+        object_shares=[row for analysis in analyses for row in analysis["object_shares"]],
         own_photos=tuple(own_photos),
     )
 

@@ -2,7 +2,7 @@
 classes."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -45,6 +45,25 @@ def require_checkpoint(recipe: Recipe) -> None:
         )
     if problem := difference(Path(checkpoint)):
         raise UserError(problem, REMEDY)
+
+
+def require_equal_stopping(params: Params, dataset: str, recipes: Mapping[str, Recipe]) -> None:
+    """Raises UserError if the trainings of the rows of a study with `search` do not have one
+    `training.patience`. `recipes`: of the swept methods on a data set."""
+    rows: dict[str, tuple[str, int | None]] = {}  # study -> its first row
+    for method, recipe in recipes.items():
+        row = params.rows.get(method)
+        if row is None or row.search is None:
+            continue
+        patience = recipe.training.patience
+        first, expected = rows.setdefault(row.study, (method, patience))
+        if patience != expected:
+            where = f"{row.document.label}:{row.document.line(f'{row.study}.search')}: {row.study}.search"
+            raise UserError(
+                f"{where}: training.patience of {first} on {dataset} is {expected}, that of {method} is "
+                f"{patience}: their trials stop early by different rules.",
+                "Set training.patience in `recipe` of the study: null, or one number for all rows.",
+            )
 
 
 def require_schedule(params: Params, training: Training) -> None:

@@ -51,7 +51,14 @@ from pipeline.config.inputs import (
     digest,
     path_of,
 )
-from pipeline.config.layers import datasets_of, kind_of, methods_of, published_method, require_known
+from pipeline.config.layers import (
+    datasets_of,
+    kind_of,
+    like_of,
+    methods_of,
+    published_method,
+    require_known,
+)
 from pipeline.config.resolve import MOVED
 from pipeline.config.stages import Reduce
 from pipeline.config.strict import Strict
@@ -61,6 +68,7 @@ from pipeline.resolution.checks import (
     require_checkpoint,
     require_classes,
     require_distinct_cells,
+    require_equal_stopping,
     require_files,
     require_networks,
     require_schedule,
@@ -166,11 +174,14 @@ def check(run: Plan) -> None:
     """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
     later stage of the run."""
     for dataset, (source, _) in run.ingest.items():
-        require_files(source, dataset)
+        require_files(source, like_of(run.params, dataset))
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
         recipe = run.recipes[dataset, method]
         with field_origins(run.params, dataset, method):
             require_members(recipe, dataset, method)
+    for dataset in run.axes.datasets:
+        swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
+        require_equal_stopping(run.params, dataset, swept)
     trainings = _trainings(run)
     for training in trainings:
         with located(run.params, training):
@@ -230,6 +241,13 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
         evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
+        source, _ = run.ingest[dataset]
+        generator = source if isinstance(source, PartsSource) else None
+        intervals = IntervalInputs(
+            bootstrap=evaluate.bootstrap, confidence=evaluate.confidence, seed=evaluate.seed
+        )
+        analyze = AnalyzeInputs(analyze=run.analyze, intervals=intervals, parts=generator)
+        yield file(analyze, "analyze", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
@@ -250,12 +268,6 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
             minimum_gain=recipe.training.minimum_gain,
         )
         yield file(ensemble, "ensemble", dataset, method)
-    generated = {name: source for name, (source, _) in run.ingest.items() if isinstance(source, PartsSource)}
-    intervals = IntervalInputs(
-        bootstrap=run.evaluate.bootstrap, confidence=run.evaluate.confidence, seed=run.evaluate.seed
-    )
-    analyze = AnalyzeInputs(run=run.axes, analyze=run.analyze, intervals=intervals, parts=generated)
-    yield file(analyze, "analyze")
     like = {
         method: method if method in run.params.rows else published_method(run.params, method) or method
         for method in run.axes.methods

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.config import EnsembleSettings, Params, Recipe, SweepSettings
+from pipeline.config import EnsembleSettings, Params, Recipe, SweepSettings, sweep_space
 from pipeline.config.command import field_origins
 from pipeline.runtime.errors import UserError
 from pipeline.studies.ensemble.members import fold_recipe
@@ -39,15 +39,15 @@ def of_trials(
     params: Params, dataset: str, method: str, sweep: SweepSettings, trials: list[tuple[Values, Recipe]]
 ) -> Iterator[Training]:
     """The trainings of a sweep."""
-    key = f"sweep.{method}.space"
+    where = sweep_space(params, method)
     for values, recipe in trials:
         yield Training(
             dataset,
             method,
             recipe,
             sweep.seeds or (sweep.seed,),
-            place=f"{_where(params, key)}, trial {values}: ",
-            remedy=f"{key} sets the values of a trial.",
+            place=f"{where}, trial {values}: ",
+            remedy=f"{where.rpartition(' ')[2]} sets the values of a trial.",
             fields=tuple(values),
             is_trial=True,
         )

@@ -2,12 +2,13 @@
 rows as methods of a run.
 
 The name of a row is `<study>-<row>`: `crt-table-8-k1-16`. Rows of several published studies with the same
-training have one name, that of the first study, so that they are trained once.
+training have one name, that of the first study, so that they are trained once. A data set with source
+settings of a study is another data set in the run, with these settings in its name: `cifar10-split-images`.
 """
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,12 +19,12 @@ from pydantic import ValidationError
 from pipeline.config import Params
 from pipeline.config.document import Document
 from pipeline.config.inputs import StudyInputs, StudyRowInputs, digest
-from pipeline.config.layers import methods_of
+from pipeline.config.layers import datasets_of, methods_of
 from pipeline.config.names import checked_name, suggestion
 from pipeline.config.recipe_files import ROOT as RECIPES
 from pipeline.config.recipe_files import published as published_recipes
 from pipeline.config.stages import Axis
-from pipeline.config.study_row import StudyRow, replaced_by_small
+from pipeline.config.study_row import StudyRow, StudySet, replaced_by_small
 from pipeline.published import Row
 from pipeline.published.model import rows as printed_rows
 from pipeline.runtime.errors import UserError
@@ -93,16 +94,22 @@ def entries(item: Catalogued) -> tuple[Entry, ...]:
     return tuple(Entry(*_shared()[_training(row)], label, key) for _, label, row, key in drafts)
 
 
-def with_rows(params: Params, *methods: str) -> Params:
-    """`params`, with the rows of studies among its methods (and `methods`). Raises UserError as `studies`
-    does."""
-    run = params.block("run")
-    lists = (value for value in (run.get("methods"), run.get("ensembles")) if isinstance(value, list))
-    names = [*methods, *(name for names in lists for name in names)]
-    known = methods_of(params)
-    unknown = {name for name in names if isinstance(name, str) and name not in known}
-    if unknown:
-        of_user = params.path.parent / OF_USER
+def datasets_by_name(item: Catalogued) -> dict[str, str]:
+    """Each data set of a study -> its name in run.datasets."""
+    return {
+        dataset: _set_name(dataset, item.study.sources.get(dataset, {})) for dataset in item.study.datasets
+    }
+
+
+def with_rows(params: Params, *methods: str, datasets: tuple[str, ...] = ()) -> Params:
+    """`params`, with the rows of studies among its methods (and `methods`), and with the data sets of studies
+    among its data sets (and `datasets`). Raises UserError as `studies` does."""
+    of_user = params.path.parent / OF_USER
+    if unknown := _unknown(params, ("datasets",), datasets, datasets_of(params)):
+        params.sets = {
+            name: item for name, item in _sets(studies(of_user).values()).items() if name in unknown
+        }
+    if unknown := _unknown(params, ("methods", "ensembles", "sweeps"), methods, methods_of(params)):
         params.rows = {
             entry.method: entry.row
             for item in studies(of_user).values()
@@ -111,6 +118,39 @@ def with_rows(params: Params, *methods: str) -> Params:
             if entry.method in unknown
         }
     return params
+
+
+def _unknown(params: Params, axes: tuple[str, ...], more: tuple[str, ...], known: list[str]) -> set[str]:
+    """The names of these axes of the run, and `more`, that are not `known`."""
+    run = params.block("run")
+    lists = (value for axis in axes if isinstance(value := run.get(axis), list))
+    names = (*more, *(name for names in lists for name in names))
+    return {name for name in names if isinstance(name, str)} - set(known)
+
+
+def _sets(items: Iterable[Catalogued]) -> dict[str, StudySet]:
+    """The data sets with source settings of studies, by name. Raises UserError if two studies give one name
+    to different settings."""
+    sets: dict[str, StudySet] = {}
+    for item in items:
+        for dataset, source in item.study.sources.items():
+            key = f"{item.name}.sources.{dataset}"
+            name = _set_name(dataset, source)
+            new = StudySet(item.document, key, dataset, source)
+            first = sets.setdefault(name, new)
+            if first.source != source:
+                where, other = (f"{s.document.label}:{s.document.line(s.key)}" for s in (new, first))
+                raise UserError(
+                    f"{where}: {key}: these settings give {dataset} the name {name}, as others do ({other}).",
+                    "Change a value, such as the name of a folder.",
+                )
+    return sets
+
+
+def _set_name(dataset: str, source: dict[str, Any]) -> str:
+    """`cifar10-split-images`; the name of the data set itself without settings."""
+    words = [f"{field} {_text(source[field])}" for field in sorted(source)]
+    return "-".join([dataset, *map(_slug, words)])
 
 
 def covered(methods: tuple[str, ...], of_user: Path = OF_USER) -> list[tuple[Catalogued, tuple[Entry, ...]]]:
@@ -250,6 +290,7 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
                     study.protocol,
                     (*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
                     study.reduce.model_dump(mode="json") if study.reduce else None,
+                    study.search.model_dump(mode="json") if study.search else None,
                 ),
                 key if not point else None,
             )

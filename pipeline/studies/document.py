@@ -24,14 +24,17 @@ unseen study crt-table-8 --datasets cub --seeds 0 1 2    # the table
 unseen study --list                                      # the list below
 ```
 
-- The command sets `run.datasets`, `run.methods` and `run.seeds` in `params.yaml`, empties `run.sweeps` and,
-  except for MLRC studies, `run.ensembles`, and prints what it changed. `--no-run` only sets them.
-  `git checkout params.yaml` restores the file.
+- The command sets `run.datasets`, `run.methods` and `run.seeds` in `params.yaml`, empties `run.sweeps`
+  (except for studies with `search`) and `run.ensembles` (except for MLRC studies), and prints what it
+  changed. `--no-run` only sets them. `git checkout params.yaml` restores the file.
 - A row is a method of the run: `crt-table-8-k1-16`. `unseen recipe cub crt-table-8-k1-16` prints its recipe.
   It has the published layers of its method and its own changes. Changes in `params.yaml` do not apply to it
   (`methods.<m>`, `datasets.<d>.recipe`, `datasets.<d>.methods`). Blocks `train`, `export`, `evaluate`,
   `weights` and `datasets.<d>.source` do. No library downloads the weights of BN-Inception: name your copy in
   block `weights` ([recipes](recipes.md#layers)).
+- A data set with source settings of a study is another data set of the run, with the settings in its name:
+  `cifar10-split-images`. Its recipes and other settings are those of `cifar10`. Printed numbers of `cifar10`
+  are not compared with it.
 - A row is trained once. Rows of several papers' tables with the same training have one name. A second study,
   another seed or a new row trains only what is missing.
 - Rows are trained by the protocol of the papers, `published` (all train classes, last iterate). Landmarks and
@@ -72,14 +75,38 @@ my-study:
 | `space` | dotted field -> `{grid: [...]}`, with `tied: [...]` for further fields that get the same value |
 | `recipe` | changes of all rows |
 | `datasets`, `seeds` | defaults of `--datasets` and `--seeds`; seeds: [0] |
+| `sources` | data set -> settings of its source, as `datasets.<d>.source`: `{parts: {seed: 1}}` |
 | `protocol` | `published` (default), `selected` or `refit` |
 | `metric` | of charts and rank correlation, such as `map_at_r`; default `recall_at_1` |
 | `axes` | field -> symbol: the axes of the chart; default: the numeric grids of `space` |
 | `ensemble` | `true`: numbers of MLRC ensembles |
+| `search` | the same search for every row: `{total: 8, space: {...}}`, see below |
 | `reduce` | as `evaluate.reduce`, for these rows |
 | `source`, `table` | a printed table: `{paper: crt, item: table 8}`, `"8"` |
 
 A row of your study keeps all its changes on every data set.
+
+### The same search for every row
+
+Rows are comparable if their settings were searched with the same effort:
+
+```yaml
+my-study:
+  search:
+    total: 8
+    space:
+      optimizer.learning_rate: {loguniform: [1.0e-5, 1.0e-3]}
+```
+
+- `unseen study my-study` then also sets `run.sweeps` to the rows: each row is a [sweep](recipes.md#sweeps)
+  with `total` trials. `iterations`, `scheduler` (`none` by default, or `asha`), `grace`, `seeds` and `seed`
+  (of the draws) are those of a sweep, and the same for all rows. Blocks `sweep.<m>` and `run.budget` of
+  params.yaml do not apply; `sweep.<row>: {concurrent: 4}` does.
+- Without `space` each row has the published space of its method. A space with fewer combinations than
+  `total` is an error. Rows with different `training.patience` are an error.
+- Trials are compared on held-out train classes. The report lists trials, best values and their metric for
+  each row. A sweep feeds no other stage: write the best values into the rows, and the same command trains
+  them without another search.
 """
 
 

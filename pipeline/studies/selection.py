@@ -11,7 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from pipeline.config.document import Document
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
-from pipeline.studies.catalogue import Catalogued, entries
+from pipeline.studies.catalogue import Catalogued, datasets_by_name, entries
 
 MINI = "parts"  # the built-in set, with small networks
 
@@ -29,7 +29,8 @@ def axes_of(
     item: Catalogued, datasets: tuple[str, ...] = (), seeds: tuple[int, ...] = (), mini: bool = False
 ) -> dict[str, list[Any]]:
     """Block `run` of a study: `datasets` and `seeds`, or those of the study; with `mini` the built-in set,
-    and no ensembles. Raises UserError for a study without rows."""
+    and no ensembles. With `search` the rows are also swept. A data set for which the study has source
+    settings gets them. Raises UserError for a study without rows."""
     study = item.study
     if not study.has_rows:
         reason = f"`{study.command}` shows it" if study.command else study.unavailable
@@ -38,11 +39,12 @@ def axes_of(
             "`unseen study --list` prints the studies that have.",
         )
     methods = list(dict.fromkeys(entry.method for entry in entries(item)))
+    names = datasets_by_name(item)
     return {
-        "datasets": [MINI] if mini else list(datasets or study.datasets),
+        "datasets": [names.get(name, name) for name in ([MINI] if mini else datasets or study.datasets)],
         "methods": methods,
         "seeds": list(seeds or study.seeds),
-        "sweeps": [],
+        "sweeps": list(methods) if study.search else [],
         "ensembles": list(methods) if study.ensemble and not mini else [],
     }
 

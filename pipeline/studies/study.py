@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config.blocks import Seed
 from pipeline.config.names import Name
-from pipeline.config.stages import Axis, Reduce
+from pipeline.config.stages import Axis, Reduce, RowSearch
 from pipeline.config.strict import Strict
 from pipeline.config.study_row import Protocol
 
@@ -44,6 +44,8 @@ class Study(Strict):
     space: dict[str, Axis] = Field(default={})
     recipe: dict[str, Any] = Field(default={})  # changes of all rows
     datasets: tuple[Name, ...] = ()
+    # data set -> settings of its source, as `datasets.<d>.source` of params.yaml
+    sources: dict[Name, dict[str, Any]] = Field(default={})
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     # published: all train classes, last iterate; landmark sets and MLRC select on held-out images
     protocol: Protocol = "published"
@@ -53,6 +55,7 @@ class Study(Strict):
     # fields that keep their value on the built-in sets, which define network, images and schedule
     kept: tuple[str, ...] = ()
     ensemble: bool = False  # numbers of MLRC ensembles: the study also sets run.ensembles
+    search: RowSearch | None = None  # the same search for every row: the study also sets run.sweeps
     reduce: Reduce | None = None  # also embeddings reduced by PCA (evaluate.reduce)
     shows: str = ""  # what the report shows in addition to the table, and where
     missing: str = ""  # what of the item is not shown
@@ -67,12 +70,19 @@ class Study(Strict):
             raise ValueError("`table` needs `source.paper`")
         if self.has_rows and not self.datasets:
             raise ValueError("`datasets` is missing")
+        for name, source in self.sources.items():
+            if name not in self.datasets:
+                raise ValueError(f"sources.{name}: not in `datasets`")
+            if not source or "kind" in source:
+                raise ValueError(f"sources.{name}: give settings of the source other than its kind")
         for name, row in self.methods.items():
             if not isinstance(row.get("like"), str):
                 raise ValueError(f"methods.{name}.like is missing: the method of the row")
         for field, axis in self.space.items():
             if axis.grid is None:
                 raise ValueError(f"space.{field}: a study needs a grid")
+        for name in sorted(_fields(self.space) & _fields(self.search.space if self.search else {})):
+            raise ValueError(f"search.space.{name}: `space` gives the rows different values of this field")
         if len(self.axes) > 2:
             raise ValueError(f"axes: one or two fields, got {len(self.axes)}")
         return self
@@ -101,6 +111,10 @@ class Study(Strict):
         if self.command:
             return "command"
         return "partial" if self.missing else "complete"
+
+
+def _fields(space: dict[str, Axis]) -> set[str]:
+    return {name for field, axis in space.items() for name in (field, *axis.tied)}
 
 
 def _is_number(value: Any) -> bool:

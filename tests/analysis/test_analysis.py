@@ -1,10 +1,11 @@
-"""The table over all runs, from embedding files, and the stage that writes it."""
+"""The analysis of a run from embedding files, and the stage that writes it."""
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.analyze import COLUMNS, analyze, numbers, rounded
@@ -30,16 +31,11 @@ def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
     )
 
 
+ONE = ("set", "one", 0)
 INTERVALS = Intervals(20, 0.9, 1)
 TRANSFER = (7, 5, 0.2, INTERVALS)  # splits, classes, ridge
-CLASS_NUMBERS = (
-    "classes",
-    "embedding_density",
-    "positive_similarity",
-    "similarity_overlap",
-    "fnmr_at_fmr_0.1",
-)
-NEED_LABELS = (*CLASS_NUMBERS, "test_map_at_r", "map_at_r_gap")
+CLASS_NUMBERS = ("classes", "embedding_density", "positive_similarity", "similarity_overlap")
+NEED_LABELS = (*CLASS_NUMBERS, "fnmr_at_fmr_0.1", "test_map_at_r", "map_at_r_gap")
 
 
 @pytest.fixture
@@ -56,9 +52,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_rows_equal_the_definitions(root: Path) -> None:
-    runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
+    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
     assert [(run.row["method"], run.row["network"]) for run in runs] == [
-        (m, n) for m in ("one", "two") for n in ("selected", "untrained")
+        ("one", "selected"),
+        ("one", "untrained"),
     ]
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     row = runs[0].row
@@ -81,7 +78,7 @@ def test_rows_equal_the_definitions(root: Path) -> None:
 
 
 def test_modes_and_similarities_of_both_sides(root: Path) -> None:
-    run = analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER)[0]
+    run = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)[0]
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     values, seen_values = (oracle.singular_values(side).tolist() for side in (test, train))
     for mode in range(2, 9):
@@ -112,7 +109,8 @@ def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
     _, label, test = rows(0.8, 6, 1)
     for place, (name, noise) in enumerate((("test", 0.8), ("test-last", 0.9), ("test-untrained", 3.0)), 1):
         write(root / f"data/embeddings/set/one/0/{name}.arrow", *rows(noise, 6, place), attributes=attributes)
-    runs = analyze(root / "data/embeddings", [("set", "one", 0), ("set", "two", 0)], 20, 10_000, *TRANSFER)
+    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
+    without_attributes = analyze(root / "data/embeddings", ("set", "two", 0), 20, 10_000, *TRANSFER)
     transfer = attribute_transfer(attributes, test, label, splits=7, ridge=0.2, classes=5)
     assert runs[0].row["transfer_map_l2"] == pytest.approx(transfer.l2, rel=1e-5)
     assert runs[0].row["transfer_map_cosine_std"] == pytest.approx(transfer.cosine_std, rel=1e-5)
@@ -125,13 +123,13 @@ def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
     np.testing.assert_allclose(
         runs[0].curves["attributes"]["share"][2], attributes[label == 8].mean(0), rtol=1e-5
     )
-    assert numbers(runs)["set"]["one"]["0"]["transfer_map_l2"] == runs[0].row["transfer_map_l2"]
-    assert "transfer_map_l2" not in numbers(runs)["set"]["two"]["0"]
-    assert "attributes" not in runs[2].curves
+    assert numbers(runs)["transfer_map_l2"] == runs[0].row["transfer_map_l2"]
+    assert "transfer_map_l2" not in numbers(without_attributes)
+    assert "attributes" not in without_attributes[0].curves
 
 
 def test_fnmr_is_in_the_row_with_its_interval_and_its_threshold_in_the_curves(root: Path) -> None:
-    runs = analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER)
+    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
     for run, noise, seed in zip(runs, (0.8, 3.0), (1, 3), strict=True):
         _, label, test = rows(noise, 6, seed)
         points = operating_points(test, label, INTERVALS)
@@ -160,42 +158,39 @@ def test_gap_is_train_minus_test_by_definition() -> None:
 
 
 @pytest.mark.slow
-def test_the_stage_writes_table_curves_and_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stage_writes_curves_and_numbers_of_its_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stages.analyze import run
 
-    axes = {"datasets": ["set"], "methods": ["one", "two"], "seeds": [0]}
     measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5}
     intervals = {"bootstrap": 20, "confidence": 0.9, "seed": 1}
-    write_resolved(root, "analyze", run=axes, analyze=measures, intervals=intervals)
+    write_resolved(root, "analyze", "set", "two", analyze=measures, intervals=intervals)
+    networks = analyze(root / "data/embeddings", ("set", "two", 0), 20, 10_000, *TRANSFER)
+    (root / "data/embeddings/set/one/0/test.arrow").unlink()  # another run is not read
     monkeypatch.chdir(root)
-    run()
-    files = [
-        root / name
-        for name in ("data/analysis/table.csv", "data/analysis/analysis.json", "data/metrics/analysis.json")
-    ]
+    run("set", "two", 0)
+    files = [root / name for name in ("data/analysis/set/two/0.json", "data/metrics/set/two/0-analysis.json")]
     first = [file.read_bytes() for file in files]
-    with files[0].open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [(row["method"], row["network"]) for row in table] == [
-        (m, n) for m in ("one", "two") for n in ("selected", "untrained")
+    content, leaf = (json.loads(text) for text in first)
+    rows = [network["row"] for network in content["networks"]]
+    assert [(row["method"], row["seed"], row["network"]) for row in rows] == [
+        ("two", 0, "selected"),
+        ("two", 0, "untrained"),
     ]
-    assert table[1]["map_at_r_gap"] == ""
-    assert [row["seed"] for row in table] == ["0"] * 4, "a zero is not a missing value"
-    leaf = json.loads(files[2].read_text())["set"]["two"]["0"]
-    assert leaf["embedding_density"] == float(table[2]["embedding_density"])
+    assert rows[1]["map_at_r_gap"] is None
+    assert content["object_shares"] == [], "the set has no known object"
+    assert leaf["embedding_density"] == rows[0]["embedding_density"]
+    low = "fnmr_at_fmr_0.1_low"
+    assert rows[0][low] == networks[0].row[low] is not None, "the intervals are those of the resolved file"
     assert leaf.keys() == {"embedding_density", "spectral_decay"}, (
         "the attributes of transfer are missing here"
     )
     assert all(isinstance(value, int | float) for value in leaf.values())
-    run()
+    run("set", "two", 0)
     assert [file.read_bytes() for file in files] == first
-
-    _, label, test = rows(0.8, 6, 1)
-    assert float(table[0]["fnmr_at_fmr_0.1_low"]) == rounded(operating_points(test, label, INTERVALS)[0].low)
 
     (root / "data/embeddings/set/two/0/test-untrained.arrow").unlink()
     with pytest.raises(UserError, match=r"set/two/0/test-untrained\.arrow is missing"):
-        run()
+        run("set", "two", 0)
     assert [file.read_bytes() for file in files] == first, "the earlier files are unchanged"
 
 
@@ -204,10 +199,10 @@ def test_undefined_numbers_are_left_out_of_the_metrics(tmp_path: Path) -> None:
     pairs = np.array([5, 5, 5, 5])
     for name in ("train", "test", "test-untrained"):
         write(tmp_path / "set/one/0" / f"{name}.arrow", np.arange(4), pairs, unit)
-    runs = analyze(tmp_path, [("set", "one", 0)], 20, 100, *TRANSFER)
+    runs = analyze(tmp_path, ONE, 20, 100, *TRANSFER)
     assert runs[0].row["embedding_density"] is None
     assert runs[0].row["negative_similarity"] is None
-    leaf = numbers(runs)["set"]["one"]["0"]
+    leaf = numbers(runs)
     assert "embedding_density" not in leaf
     assert leaf["spectral_decay"] == pytest.approx(0, abs=1e-6)
 
@@ -219,11 +214,13 @@ def test_rounding_keeps_six_digits() -> None:
 
 
 def test_numbers_that_need_labels_are_empty_for_landmark_sets(root: Path) -> None:
-    (root / "data/embeddings/set/one/0/ground_truth.parquet").touch()
-    for run in analyze(root / "data/embeddings", [("set", "one", 0)], 20, 10_000, *TRANSFER):
+    truth = {"benchmark": ["b"], "query": [181], "easy": [[182]], "hard": [[]], "junk": [[]]}
+    pq.write_table(pa.table(truth), root / "data/embeddings/set/one/0/ground_truth.parquet")
+    for run in analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER):
         row = run.row
         assert row["spectral_decay"] is not None
         assert row["images"] == 30
         assert [row[name] for name in NEED_LABELS] == [None] * len(NEED_LABELS)
+        assert run.curves["benchmarks"]["b"]["positive"]["pairs"] == 1
         if row["network"] == "selected":
             assert row["train_embedding_density"] is not None

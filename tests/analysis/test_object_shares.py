@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.analyze import AnalyzedNetwork, numbers
-from pipeline.analysis.positions import coverage, object_share_table, object_shares
+from pipeline.analysis.positions import coverage, object_share_rows, object_shares
 from pipeline.config import PartsSource
 from pipeline.data.positions import PositionMap, Positions, write
 from pipeline.ingest.sources import parts
@@ -75,20 +75,18 @@ def test_uniform_weights_get_the_area_and_weights_on_the_creature_more(tmp_path:
             ("background", 1 - coverage(mask, WHOLE, 8, 8)),
         ):
             maps.append(of(weights, kind, **place))
-    for dataset in ("parts", "other"):
-        write(tmp_path / dataset / "ms/0.arrow", Positions(tuple(maps), ()))
-    runs = [("parts", "ms", 0), ("other", "ms", 0)]
-    creature, uniform, background = object_share_table(tmp_path, runs, {"parts": parts.creature_masks(SMALL)})
+    write(tmp_path / "parts/ms/0.arrow", Positions(tuple(maps), ()))
+    run = ("parts", "ms", 0)
+    creature, uniform, background = object_share_rows(tmp_path, run, parts.creature_masks(SMALL))
     assert uniform["share"] == pytest.approx(uniform["area"], rel=1e-5)
     assert creature["share"] > uniform["share"] + 0.3
     assert background["share"] < uniform["share"] - 0.1
-    assert {row["dataset"] for row in (creature, uniform, background)} == {"parts"}
-    run = AnalyzedNetwork(
-        {"dataset": "parts", "method": "ms", "seed": 0, "network": "selected", **_HEADLINE}, {}, {}
-    )
-    leaf = numbers([run], [creature, uniform])["parts"]["ms"]["0"]
-    assert leaf["weight_on_object"] == creature["share"]
-    assert leaf["object_area"] == creature["area"]
+    for row in (creature, uniform, background):
+        assert (row["dataset"], row["method"], row["seed"]) == run
+    selected = AnalyzedNetwork({"network": "selected", **_HEADLINE}, {}, {})
+    values = numbers([selected], [creature, uniform])
+    assert values["weight_on_object"] == creature["share"]
+    assert values["object_area"] == creature["area"]
 
 
 _HEADLINE = {"embedding_density": 0.5, "spectral_decay": 0.5, "transfer_map_l2": None}

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, resolve
-from pipeline.config.command import origin
+from pipeline.config import Params, dataset_settings, resolve
+from pipeline.config.command import field_origins, origin
 from pipeline.config.study_row import is_small
+from pipeline.resolution.files import plan
+from pipeline.runtime.errors import UserError
 from pipeline.studies.catalogue import with_rows
 from tests.params import project, write
 
@@ -99,6 +101,57 @@ def test_a_row_of_a_user_keeps_all_its_changes_and_the_method_of_params(tmp_path
     recipe = resolve(with_rows(params), "parts", "mine-a")
     assert (recipe.dim, recipe.loss.name, recipe.training.iterations) == (32, "triplet", 7)
     assert recipe.training.protocol == "selected"
+
+
+def test_a_data_set_of_a_study_has_its_source_settings(tmp_path: Path) -> None:
+    name, row = "cifar10-split-images", "gsp-figure-5-with"
+    params = project(
+        tmp_path,
+        {
+            "run.datasets": [name, "cifar10"],
+            "run.methods": [row, "ms"],
+            "run.sweeps": [],
+            "datasets.cifar10": {"source": {"path": "elsewhere"}, "recipe": {"dim": 32}},
+        },
+    )
+    run = plan(params)
+    source, ordinary = run.ingest[name][0], run.ingest["cifar10"][0]
+    assert source.model_dump() == {"kind": "cifar10", "path": "elsewhere", "split": "images"}
+    assert ordinary.model_dump() == {"kind": "cifar10", "path": "elsewhere", "split": "classes"}
+    assert run.recipes[name, row].training.protocol == "published"
+    assert run.recipes[name, row].pooling.prototypes == 8
+    # the layers are those of cifar10, with its change for this split
+    protocols = [run.recipes[dataset, "ms"].training.protocol for dataset in (name, "cifar10")]
+    assert protocols == ["published", "selected"]
+    assert run.recipes[name, "ms"].dim == 32
+    assert origin(params, name, "ms", "dim").endswith("datasets.cifar10.recipe")
+    assert run.evaluation(name) == run.evaluation("cifar10")
+
+
+def test_refuses_a_value_of_a_source_with_the_line_of_the_study(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "mine.yaml").write_text(
+        "mine:\n  title: t\n  methods: {a: {like: ms}}\n  datasets: [parts]\n"
+        "  sources:\n    parts:\n      images_per_class: 1\n",
+        encoding="utf-8",
+    )
+    params = write(tmp_path, {"run": {"datasets": ["parts-images-per-class-1"]}})
+    with pytest.raises(UserError, match=r"mine.yaml:7: images_per_class: .* got 1"):
+        dataset_settings(with_rows(params), "parts-images-per-class-1")
+
+
+def test_an_error_about_a_row_names_the_file_of_its_study(tmp_path: Path) -> None:
+    params = params_with(tmp_path, ROW)
+    with pytest.raises(UserError) as raised, field_origins(params, "cub", ROW):
+        raise UserError("Too many classes.", "Set batch.classes=8.")
+    assert f"Change it in the recipe of the row, study {ROW[:11]} (pipeline/recipes/studies/crt.yaml:" in (
+        raised.value.remedy
+    )
+    assert raised.value.remedy.endswith("): batch.classes: 8")
+    # the stages read no studies
+    with pytest.raises(UserError) as raised, field_origins(Params(params.path), "cub", ROW):
+        raise UserError("Too many classes.", "Set batch.classes=8.")
+    assert (raised.value.what, raised.value.remedy) == ("Too many classes.", "Set batch.classes=8.")
 
 
 def _names() -> list[str]:

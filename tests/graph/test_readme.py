@@ -156,7 +156,7 @@ def an_unknown_photo_is_recognised(project: Project, output: str) -> None:
 
 
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
-    assert stages_run(output) == {"resolve", *chain("folder", "ms"), "analyze", "report"}
+    assert stages_run(output) == {"resolve", *chain("folder", "ms"), "report"}
     recipe = json.loads((project.path / "data/models/folder/ms/0/recipe.json").read_text(encoding="utf-8"))[
         "recipe"
     ]
@@ -187,7 +187,7 @@ def curves_are_drawn(project: Project, output: str) -> None:
 
 def gsp_alone_is_built_again(project: Project, output: str) -> None:
     """The sweep of the same field does not run again."""
-    assert stages_run(output) == {"resolve", *chain("parts", "gsp"), "analyze", "report"}
+    assert stages_run(output) == {"resolve", *chain("parts", "gsp"), "report"}
 
 
 def the_origin_of_a_value_is_shown(project: Project, output: str) -> None:
@@ -207,7 +207,7 @@ def the_changed_setting_is_shown(project: Project, output: str) -> None:
 
 
 def a_variant_is_built_and_reported(project: Project, output: str) -> None:
-    assert stages_run(output) == {"resolve", *chain("parts", "gsp_soft"), "analyze", "report"}
+    assert stages_run(output) == {"resolve", *chain("parts", "gsp_soft"), "report"}
     recipe = json.loads(
         (project.path / "data/models/parts/gsp_soft/0/recipe.json").read_text(encoding="utf-8")
     )["recipe"]

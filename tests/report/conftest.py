@@ -4,6 +4,7 @@ analysis."""
 import csv
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from pipeline.analysis.analyze import analyze
-from pipeline.analysis.positions import object_share_table
+from pipeline.analysis.analyze import analyze, content_of
+from pipeline.analysis.positions import object_share_rows
 from pipeline.analysis.verification import Intervals
 from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
@@ -243,24 +244,11 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
                     make_run(root, dataset, method, seed, width)
             for method in sweeps:
                 make_sweep(root / "sweep" / dataset / method)
-        cells = [(d, m, s) for d in datasets for m in noise for s in seeds]
-        runs = analyze(
-            root / "embeddings",
-            cells,
-            40,
-            10_000,
-            5,
-            200,
-            0.05,
-            Intervals(50, 0.95, 0),
-        )
-        write_json(
-            root / "analysis" / "analysis.json",
-            {
-                "runs": [{"row": run.row, "curves": run.curves, "files": run.files} for run in runs],
-                "object_shares": object_share_table(root / "positions", cells, {"birds": disc}),
-            },
-        )
+        for dataset, method, seed in product(datasets, noise, seeds):
+            run = (dataset, method, seed)
+            networks = analyze(root / "embeddings", run, 40, 10_000, 5, 200, 0.05, Intervals(50, 0.95, 0))
+            shares = object_share_rows(root / "positions", run, disc) if dataset == "birds" else []
+            write_json(root / "analysis" / dataset / method / f"{seed}.json", content_of(networks, shares))
         return root
 
     return make

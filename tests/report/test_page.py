@@ -1,5 +1,6 @@
 """The page: all sections, no loaded resources, escaped names, unique ids, equal bytes, one file."""
 
+import csv
 import json
 import re
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pipeline.report.sections
+from pipeline.analysis.analyze import COLUMNS
 from pipeline.config.inputs import ReportInputs, content_of, path_of
 from pipeline.report.page import CARDS, build
 from pipeline.report.report_data import ReportData
@@ -125,7 +127,8 @@ def test_the_stage_writes_the_page_and_the_heat_maps(
     monkeypatch.chdir(root)
     run()
     files = sorted(path.relative_to(root / "data/report").as_posix() for path in root.rglob("report/**/*.*"))
-    assert files == ["index.html", "positions/birds/good.csv", "positions/birds/good.svg", "verdict.json"]
+    positions = ["positions/birds/good.csv", "positions/birds/good.svg"]
+    assert files == ["analysis.csv", "index.html", *positions, "verdict.json"]
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
     gallery = page.first("section", id="set-0-gallery")
@@ -144,8 +147,17 @@ def test_the_stage_writes_the_page_and_the_heat_maps(
     headings = [heading.text() for heading in page.all("h3")]
     for absent in ("Attributes", "Gradient noise", "Ensembles", "Over seeds", "Paired comparison"):
         assert not any(heading.startswith(absent) for heading in headings), absent
-    (root / "data/analysis/analysis.json").unlink()
-    with pytest.raises(UserError, match=r"analysis\.json is missing"):
+    with (root / "data/report/analysis.csv").open(newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["method"], row["network"]) for row in table] == [("good", "selected"), ("good", "untrained")]
+    assert [row["seed"] for row in table] == ["0", "0"], "a zero is not a missing value"
+    analysis = json.loads((root / "data/analysis/birds/good/0.json").read_text(encoding="utf-8"))
+    selected = analysis["networks"][0]["row"]
+    assert list(table[0]) == list(COLUMNS)
+    assert table[0]["map_at_r_gap"] == str(selected["map_at_r_gap"])
+    assert table[1]["map_at_r_gap"] == ""
+    (root / "data/analysis/birds/good/0.json").unlink()
+    with pytest.raises(UserError, match=r"analysis/birds/good/0\.json is missing"):
         run()
     assert (root / "data/report/index.html").exists()
 

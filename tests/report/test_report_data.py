@@ -23,7 +23,7 @@ def read(root: Path) -> ReportData:
     "name",
     [
         "evaluation/birds/good/0/metrics.json", "history/birds/good/0.csv",
-        "models/birds/good/0/last.safetensors", "analysis/analysis.json",
+        "models/birds/good/0/last.safetensors", "analysis/birds/good/0.json",
         "evaluation/birds/good/0/queries.parquet",
     ],
 )  # fmt: skip

@@ -45,6 +45,9 @@ def changed(folder: Path, changes: dict[str, Any], base: dict[str, Any] | None =
     }
 
 
+ANALYSES = {f"analyze/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")}
+
+
 @pytest.mark.slow
 def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
     content = resolved(tmp_path, {"run.ensembles": ["ms"], "run.methods": ["ms", "gsp"]})
@@ -52,13 +55,12 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         "ingest/parts.json",
         *(
             f"{stage}/parts/{method}.json"
-            for stage in ("train", "export", "evaluate")
+            for stage in ("train", "export", "evaluate", "analyze")
             for method in ("ms", "gsp")
         ),
         "sweep/parts/gsp.json",
         *(f"{stage}/parts/ms/{fold}.json" for stage in ("train_fold", "export_fold") for fold in range(1, 5)),
         "ensemble/parts/ms.json",
-        "analyze.json",
         "report.json",
     }
     for name, value in content.items():
@@ -97,15 +99,15 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         ({"datasets.parts.methods.ms.dim": 128}, {"train/parts/ms.json", "report.json"}),
         ({"ingest.quality": 90}, {"ingest/parts.json"}),
         # the analysis replays the positions of the creatures
-        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json", "analyze.json"}),
+        ({"datasets.parts.source.seed": 1}, {"ingest/parts.json", *ANALYSES}),
         (
             {"evaluate.bootstrap": 7},
-            {"analyze.json"}
+            ANALYSES
             | {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},
         ),
         ({"report.queries": 3}, {"report.json"}),
-        ({"analyze.pairs": 3}, {"analyze.json"}),
-        ({"run.seeds": [0, 1]}, {"analyze.json", "report.json"}),
+        ({"analyze.pairs": 3}, ANALYSES),
+        ({"run.seeds": [0, 1]}, {"report.json"}),
         ({"datasets.parts.methods.gsp.pooling.transport_ratio": 0.6}, {"train/parts/gsp.json"}),
     ],
     ids=lambda value: " ".join(sorted(value)) if isinstance(value, dict) else "",

@@ -20,6 +20,7 @@ from pipeline.studies.catalogue import (
     study_of,
     with_rows,
 )
+from tests.params import write
 
 PUBLISHED = [item for item in studies().values() if item.is_published]
 ITEMS = {
@@ -140,6 +141,20 @@ def test_a_grid_gives_every_combination_with_tied_fields(tmp_path: Path) -> None
             "space.dim: a study needs a grid",
         ),
         (
+            "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n"
+            "  space: {dim: {grid: [8, 9]}}\n  search: {total: 2, space: {dim: {grid: [8, 9]}}}\n",
+            "search.space.dim: `space` gives the rows different values",
+        ),
+        (
+            "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n  sources: {cub: {path: x}}\n",
+            "sources.cub: not in `datasets`",
+        ),
+        (
+            "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n"
+            "  sources: {parts: {kind: folder}}\n",
+            "sources.parts: give settings of the source other than its kind",
+        ),
+        (
             "crt-table-8:\n  title: t\n  command: x\n",
             "study crt-table-8 is already defined in pipeline/recipes",
         ),
@@ -150,6 +165,23 @@ def test_refuses_a_study_that_is_not_valid(text: str, message: str, tmp_path: Pa
     with pytest.raises(UserError) as raised:
         studies(tmp_path)
     assert message in raised.value.what
+
+
+def test_two_studies_share_a_data_set_with_equal_settings_only(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    study = (
+        "{}:\n  title: t\n  methods: {{x: {{like: ms}}}}\n  datasets: [folder]\n"
+        "  sources: {{folder: {{path: {}}}}}\n"
+    )
+    for first, second in (("a b", "a b"), ("a b", "a-b")):
+        text = study.format("one", first) + study.format("two", second)
+        (tmp_path / "studies" / "mine.yaml").write_text(text, encoding="utf-8")
+        params = write(tmp_path, {"run": {"datasets": ["folder-path-a-b"]}})
+        if first == second:
+            assert with_rows(params).sets["folder-path-a-b"].source == {"path": "a b"}
+        else:
+            with pytest.raises(UserError, match=r"mine.yaml:10: two.sources.folder: .* \(.*mine.yaml:5\)"):
+                with_rows(params)
 
 
 def test_refuses_an_unknown_table(tmp_path: Path) -> None:

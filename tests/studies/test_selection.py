@@ -34,6 +34,23 @@ def test_axes_of_a_study() -> None:
     assert (mini["datasets"], mini["ensembles"]) == (["parts"], [])
 
 
+def test_a_data_set_with_source_settings_is_another_data_set() -> None:
+    item = study_of("gsp-figure-5")
+    for datasets in ((), ("cifar10",), ("cifar10-split-images",)):
+        assert axes_of(item, datasets)["datasets"] == ["cifar10-split-images"]
+    assert axes_of(item, ("cub",))["datasets"] == ["cub"]
+    assert axes_of(item, mini=True)["datasets"] == ["parts"]
+
+
+def test_a_study_with_a_search_sweeps_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "mine:\n  title: t\n  methods: {a: {like: ms}, b: {like: crt}}\n  datasets: [parts]\n"
+        "  search: {total: 2}\n",
+        encoding="utf-8",
+    )
+    assert axes_of(study_of("mine", tmp_path))["sweeps"] == ["mine-a", "mine-b"]
+
+
 def test_sets_the_axes_and_keeps_the_rest_of_the_file(params: Path) -> None:
     before = params.read_text(encoding="utf-8")
     rest = before[before.index("ingest:") :]

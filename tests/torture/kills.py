@@ -32,8 +32,8 @@ YOUNG = 11.0  # seconds after which a file without lock counts as left over
 STATE = results.RESULTS / "kills.json"
 RUN = "unseen run -j 2"
 _CELL = "@parts-ms-0"
-SINGLE = ("resolve", "ingest@parts", *(f"{name}{_CELL}" for name in ("train", "export", "evaluate")))
-SINGLE += ("analyze", "report")
+SINGLE = ("resolve", "ingest@parts")
+SINGLE += (*(f"{name}{_CELL}" for name in ("train", "export", "evaluate", "analyze")), "report")
 # Several trainings of a method: kills from FIRST_OF_SEVERAL on, in a project of their own.
 FIRST_OF_SEVERAL = 200
 _FOLDS = ("@parts-ms-1-0", "@parts-ms-2-0")

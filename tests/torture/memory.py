@@ -42,7 +42,7 @@ PEAK: dict[str, tuple[tuple[str, ...], float]] = {
     "train": (CELL, 3.0),
     "export": (CELL, 3.0),
     "evaluate": (CELL, 3.0),
-    "analyze": ((), 3.0),
+    "analyze": (CELL, 3.0),
     "report": ((), 2.0),
 }
 

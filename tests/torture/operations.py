@@ -201,9 +201,9 @@ OPERATIONS = (
     ),
     Operation(
         "analyze",
-        _stage("analyze"),
+        _stage("analyze", CELL),
         after=("export",),
-        outputs=("data/analysis", "data/metrics/analysis.json"),
+        outputs=(f"data/analysis/{_NAME}.json", f"data/metrics/{_NAME}-analysis.json"),
         modules=("stages.analyze",),
     ),
     Operation(

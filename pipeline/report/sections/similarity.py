@@ -13,16 +13,24 @@ from pipeline.report.match_errors import match_errors
 
 def content(dataset: DataSet) -> dict[str, Any]:
     curves = dataset.analysis.first_curves
-    charts = []
-    if curves:
-        span = figures.shared_span(list(curves.values()))
-        for method, histograms in curves.items():
-            position = dataset.positions[method]
-            name = f"{dataset.anchor}-pairs-{position}"
-            charts.append(Markup(figures.seen_and_unseen(method, position, histograms, span, name)))
-    errors = [
-        {"method": method, "rows": match_errors(curves[method.name].get("operating_points", []))}
-        for method in dataset.methods
-        if method.name in curves
+    # a landmark set has a chart per benchmark, whose ground truth defines the pairs of test images
+    panels = [
+        (dataset.positions[method], ", ".join(filter(None, (method, benchmark))), {**histograms, **pairs})
+        for method, histograms in curves.items()
+        for benchmark, pairs in (histograms.get("benchmarks") or {"": {}}).items()
     ]
-    return {"figures": charts, "errors": [each for each in errors if each["rows"]]}
+    span = figures.shared_span([histograms for _, _, histograms in panels]) if panels else (-1.0, 1.0)
+    return {
+        "figures": [
+            Markup(
+                figures.seen_and_unseen(title, position, histograms, span, f"{dataset.anchor}-pairs-{place}")
+            )
+            for place, (position, title, histograms) in enumerate(panels)
+        ],
+        "by_ground_truth": any(histograms.get("benchmarks") for histograms in curves.values()),
+        "errors": [
+            {"method": method, "rows": match_errors(curves[method.name]["operating_points"])}
+            for method in dataset.methods
+            if curves.get(method.name, {}).get("operating_points")
+        ],
+    }

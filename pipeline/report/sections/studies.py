@@ -7,9 +7,10 @@ from markupsafe import Markup
 from pipeline.published.model import names as papers
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import study as figures
+from pipeline.report.sections.sweeps import text_of_best
 from pipeline.report.study_files import names
 from pipeline.report.study_table import Cell, Column, StudyTable, is_plain, study_table
-from pipeline.report.words import listed, name_of
+from pipeline.report.words import listed, name_of, percent
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -19,7 +20,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         return None
     return {
         "studies": [
-            _study(table, f"{dataset.anchor}-study-{place}", dataset.seeds)
+            _study(table, f"{dataset.anchor}-study-{place}", dataset.seeds) | _search(dataset, table)
             for place, table in enumerate(tables)
         ]
     }
@@ -62,6 +63,26 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         "metric": name_of(study.metric),
         "charts": [Markup(figure) for figure in figures.charts(table, anchor)],
         "files": [f"studies/{study.name}/{name}" for name in names(table)],
+    }
+
+
+def _search(dataset: DataSet, table: StudyTable) -> dict[str, Any]:
+    """The search of each row, if the run has one for every row."""
+    sweeps = {sweep.method: sweep for sweep in dataset.report_data.sweeps if sweep.dataset == dataset.name}
+    rows = [(line.label, sweeps[line.method]) for line in table.lines if line.method in sweeps]
+    if len(rows) < len(table.study.rows):
+        return {"search": []}
+    return {
+        "search_metric": name_of(rows[0][1].best["metric"]),
+        "search": [
+            {
+                "label": label,
+                "trials": len(sweep.trials),
+                "best": text_of_best(sweep),
+                "value": percent(sweep.best["value"]),
+            }
+            for label, sweep in rows
+        ],
     }
 
 

@@ -38,9 +38,7 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
         "trials": counted(len(sweep.trials), "trial"),
         "fields": ", ".join(fields),
         "metric": metric_name,
-        "best": ", ".join(
-            f"{field.rpartition('.')[2]} {_text(value)}" for field, value in best["values"].items()
-        ),
+        "best": text_of_best(sweep),
         "stopped": any(trial["stopped_early"] == "True" for trial in sweep.trials),
         "seeds": len(best["trials"]),
         "columns": ["trial", "seed", *fields, "iterations", *titles.values(), "end"],
@@ -54,6 +52,12 @@ def _sweep(sweep: Sweep, anchor: str) -> dict[str, Any]:
         ],
         "adopt": best["adopt"],
     }
+
+
+def text_of_best(sweep: Sweep) -> str:
+    """The best values of a sweep: `threshold 0.3, margin 0.1`."""
+    values = sweep.best["values"].items()
+    return ", ".join(f"{field.rpartition('.')[2]} {_text(value)}" for field, value in values)
 
 
 def _text(value: Any) -> str:

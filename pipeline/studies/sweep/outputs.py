@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.config import Params, SweepSettings
 from pipeline.config.command import change, literal
+from pipeline.config.layers import methods_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.studies.sweep.figure import draw_figure
@@ -117,6 +118,9 @@ def table(trials: list[Trial], metric: str) -> str:
 
 def adopting_command(params: Params, dataset: str, method: str, values: Values) -> str:
     """The command that sets `values` for `method` on `dataset`. It changes no other data set and does not
-    repeat the search."""
+    repeat the search. No argument changes a row of a study: for a row, the lines for its recipe."""
+    if method in params.rows or method not in methods_of(params):
+        lines = "; ".join(f"{field}: {literal(value)}" for field, value in values.items())
+        return f"the recipe of row {method} in the file of its study: {lines}"
     options = (change(params, dataset, method, field, literal(value)) for field, value in values.items())
     return f"dvc exp run {' '.join(options)}"

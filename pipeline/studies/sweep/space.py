@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import Params, Recipe, SweepSettings, resolve
+from pipeline.config import Params, Recipe, SweepSettings, resolve, sweep_space
 from pipeline.config.stages import Axis
 from pipeline.runtime.errors import UserError
 
@@ -74,8 +74,7 @@ def trial_recipes(
     Held-out train classes judge a trial, whatever protocol the recipe has. The length of a trial is
     `iterations` of the sweep, else that of the recipe. It has at least four validations.
     """
-    line = params.line(f"sweep.{method}.space")
-    where = f"{params.label if line is None else f'{params.label}:{line}'}: sweep.{method}.space"
+    where = sweep_space(params, method)
     swept = [name for field, axis in settings.space.items() for name in (field, *axis.tied)]
     for field in swept:
         if field in _FIXED:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.dataset import DataSet
+from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.figures.similarity import shared_span
+from pipeline.report.report_data import ReportData
 from pipeline.report.sections.similarity import content
 from tests.report.page_reader import Element
 
@@ -22,6 +23,23 @@ def test_all_methods_share_one_axis(birds: DataSet) -> None:
         for chart in charts
     ]
     assert ticks[0] == ticks[1] == ticks[2]
+    assert not content(birds)["by_ground_truth"]
+
+
+@pytest.mark.slow
+def test_a_landmark_set_has_a_chart_per_benchmark(inputs: ReportData) -> None:
+    entries = []
+    for entry in inputs.analysis:
+        curves = entry["curves"]
+        pairs = {"positive": curves["negative"], "negative": curves["positive"]}
+        entries.append(entry | {"curves": curves | {"benchmarks": {"oxford": {}, "paris": pairs}}})
+    landmarks = DataSet(replace(inputs, analysis=entries), "birds", "set-0", GallerySize(1, 1, 8))
+    section = content(landmarks)
+    assert section["by_ground_truth"]
+    titles = [re.search(r"Cosine similarities of (\S+, \S+) on", chart)[1] for chart in section["figures"]]
+    assert titles == [f"{run}, {name}" for run in inputs.methods for name in ("oxford", "paris")]
+    means = [re.search(r"positive pairs \S+ on seen and (\S+)", chart)[1] for chart in section["figures"]]
+    assert means[0] != means[1]
 
 
 def test_the_table_has_fnmr_at_each_fmr_of_each_method(birds: DataSet, page: Element) -> None:

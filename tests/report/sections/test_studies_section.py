@@ -1,5 +1,7 @@
 """Studies: a table, a chart, the rank correlation, and the files beside the page."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.report.dataset import DataSet, GallerySize
@@ -35,6 +37,18 @@ def test_the_section_has_a_table_a_chart_and_the_files(study_inputs: ReportData)
     assert row.all("span")[0].text() == "75.76"
     assert ours.ours is not None
     assert row.all("b")[0].text() == f"{ours.ours.value:.1f}"
+
+
+@pytest.mark.slow
+def test_the_search_of_every_row_is_beside_the_table(study_inputs: ReportData, inputs: ReportData) -> None:
+    rows = study_inputs.studies[0].rows
+    sweeps = [replace(inputs.sweeps[0], dataset="birds", method=row.method) for row in rows]
+    card = section(replace(study_inputs, sweeps=sweeps), "birds")
+    lines = card.all("tbody")[1].all("tr")
+    assert [line.first("th").text() for line in lines] == [row.label for row in rows]
+    assert [cell.text() for cell in lines[0].all("td")] == ["4", "transport_ratio 0.3", "34.0"]
+    # a search of some rows alone is no comparison of the rows
+    assert len(section(replace(study_inputs, sweeps=sweeps[1:]), "birds").all("tbody")) == 1
 
 
 def test_a_run_without_studies_has_no_section(birds: DataSet) -> None:

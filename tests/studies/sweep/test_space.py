@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, SweepSettings, sweep_settings
+from pipeline.config import Params, SweepSettings, concurrent_trials, sweep_settings
+from pipeline.resolution.files import check, plan
 from pipeline.runtime.errors import UserError
+from pipeline.studies.sweep.outputs import adopting_command
 from pipeline.studies.sweep.space import draw, trial_recipes
 from tests.params import project
 
@@ -74,6 +76,87 @@ def test_a_budget_gives_every_method_the_same_search(tmp_path: Path) -> None:
     assert searches[0].seed == 7
     with pytest.raises(UserError, match=r"params\.yaml:\d+.*scheduler: asha stops"):
         sweep_settings(project(tmp_path, {"run.budget": budget | {"scheduler": "asha"}}), "crt")
+
+
+STUDY = """mine:
+  title: t
+  methods:
+    a: {like: gsp}
+    b: {like: crt, training.patience: PATIENCE}
+  datasets: [parts]
+  protocol: selected
+  search: SEARCH
+"""
+
+
+def rows_of_a_study(folder: Path, search: str, patience: str = "null", **changes: Any) -> Params:
+    """params.yaml with the rows of a study with this search in its run."""
+    (folder / "studies").mkdir(exist_ok=True)
+    text = STUDY.replace("SEARCH", search).replace("PATIENCE", patience)
+    (folder / "studies" / "mine.yaml").write_text(text, encoding="utf-8")
+    rows = ["mine-a", "mine-b"]
+    return project(folder, {"run.methods": rows, "run.sweeps": rows, **changes})
+
+
+def test_a_search_gives_every_row_of_a_study_the_same_trials(tmp_path: Path) -> None:
+    rate = "{optimizer.learning_rate: {loguniform: [1.0e-5, 1.0e-3]}}"
+    search = f"{{total: 3, iterations: 40, seeds: [0, 1], space: {rate}}}"
+    other = {"sweep.gsp": {"space": {RATIO: {"grid": [0.1, 0.2]}}, "seed": 7}, "run.budget": {"total": 2}}
+    run = plan(rows_of_a_study(tmp_path, search, **other, **{"sweep.mine-b": {"concurrent": 2}}))
+    assert run.swept() == [("parts", "mine-a"), ("parts", "mine-b")]
+    first, second = (run.trials("parts", row) for row in ("mine-a", "mine-b"))
+    assert len(first) == 3
+    assert [values for values, _ in first] == [values for values, _ in second]
+    assert {recipe.training.iterations for _, recipe in (*first, *second)} == {40}
+    settings = [run.sweeps[row] for row in ("mine-a", "mine-b")]
+    assert settings[0].model_copy(update={"concurrent": 2}) == settings[1]
+    assert (settings[0].scheduler, settings[0].seeds, settings[0].seed) == ("none", (0, 1), 0)
+    # a stage reads no studies
+    assert [concurrent_trials(Params(tmp_path / "params.yaml"), row) for row in ("mine-a", "mine-b")] == [
+        1,
+        2,
+    ]
+
+
+def test_a_search_without_a_space_has_that_of_the_method(tmp_path: Path) -> None:
+    run = plan(rows_of_a_study(tmp_path, "{total: 2}"))
+    assert set(run.sweeps["mine-a"].space) == set(sweep_settings(Params(text=""), "gsp").space)
+    assert [len(run.trials("parts", row)) for row in ("mine-a", "mine-b")] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("search", "patience", "message"),
+    [
+        ("{total: 99}", "null", r"mine.yaml:8: mine.search: total: 99 trials, .* \(row mine-b\)"),
+        (
+            "{total: 2, space: {loss.no: {grid: [1, 2]}}}",
+            "null",
+            r"mine.yaml:8: mine.search.space: loss.no = ",
+        ),
+        (
+            "{total: 2}",
+            "3",
+            r"mine.yaml:8: mine.search: training.patience of mine-a on parts is None, .* is 3",
+        ),
+    ],
+)
+def test_refuses_a_search_that_is_not_possible_or_not_equal(
+    search: str, patience: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        check(plan(rows_of_a_study(tmp_path, search, patience)))
+
+
+def test_refuses_other_settings_of_the_search_of_a_row(tmp_path: Path) -> None:
+    changes = {"sweep.mine-a": {"total": 9}}
+    with pytest.raises(UserError, match=r"sweep.mine-a.total is not a setting"):
+        plan(rows_of_a_study(tmp_path, "{total: 2}", **changes))
+
+
+def test_the_best_values_of_a_row_are_not_an_argument(tmp_path: Path) -> None:
+    params = rows_of_a_study(tmp_path, "{total: 2}")
+    text = adopting_command(params, "parts", "mine-a", {RATIO: 0.3})
+    assert text == "the recipe of row mine-a in the file of its study: pooling.transport_ratio: 0.3"
 
 
 def test_a_range_of_logarithms_starts_above_zero() -> None:

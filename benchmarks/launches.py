@@ -1,0 +1,124 @@
+"""Kernel launches and host reads of one training step of each method, counted on a CPU.
+
+    python benchmarks/launches.py [methods ...]
+
+A launch: an operation of forward pass, loss, backward pass or clipping that reaches the dispatcher of torch,
+except views and allocations. A GPU launches a kernel for most of them and several for some (sorts,
+reductions), so the count is a stand-in. The optimizer is not counted: on a GPU it is fused. A read: a value
+or a data-dependent size that the host waits for (tests/device/host_reads.py). The code is that for GPUs; one
+read is that of the numbers of the step, which a GPU copies while the next step is queued. The recipes are
+those of the built-in data set, with 48 images in a batch.
+
+BEFORE has the reads and launches of commit ded8e3a, before most reads were removed.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from timing import Ratio, save
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the tests are not installed
+
+from pipeline.config import Params, resolve
+from pipeline.data.loader import TrainBatch
+from pipeline.methods.build import initial_method
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.step import Learner, train_step
+from tests.device.host_reads import HostReads, pretend_gpu
+
+BEFORE = {  # method: launches, reads
+    "ms": (311, 1),
+    "contrastive": (328, 3),
+    "triplet": (324, 4),
+    "proxy_anchor": (320, 3),
+    "proxy_nca": (302, 1),
+    "nsoftmax": (301, 1),
+    "xbm": (355, 7),
+    "snca": (355, 5),
+    "crt": (546, 1),
+    "multihead": (504, 3),
+    "gsp": (498, 5),
+    "irt_l": (467, 6),
+    "irt_r": (492, 6),
+}
+MOST_READS = 1
+CLASSES, IMAGES, SAMPLES = 12, 4, 5864  # of a batch, of the set
+WITHOUT_KERNEL = {
+    "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze",
+    "squeeze", "detach", "alias", "as_strided", "split", "split_with_sizes", "unbind", "empty", "empty_like",
+    "empty_strided", "new_empty", "new_empty_strided", "resize_", "diagonal", "unfold", "_reshape_alias",
+    "lift_fresh", "set_", "_local_scalar_dense",
+}  # fmt: skip
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations, as described above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += operation.overloadpacket.__name__ not in WITHOUT_KERNEL
+        return operation(*args, **(kwargs or {}))
+
+
+def counted(name: str) -> tuple[int, int]:
+    """(launches, reads) of a step of a method, the third: prototypes and memories are initialised then."""
+    params = Params(Path("params.yaml"))
+    published = resolve(params, "parts", name)
+    overrides = {
+        "batch.classes": CLASSES,
+        "batch.images_per_class": IMAGES,
+        "batch.sampling": "classes",
+        "optimizer.new_layers_only": 0,
+        "training.precision": "float32",
+    }
+    if getattr(published, "memory", None) is not None:
+        overrides["memory.start"] = 0
+    recipe = resolve(params, "parts", name, overrides)
+    method = initial_method(recipe, 100, SAMPLES, seed=0).train()
+    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
+    # Its counters of steps are on the CPU, also where the parameters are on a GPU.
+    optimizer.step = lambda: None
+    learner = Learner(method, optimizer, recipe, seed=0)
+    labels = torch.arange(CLASSES * IMAGES) // IMAGES
+    samples = torch.arange(CLASSES * IMAGES)
+    shape = (len(labels), 3, recipe.input.size, recipe.input.size)
+    for step in range(3):
+        images = torch.randint(0, 256, shape, dtype=torch.uint8)
+        with HostReads() as reads, Launches() as launches:
+            train_step(learner, TrainBatch(step, images, labels, samples))
+    return launches.count, len(reads.names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("methods", nargs="*", default=list(BEFORE))
+    names = parser.parse_args().methods
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        pretend_gpu(patch)
+        counts = {name: counted(name) for name in names}
+    print(f"{'method':14s}{'launches':>10s}{'before':>8s}{'reads':>7s}{'before':>8s}")
+    rows: dict[str, object] = {}
+    ratios: dict[str, Ratio] = {}
+    for name, (launches, reads) in counts.items():
+        launches_before, reads_before = BEFORE[name]
+        print(f"{name:14s}{launches:10d}{launches_before:8d}{reads:7d}{reads_before:8d}")
+        rows[name] = {"launches": launches, "reads": reads}
+        ratios[f"{name}: reads"] = Ratio(reads, at_most=MOST_READS)
+        ratios[f"{name}: reads before"] = Ratio(reads_before)
+        ratios[f"{name}: launches / before"] = Ratio(launches / launches_before)
+    save("launches", rows, ratios)
+    return int(max(reads for _, reads in counts.values()) > MOST_READS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
