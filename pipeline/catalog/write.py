@@ -88,9 +88,9 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             if trained and not trained & set(contents.labels):
                 sys.stderr.write(
                     f"catalog: warning: none of the {len(trained):,} training classes of the model is a "
-                    "label of the catalog. They are compared by name: if the catalog contains them under other "
-                    "names, `--at-most-false` lets too many unknown photos match. Use the same labels as in "
-                    "training.\n"
+                    "label of the catalog. They are compared by name: if the catalog contains them under "
+                    "other names, `--at-most-false` lets too many unknown photos match. Use the same labels "
+                    "as in training.\n"
                 )
             _write_rivals(directory / RIVALS, all_vectors(index), contents.labels, trained)
         elif None in contents.labels and len(digests) > 1:
