@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.claims.claim import claims
-from pipeline.claims.document import state_of
+from pipeline.claims.built_in import COMMITTED, built_in, run_built_in
+from pipeline.claims.built_in import RESULTS as BUILT_IN
+from pipeline.claims.claim import Claims, claims
+from pipeline.claims.document import built_in_state_of, state_of
 from pipeline.claims.frozen_study import RESULTS as STUDIES
 from pipeline.claims.frozen_study import frozen_studies, run_studies, study_lines
 from pipeline.claims.material import Plan
@@ -16,14 +18,22 @@ from unseen.ladder import groups_of
 
 
 def listing() -> str:
-    """One line per claim: its name, the item of the paper, the committed verdict, the statement."""
-    committed = load()
-    rows = [
-        (name, f"{claim.paper} {claim.item}", state_of(name, committed), claim.statement)
+    """One line per claim: its name, the item of the paper, the committed verdicts with frozen and with whole
+    networks, the statement."""
+    frozen, whole = load(), load(COMMITTED)
+    rows = [("claim", "source", "frozen", "whole", "statement")]
+    rows += [
+        (
+            name,
+            f"{claim.paper} {claim.item}",
+            state_of(name, frozen),
+            built_in_state_of(name, whole),
+            claim.statement,
+        )
         for name, claim in claims().claims.items()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    text = ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    text = ["  ".join((*map(str.ljust, row[:4], widths), row[4])) for row in rows]
     return "\n".join([*text, "", "docs/claims.md has the effects and their intervals.", ""])
 
 
@@ -46,12 +56,7 @@ def computed(
             raise UserError(
                 f"{name} is not a study on frozen networks.", f"Known are: {', '.join(all_studies)}."
             )
-    for name in names:
-        if name not in all_claims.claims:
-            raise UserError(
-                f"There is no claim {name}.",
-                f"{suggestion(name, list(all_claims.claims))}`unseen claims --list` prints all.",
-            )
+    _require_known(names, all_claims)
     plan = Plan(
         photos=photos,
         output=output,
@@ -67,3 +72,22 @@ def computed(
         return f"{text}{output / STUDIES}\n"
     results = run(all_claims, plan)
     return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / RESULTS}"])
+
+
+def computed_built_in(names: tuple[str, ...], output: Path, seeds: int) -> str:
+    """Computes claims (all without a name) with whole networks on the built-in set, and returns their
+    verdicts. Raises UserError as `run_built_in` does."""
+    all_claims = claims()
+    _require_known(names, all_claims)
+    chosen = names or tuple(all_claims.claims)
+    results = run_built_in(all_claims, built_in(), chosen, output, tuple(range(seeds)))
+    return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / BUILT_IN}"])
+
+
+def _require_known(names: tuple[str, ...], all_claims: Claims) -> None:
+    for name in names:
+        if name not in all_claims.claims:
+            raise UserError(
+                f"There is no claim {name}.",
+                f"{suggestion(name, list(all_claims.claims))}`unseen claims --list` prints all.",
+            )

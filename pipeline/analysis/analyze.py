@@ -103,8 +103,8 @@ def analyze(
         if is_landmark_set:
             truth = pq.read_table(folder / "ground_truth.parquet")
             curves["benchmarks"] = {
-                name: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
-                for name, cosine in benchmark_similarities(test, truth, bins).items()
+                benchmark: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
+                for benchmark, cosine in benchmark_similarities(test, truth, bins).items()
             }
             row = {
                 measure: value

@@ -7,6 +7,7 @@ claim with the same arm, use it.
 import hashlib
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 from pydantic import Field
 
 from pipeline.analysis.density import embedding_density
@@ -68,11 +69,20 @@ def record(
         "test": sorted(material.test),
         "seed": seed,
     }
+    recipe = recipe_of(method, changes, material.trunk)
+    return read_or_compute(directory, settings, lambda: _computed(settings, recipe, material, seed))
+
+
+def read_or_compute(
+    directory: Path, settings: dict[str, Any], compute: Callable[[], Record]
+) -> tuple[Record, bool]:
+    """The record of these settings in a directory, which `compute` makes if it is missing, and whether it
+    did."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     path = directory / f"{digest[:24]}.json"
     if path.is_file():
         return Record.parse(json.loads(path.read_text(encoding="utf-8"))), False
-    result = _computed(settings, recipe_of(method, changes, material.trunk), material, seed)
+    result = compute()
     directory.mkdir(parents=True, exist_ok=True)
     write_json(path, result.model_dump(mode="json"))
     return result, True
@@ -117,14 +127,7 @@ def _computed(settings: dict[str, Any], recipe: Recipe, material: Material, seed
         untrained = on_cached_maps(recipe, material.maps.layout, classes, len(training), seed)
         head = TrainedHead(untrained.eval(), 0, ())
     vectors, labels = embedded(head.method, material.maps, test), material.labels[test]
-    rows = Rows(np.arange(len(labels), dtype=np.int64), labels, vectors)
-    values = per_query(rows, rows, (1,))
-    present = [int(label) for label in np.unique(labels) if (labels == label).sum() > 1]
-    of_images = {"map_at_r": values.ap_at_r, "recall_at_1": values.recall[:, 0]}
-    numbers = {
-        "embedding_density": embedding_density(vectors, labels).ratio,
-        "spectral_decay": spectral_decay(spectrum(vectors).values),
-    }
+    numbers = {}
     if recipe.training.gradient_noise is not None and head.numbers:
         numbers["direction_covariance"] = float(
             np.mean([step.noise["direction_covariance"] for step in head.numbers])
@@ -133,13 +136,34 @@ def _computed(settings: dict[str, Any], recipe: Recipe, material: Material, seed
         numbers["log_backward_seconds"] = float(
             np.log(_backward_seconds(head.method, material.maps, training))
         )
+    return evaluated(settings, vectors, labels, material.names, numbers, begin)
+
+
+def evaluated(
+    settings: dict[str, Any],
+    vectors: Float32[np.ndarray, "N D"],
+    labels: Int64[np.ndarray, "N"],
+    names: Sequence[str],
+    of_training: Mapping[str, float],
+    begin: float,
+) -> Record:
+    """The record of embedded test images: each is a query against all others. names: of the classes, by
+    label. of_training: numbers that the embeddings do not determine. begin: of the training, in seconds of
+    time.process_time."""
+    rows = Rows(np.arange(len(labels), dtype=np.int64), labels, vectors)
+    values = per_query(rows, rows, (1,))
+    present = [int(label) for label in np.unique(labels) if (labels == label).sum() > 1]
+    of_images = {"map_at_r": values.ap_at_r, "recall_at_1": values.recall[:, 0]}
+    numbers = {
+        "embedding_density": embedding_density(vectors, labels).ratio,
+        "spectral_decay": spectral_decay(spectrum(vectors).values),
+        **of_training,
+    }
     return Record(
         settings=settings,
-        images={material.names[label]: int((labels == label).sum()) for label in present},
+        images={names[label]: int((labels == label).sum()) for label in present},
         classes={
-            metric: {
-                material.names[label]: round(float(each[labels == label].mean()), 6) for label in present
-            }
+            metric: {names[label]: round(float(each[labels == label].mean()), 6) for label in present}
             for metric, each in of_images.items()
         },
         training={metric: round(float(value), 6) for metric, value in numbers.items()},

@@ -1,16 +1,23 @@
-"""Writes docs/claims.md from the committed results: `python -m pipeline.claims.document > docs/claims.md`."""
+"""Writes docs/claims.md from the committed results of both settings: frozen networks on photos, and whole
+networks on generated images. `python -m pipeline.claims.document > docs/claims.md`."""
 
 import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import get_args
 
+from pipeline.claims.built_in import COMMITTED as BUILT_IN
+from pipeline.claims.built_in import BuiltIn, built_in
+from pipeline.claims.built_in import definition as built_in_definition
 from pipeline.claims.claim import OF_CLASSES, Claim, Claims, claims
 from pipeline.claims.results import CellResult, Comparison, Results, load
-from pipeline.claims.verdict import CONFIDENCE, RESAMPLES
+from pipeline.claims.verdict import CONFIDENCE, RESAMPLES, Verdict
 from pipeline.runtime.markdown import wrapped
 
 NOT_RUN = "not run"
+EXCLUDED = "-"
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
 _METRICS = {
     "map_at_r": "MAP@R, points",
@@ -20,24 +27,27 @@ _METRICS = {
     "direction_covariance": "noise of gradient directions",
     "log_backward_seconds": "backward CPU seconds, ratio",
 }
-_HEAD = f"""# Claims
+_HEAD, _RULE = f"""# Claims
 
-Written by `python -m pipeline.claims.document` from pipeline/claims/results.json; do not edit.
+Written by `python -m pipeline.claims.document` from pipeline/claims/results.json and built_in.json; do not
+edit.
 
-A claim of a paper is a paired comparison of two heads on a frozen pretrained network: two recipes that differ
-in what the claim is about. `pipeline/claims/claims.yaml` contains them. One command computes them on any
-photos in one folder per class:
+A claim of a paper is a paired comparison of two recipes that differ in what the claim is about.
+`pipeline/claims/claims.yaml` contains them. There are two settings: heads on a frozen pretrained network with
+photos, and [whole networks](#whole-networks-on-generated-images) that are trained from scratch on the
+generated set `parts`. One command computes the claims on any photos in one folder per class, or on `parts`:
 
 ```bash
 unseen claims --photos grocery --groups pipeline/claims/grocery_groups.csv \\
   --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
 unseen claims crt-over-ms irt-koleo --photos photos --download    # two claims; downloads the networks
+unseen claims --built-in                                          # whole networks; needs no files
 unseen claims --list                                              # all claims with the verdicts below
 ```
 
 A killed run continues. `--seeds N` sets the number of trainings of each arm.
 
-## What is compared
+## Frozen networks on photos
 
 - The network is frozen and runs once for each photo; its maps are kept in float16. Only heads are trained:
   pooling, projection, attention, prototypes, proxies. A claim about the training of a whole network is
@@ -55,6 +65,8 @@ A killed run continues. `--seeds N` sets the number of trainings of each arm.
 - Two class-disjoint splits: half of the classes at random, and half of the product groups (`random`,
   `groups`). No test class is trained on or chooses a setting.
 
+__BUILT_IN__
+
 ## The verdict
 
 d is second arm - first arm, paired by seed, and for MAP@R and Recall@1 by test class. The effect is the mean
@@ -67,24 +79,36 @@ together) and Student's t interval over seeds. For numbers of a whole training i
 - **open**: otherwise.
 
 Intervals are not widened for the number of claims: of 20 true null effects one is expected to be called
-significant. The cells (a network on a split) have the same rule.
-"""
+significant. The cells (a network on a split) have the same rule. Whole networks have one cell.
+""".split("__BUILT_IN__")
 
 
 def state_of(name: str, results: Results) -> str:
-    """The verdict on a claim, or `not run` without a result of its present definition."""
-    result = results.claims.get(name)
-    return NOT_RUN if result is None or result.definition != claims().definition(name) else result.verdict
+    """The verdict on a claim with frozen networks, or `not run` without a result of its present
+    definition."""
+    return _state(results.claims.get(name), claims().definition(name))
 
 
-def markdown(results: Results) -> str:
-    """The page."""
+def built_in_state_of(name: str, results: Results) -> str:
+    """The verdict on a claim with whole networks, `not run` without a result of its present definition, or
+    `-` for a claim that cannot be put to this setting."""
+    if name in built_in().excluded:
+        return EXCLUDED
+    return _state(results.claims.get(name), built_in_definition(claims(), built_in(), name))
+
+
+def _state(result: Comparison | None, definition: str) -> str:
+    return NOT_RUN if result is None or result.definition != definition else result.verdict
+
+
+def markdown(results: Results, of_built_in: Results) -> str:
+    """The page. of_built_in: the results of whole networks."""
     all_claims = claims()
     states = {name: state_of(name, results) for name in all_claims.claims}
-    counts = Counter(states.values())
+    whole = {name: built_in_state_of(name, of_built_in) for name in all_claims.claims}
     tests = ", ".join(f"{kind}: {count}" for kind, count in results.test_classes.items())
     parts = [
-        _HEAD,
+        _HEAD + _built_in(built_in()) + _RULE,
         "## Results",
         "",
         f"Photos: Grocery Store (Klasson et al. 2019, MIT licence), {results.photos:,} photos of "
@@ -92,14 +116,21 @@ def markdown(results: Results) -> str:
         f"Test classes: {tests}. {results.seeds} seeds. Trainings and evaluations took "
         f"{results.cpu_seconds / 60:.0f} CPU minutes.",
         "",
-        ", ".join(f"{counts[state]} {state}" for state in ("confirmed", "refuted", "open", NOT_RUN)) + ".",
+        f"Whole networks: {of_built_in.photos:,} images of `{of_built_in.data}`, {of_built_in.seeds} seeds, "
+        f"{of_built_in.cpu_seconds / 60:.0f} CPU minutes.",
+        "",
+        f"Frozen networks: {_counts(states)}. Whole networks: {_counts(whole)}. {_agreement(states, whole)}",
         "",
         *_floor(all_claims, states, results),
+        "",
+        "The untrained whole networks, by their features without a head, with the mean over seeds:",
+        "",
+        *_floor_table(all_claims, whole, of_built_in),
     ]
     for paper, title in _PAPERS.items():
         own = {name: claim for name, claim in all_claims.claims.items() if claim.paper == paper}
-        parts += ["", f"### {title}", "", *_table(own, states, results), ""]
-        parts += list(_cells(own, states, results))
+        parts += ["", f"### {title}", "", *_table(own, (states, results), (whole, of_built_in)), ""]
+        parts += list(_cells(own, (states, results), (whole, of_built_in)))
     return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
 
 
@@ -114,6 +145,10 @@ def _floor(all_claims: Claims, states: dict[str, str], results: Results) -> Iter
         "gained: a verdict on two such arms shows which of them loses less."
     )
     yield ""
+    yield from _floor_table(all_claims, states, results)
+
+
+def _floor_table(all_claims: Claims, states: dict[str, str], results: Results) -> Iterator[str]:
     yield "| network | split | MAP@R | arms above | Recall@1 | arms above |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for floor in results.floors:
@@ -132,7 +167,7 @@ def _values_of_arms(
     """The mean of each arm of the claims on a metric, on a network and split."""
     values: dict[str, float] = {}
     for name, claim in all_claims.claims.items():
-        if claim.metric != metric or states[name] == NOT_RUN:
+        if claim.metric != metric or states[name] not in VERDICTS:
             continue
         for cell in results.claims[name].cells:
             if (cell.network, cell.split) == (network, split):
@@ -140,26 +175,76 @@ def _values_of_arms(
     return values
 
 
-def _table(own: dict[str, Claim], states: dict[str, str], results: Results) -> Iterator[str]:
-    yield "| claim | source | statement | verdict | effect | unit |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+def _table(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
+    """The verdicts with frozen networks, then those with whole networks."""
+    yield "| claim | source | statement | frozen networks | effect | whole networks | effect | unit |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for name, claim in own.items():
-        effect = "" if states[name] == NOT_RUN else _effect(claim, results.claims[name])
-        unit = _METRICS[claim.metric]
-        yield f"| {name} | {claim.item} | {claim.statement} | {states[name]} | {effect} | {unit} |"
+        cells = [name, claim.item, claim.statement]
+        for states, results in settings:
+            effect = _effect(claim, results.claims[name]) if states[name] in VERDICTS else ""
+            cells += [states[name], effect]
+        yield f"| {' | '.join([*cells, _METRICS[claim.metric]])} |"
 
 
-def _cells(own: dict[str, Claim], states: dict[str, str], results: Results) -> Iterator[str]:
-    present = [name for name in own if states[name] != NOT_RUN]
-    if not present:
-        return
+def _cells(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
     yield "| claim | network | split | first arm | second arm | effect | verdict |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for name in present:
-        for cell in results.claims[name].cells:
-            first, second = (_number(own[name], value) for value in (cell.first, cell.second))
-            row = (name, cell.network, cell.split, first, second, _effect(own[name], cell), cell.verdict)
-            yield f"| {' | '.join(row)} |"
+    for states, results in settings:
+        for name in (name for name in own if states[name] in VERDICTS):
+            for cell in results.claims[name].cells:
+                first, second = (_number(own[name], value) for value in (cell.first, cell.second))
+                row = (name, cell.network, cell.split, first, second, _effect(own[name], cell), cell.verdict)
+                yield f"| {' | '.join(row)} |"
+
+
+def _counts(states: dict[str, str]) -> str:
+    counts = Counter(states.values())
+    return ", ".join(f"{counts[state]} {state}" for state in (*VERDICTS, NOT_RUN))
+
+
+def _agreement(states: dict[str, str], whole: dict[str, str]) -> str:
+    """How many verdicts the settings share, among the claims that are decided in both."""
+    decided = ("confirmed", "refuted")
+    both = [name for name in states if states[name] in decided and whole[name] in decided]
+    equal = sum(states[name] == whole[name] for name in both)
+    return f"Both settings decide {len(both)} claims, {equal} of them alike."
+
+
+def _built_in(setting: BuiltIn) -> str:
+    """The section on whole networks."""
+    source, recipe = setting.source, setting.recipe
+    batch = f"{recipe['batch.classes']} x 4"
+    steps, of_transformer = (each["training.iterations"] for each in (recipe, setting.arms["irt-l"]))
+    paragraphs = [
+        "## Whole networks on generated images",
+        "",
+        "`unseen claims --built-in` trains all weights of both arms, from scratch, on images that the "
+        "project draws (`pipeline/claims/built_in.yaml`).",
+        "",
+        f"- Images: the set `parts` with {source.train_classes} training and {source.test_classes} test "
+        f"classes of {source.images_per_class} images, {recipe['input.size']} pixels per side, with random "
+        "crops and flips. All training classes are trained on.",
+        "- An arm has the network, dimensions, batch, optimizer and memory of the small set, as a row of "
+        "`unseen study --mini`, and its other changes in the table of [arms](#arms). Convolutional networks "
+        "(`test_resnet`, 0.4 M weights, maps of 5 x 5) have 64 dimensions, 128 for CRT. The claims of IRT "
+        "have a transformer (`test_vit`, 0.3 M weights, 5 x 5 tokens and a class token) without a "
+        "projection. The set `tokens` is not used: its network is a table of vectors, without attention and "
+        "class token.",
+        f"- AdamW with learning rate {recipe['optimizer.learning_rate']}, {batch} images, {steps} steps "
+        f"({of_transformer} of the transformer), the last iterate. The learning rate is the better of two, "
+        "by one training of `ms` and one of `irt-l` on the test classes. The length is what a laptop can "
+        "pay: about five seconds of one core for each training.",
+        "- The networks are small, start from random weights and are far from convergence. A verdict is "
+        "about early training at this size, not about the published networks. A comparison of two arms near "
+        "the [floor](#the-floor), the untrained network, has no meaning.",
+        "",
+        "These claims cannot be put to this setting (`-` in the tables):",
+        "",
+        *(f"- `{name}`: {reason}" for name, reason in setting.excluded.items()),
+        "",
+    ]
+    return "\n".join(paragraphs)
 
 
 def _effect(claim: Claim, result: Comparison | CellResult) -> str:
@@ -199,4 +284,4 @@ def _arms(all_claims: Claims) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown(load()))
+    sys.stdout.write(markdown(load(), load(BUILT_IN)))

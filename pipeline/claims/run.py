@@ -25,8 +25,7 @@ def run(claims: Claims, plan: Plan) -> Results:
     Raises UserError for photos that cannot be read, too few classes, an unknown name, and if no claim has an
     available network.
     """
-    if len(plan.seeds) < 2:
-        raise UserError("A verdict needs two seeds or more.", "Set --seeds.")
+    require_seeds(plan.seeds)
     chosen = {name: claims.claims[name] for name in plan.names}
     names_of_networks = (network for claim in chosen.values() for network in claim.networks)
     networks = available(claims.networks, names_of_networks, plan)
@@ -34,14 +33,20 @@ def run(claims: Claims, plan: Plan) -> Results:
         network: {
             arm: claims.arm(arm)
             for arm in sorted(
-                {arm for claim in chosen.values() if network in claim.networks for arm in _arms(claim)}
+                {arm for claim in chosen.values() if network in claim.networks for arm in arms_of(claim)}
             )
         }
         for network in networks
     }
     records, splits, fields = train("claims", arms, networks, plan)
     computed = {
-        name: _compared(claims, name, [n for n in claim.networks if n in networks], splits, records, plan)
+        name: compared(
+            claim,
+            claims.definition(name),
+            [(network, kind) for network in claim.networks if network in networks for kind in splits],
+            records,
+            plan.seeds,
+        )
         for name, claim in chosen.items()
         if any(network in networks for network in claim.networks)
     }
@@ -50,23 +55,28 @@ def run(claims: Claims, plan: Plan) -> Results:
     return results
 
 
-def _arms(claim: Claim) -> tuple[str, str]:
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Raises UserError for fewer seeds than an interval needs."""
+    if len(seeds) < 2:
+        raise UserError("A verdict needs two seeds or more.", "Set --seeds.")
+
+
+def arms_of(claim: Claim) -> tuple[str, str]:
     return claim.first, claim.second
 
 
-def _compared(
-    claims: Claims,
-    name: str,
-    networks: Sequence[str],
-    splits: Sequence[str],
+def compared(
+    claim: Claim,
+    definition: str,
+    places: Sequence[tuple[str, str]],
     records: Mapping[tuple[str, str, str, int], Record],
-    plan: Plan,
+    seeds: Sequence[int],
 ) -> Comparison:
-    claim = claims.claims[name]
-    places = [(network, kind) for network in networks for kind in splits]
+    """The verdict on a claim. places: network and split of each cell. records: by network, arm, split and
+    seed."""
 
     def of(arm: str, network: str, kind: str) -> list[Record]:
-        return [records[network, arm, kind, seed] for seed in plan.seeds]
+        return [records[network, arm, kind, seed] for seed in seeds]
 
     pairs = [(of(claim.first, *place), of(claim.second, *place)) for place in places]
     if claim.metric in OF_CLASSES:
@@ -81,7 +91,7 @@ def _compared(
         means = [(float(first.mean()), float(second.mean())) for first, second in values]
     judged = [verdict(effect, claim.expects, claim.margin) for effect in effects]
     return Comparison(
-        definition=claims.definition(name),
+        definition=definition,
         verdict=judged[0],
         **_plain(effects[0]),
         cells=[

@@ -140,6 +140,7 @@ class StudyInputs(Strict):
     metric: str
     axes: dict[str, str]  # recipe field -> symbol
     tied: tuple[str, ...]
+    baselines: dict[str, str]  # label of a row -> label of the row that it improves
     shows: str
     missing: str
     rows: tuple[StudyRowInputs, ...]

@@ -7,6 +7,7 @@ import pytest
 from safetensors.torch import save_file
 
 from pipeline.claims import arm as arms
+from pipeline.claims.built_in import COMMITTED as BUILT_IN
 from pipeline.claims.claim import claims
 from pipeline.claims.document import markdown, state_of
 from pipeline.claims.results import Comparison, load
@@ -132,7 +133,7 @@ def test_refuses_a_wrong_claim(tmp_path: Path, old: str, new: str, message: str)
 
 
 def test_the_page_has_the_committed_results() -> None:
-    assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == markdown(load())
+    assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == markdown(load(), load(BUILT_IN))
 
 
 def test_the_page_counts_the_arms_above_the_floor() -> None:
@@ -140,7 +141,7 @@ def test_the_page_counts_the_arms_above_the_floor() -> None:
     floor = results.floors[0]
     low, high = (floor.model_copy(update={"map_at_r": value}) for value in (0.0, 1.0))
     for changed, count in ((low, "all"), (high, "none")):
-        page = markdown(results.model_copy(update={"floors": [changed]}))
+        page = markdown(results.model_copy(update={"floors": [changed]}), load(BUILT_IN))
         row = next(
             line for line in page.splitlines() if line.startswith(f"| {floor.network} | {floor.split} |")
         )
@@ -168,11 +169,13 @@ def test_a_result_of_another_definition_is_not_run() -> None:
     )
     results = load().model_copy(update={"claims": {name: result}})
     assert state_of(name, results) == "confirmed"
-    assert f"1 confirmed, 0 refuted, 0 open, {len(others)} not run." in markdown(results)
-    assert "+3.14 [+1.00, +5.00]" in markdown(results)
+    page = markdown(results, load(BUILT_IN))
+    counts = f"Frozen networks: 1 confirmed, 0 refuted, 0 open, {len(others)} not run."
+    assert counts in " ".join(page.split())
+    assert "+3.14 [+1.00, +5.00]" in page
     changed = results.model_copy(update={"claims": {name: result.model_copy(update={"definition": "0"})}})
     assert state_of(name, changed) == "not run"
-    assert "+3.14" not in markdown(changed)
+    assert "+3.14" not in markdown(changed, load(BUILT_IN))
 
 
 def test_lists_every_claim(capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,6 +157,7 @@ def ladder(
     unseen claims --photos grocery --weights vit-tiny=vit.safetensors
     unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
     unseen claims --study irt-table-9 --photos photos --download    the rows of a study, as heads
+    unseen claims --built-in                                       whole networks on generated images
     """,
 )
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
@@ -168,6 +169,12 @@ def ladder(
     help="A study of docs/frozen_studies.md in place of claims; several are possible.",
 )
 @click.option("--photos", type=PATH, help="Photos in one folder per class.")
+@click.option(
+    "--built-in",
+    "is_built_in",
+    is_flag=True,
+    help="In place of photos the generated set `parts`, on which small whole networks are trained.",
+)
 @click.option("--output", type=PATH, default=Path("claims"), show_default=True, help="A directory.")
 @click.option(
     "--weights",
@@ -195,6 +202,7 @@ def claims(
     listed: bool,
     studies: tuple[str, ...],
     photos: Path | None,
+    is_built_in: bool,
     output: Path,
     weights: dict[str, Path],
     download: bool,
@@ -202,16 +210,25 @@ def claims(
     seeds: int,
     at_most: int,
 ) -> None:
-    """Test claims of the papers on photos: paired comparisons of heads on a frozen network.
+    """Test claims of the papers: paired comparisons of heads on a frozen network, on photos, or of small
+    whole networks on generated images.
 
     CLAIM is a name of --list; without one, all claims are computed. OUTPUT keeps the maps of the networks and
     a record of each training, with which a second call continues. docs/claims.md states the rule of the
     verdict.
     """
-    from unseen.claims import computed, listing
+    from unseen.claims import computed, computed_built_in, listing
 
     if listed:
         sys.stdout.write(listing())
+        return
+    if is_built_in:
+        if photos is not None or studies or weights or groups is not None or download:
+            raise click.UsageError(
+                "--built-in has images and networks of its own: leave out --photos, --study, --weights, "
+                "--groups and --download."
+            )
+        sys.stdout.write(computed_built_in(names, output, seeds))
         return
     if photos is None:
         raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
