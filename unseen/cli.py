@@ -5,6 +5,7 @@ others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `ex
 `doctor`) need no graph; their paths are relative to the current directory.
 """
 
+import os
 from collections.abc import Sequence
 
 import click
@@ -26,6 +27,8 @@ COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a subcommand and exits with its status. A UserError prints its message and exits with status 1, a
     mistake in the arguments with status 2."""
+    # before the import of torch: threads that spin while they wait slow down each other on a busy machine
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         with report_errors():
             status = command.main(arguments, prog_name="unseen", standalone_mode=False)

@@ -226,6 +226,34 @@ def test_features_are_computed_once(
     assert second.rungs[0].test == first.rungs[0].test
 
 
+def test_a_shipped_model_is_stated_to_be_unmeasured(
+    photos: Path,
+    network: Network,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choose(monkeypatch, "linear")
+    options = [
+        "--network",
+        network.name,
+        "--weights",
+        str(network.weights),
+        "--sizes",
+        "32",
+        "--head",
+        "none",
+    ]
+    cli.main(["ladder", str(photos), str(tmp_path / "out"), *options, "--no-adapt", "--ship"])
+    content = json.loads((tmp_path / "out/ladder.json").read_text())
+    printed = capsys.readouterr().out
+    steps = f"for the {content['chosen']['steps']} steps that held-out classes chose"
+    assert f"The written model is linear, trained on all labelled classes {steps}." in printed
+    assert "measured in the comparison" in printed
+    about = json.loads((tmp_path / "out/model/network.json").read_text())["linear"]
+    assert (about["photos"], about["classes"], about["measured"]) == (60, 20, False)
+
+
 @pytest.mark.slow
 def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     photos: Path, network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]

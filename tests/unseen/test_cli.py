@@ -1,5 +1,6 @@
 """The command `unseen`: its subcommands and its errors."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -49,6 +50,29 @@ def test_a_mistake_gives_a_message_and_a_status(arguments: list[str], status: in
     assert process.returncode == status
     assert message in process.stderr
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+def test_waiting_threads_do_not_spin_unless_the_user_asks_for_it(
+    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    cli.main(["--version"])
+    assert os.environ["OMP_WAIT_POLICY"] == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("run", "unseen ladder PHOTOS OUTPUT --ship"), ("ladder", "--ship")]
+)
+def test_the_help_names_the_model_of_all_labelled_classes(
+    command: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert words in text
+    assert "all labelled classes" in text
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
 
     It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
     train@parts-ms-0; default: all.
+
+    A model of all labelled classes of a folder of photos is that of `unseen ladder PHOTOS OUTPUT --ship`. The
+    graph keeps the test classes out of every training; training.protocol=refit trains on all train classes
+    for the length that held-out ones chose.
     """
     if "--ship" in arguments:
         raise click.UsageError(
