@@ -108,7 +108,7 @@ def main() -> int:
             [Stamp(10_000, row) for row in range(options.rows)],
             {},
         )
-        model = Model("synthetic", "0" * 64, options.dim, [])
+        model = Model("synthetic", "0" * 64, options.dim, [], "float32")
         contents = Contents(root / "photos", pictures, [None] * options.rows, "none", model)
         size = vectors.size * 4
         stored = StoredVectors()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.analysis.analyze import analyze, content_of, numbers
 from pipeline.analysis.positions import object_share_rows
+from pipeline.analysis.verification import Intervals
 from pipeline.config.inputs import AnalyzeInputs, read_inputs
 from pipeline.ingest.sources.parts import creature_masks
 from pipeline.runtime.files import write_json
@@ -16,7 +17,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     inputs = read_inputs(AnalyzeInputs, "analyze", dataset, method).settings
     settings, name = inputs.analyze, (dataset, method, seed)
     transfer = settings.transfer_splits, settings.transfer_classes, settings.transfer_ridge
-    networks = analyze(Path("data/embeddings"), name, settings.histogram_bins, settings.pairs, *transfer)
+    intervals = Intervals(inputs.intervals.bootstrap, inputs.intervals.confidence, inputs.intervals.seed)
+    bins, pairs = settings.histogram_bins, settings.pairs
+    networks = analyze(Path("data/embeddings"), name, bins, pairs, *transfer, intervals=intervals)
     mask = None if inputs.parts is None else creature_masks(inputs.parts)
     shares = [] if mask is None else object_share_rows(Path("data/positions"), name, mask)
     write_json(Path("data/analysis", dataset, method, f"{seed}.json"), content_of(networks, shares))

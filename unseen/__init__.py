@@ -1,12 +1,14 @@
 """unseen: deep metric learning evaluated on classes that were not seen in training.
 
-    from unseen import Catalog, Embedder, Network, evaluate, index
+    from unseen import Catalog, Embedder, Network, evaluate, index, loss, pooling
 
     index(Path("photos"), Path("catalog"))
     index(Path("photos"), Path("catalog"), Network("vit_base_patch16_siglip_256.v2_webli"))
     index(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
     Catalog("catalog").find(["new.jpg"], k=5)
     evaluate(vectors, labels)["map_at_r"]
+    loss("multi_similarity")(vectors, labels)      with the published constants
+    pooling("gem", channels=2048)(maps)
 
 This package contains the command line and the public names; package `pipeline` contains the implementation. A
 name is imported at its first use, so that the command starts quickly.
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.catalog.embedder import Embedder
     from pipeline.evaluation.external import evaluate_vectors as evaluate
     from pipeline.evaluation.unknown import Threshold
+    from pipeline.methods.parts import loss, pooling
     from pipeline.methods.pretrained import Network
     from pipeline.runtime.errors import UserError
 
@@ -37,6 +40,8 @@ _SOURCES = {
     "UserError": ("pipeline.runtime.errors", "UserError"),
     "evaluate": ("pipeline.evaluation.external", "evaluate_vectors"),
     "index": ("pipeline.catalog.build", "build"),
+    "loss": ("pipeline.methods.parts", "loss"),
+    "pooling": ("pipeline.methods.parts", "pooling"),
 }
 __all__ = [
     "Answer",
@@ -50,6 +55,8 @@ __all__ = [
     "__version__",
     "evaluate",
     "index",
+    "loss",
+    "pooling",
 ]
 
 

@@ -4,10 +4,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.duplicates import Group, duplicates
+from pipeline.catalog.embedder import Precision
 from pipeline.catalog.measure import description, measure
 from pipeline.catalog.results_page import duplicates_page, page
 from pipeline.evaluation.unknown import Threshold, UncalibratedError
@@ -27,11 +29,16 @@ def write_catalog(
     labels: str | None,
     skip_damaged: bool,
     duplicates_html: Path | None = None,
+    workers: int | None = None,
+    precision: Precision | Literal["auto"] | None = None,
 ) -> None:
     """Builds or updates a catalog and prints its size, and with `duplicates_html` the groups of
     near-duplicates, which it also writes to this page. Raises UserError as `build` does.
     """
-    catalog = build(photos, output, model, skip_damaged, KINDS[kind]() if kind else None, labels)
+    setting = KINDS[kind]() if kind else None
+    catalog = build(
+        photos, output, model, skip_damaged, setting, labels, workers=workers, precision=precision
+    )
     excluded = len(catalog.about["left_out"])
     parts = [f"{len(catalog):,} pictures"]
     if labelled := len(catalog) - catalog.labels.count(None):

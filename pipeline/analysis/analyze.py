@@ -1,4 +1,5 @@
-"""The analysis of a run: density, spectrum, PCA, similarities, train-test gap, and transfer of attributes.
+"""The analysis of a run: density, spectrum, PCA, similarities, errors of a threshold, train-test gap, and
+transfer of attributes.
 
 A run has a row for the selected network and a row for the untrained network. Attributes exist only for
 methods that pool by prototypes.
@@ -6,7 +7,7 @@ methods that pool by prototypes.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from pipeline.analysis.ground_truth import benchmark_similarities
 from pipeline.analysis.similarity import Histogram, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from pipeline.analysis.transfer import LEAST_CLASSES, attribute_transfer
+from pipeline.analysis.verification import RATES, Intervals, operating_points
 from pipeline.data.embeddings import Embeddings, read
 from pipeline.runtime.digest import sha256_of
 
 DIGITS = 6  # significant digits in the files: the last bits of a sum depend on the number of BLAS threads
 HEADLINE = ("embedding_density", "spectral_decay", "transfer_map_l2")  # in the metrics file
 ATTRIBUTE_CLASSES = 10  # classes whose attribute shares are written, as many as in GSP fig. 5
+FNMR = {rate: f"fnmr_at_fmr_{rate:g}" for rate in RATES}  # columns of verification.py
 COLUMNS = (
     "dataset", "method", "seed", "network", "images", "classes", "dim",
     "embedding_density", "density_intra", "density_inter", *MODES, "floored_singular_values", "pca_dims_90",
@@ -35,6 +38,7 @@ COLUMNS = (
     "train_positive_similarity", "train_negative_similarity", "train_similarity_overlap",
     "transfer_map_l2", "transfer_map_l2_std", "transfer_map_cosine", "transfer_map_cosine_std",
     "transfer_map_chance", "transfer_classes",
+    *(f"{name}{end}" for name in FNMR.values() for end in ("", "_low", "_high")),
     *(f"{side}_{name}" for side in ("train", "test") for name in METRICS),
     *(f"{name}_gap" for name in METRICS),
 )  # fmt: skip
@@ -69,6 +73,7 @@ def analyze(
     transfer_splits: int,
     transfer_classes: int,
     transfer_ridge: float,
+    intervals: Intervals,
 ) -> list[AnalyzedNetwork]:
     """The selected network and the untrained network of a run (dataset, method, seed).
 
@@ -83,6 +88,8 @@ def analyze(
         identity = {"dataset": dataset, "method": method, "seed": seed, "network": network}
         test = read(folder / f"{name}.arrow")
         row, curves = _test_classes(test, bins, pairs)
+        if not is_landmark_set:
+            _operating_points(test, intervals, row, curves)
         if network == "selected":
             train = read(folder / "train.arrow")
             row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
@@ -96,8 +103,8 @@ def analyze(
         if is_landmark_set:
             truth = pq.read_table(folder / "ground_truth.parquet")
             curves["benchmarks"] = {
-                name: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
-                for name, cosine in benchmark_similarities(test, truth, bins).items()
+                benchmark: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
+                for benchmark, cosine in benchmark_similarities(test, truth, bins).items()
             }
             row = {
                 measure: value
@@ -158,6 +165,19 @@ def _train_classes(
         _histogram(cosine.positive),
         _histogram(cosine.negative),
     )
+
+
+def _operating_points(
+    test: Embeddings, intervals: Intervals, row: dict[str, Any], curves: dict[str, Any]
+) -> None:
+    """Adds FNMR at FMR with intervals to the row, and the same with thresholds to the curves."""
+    points = operating_points(test.embedding, test.label, intervals)
+    for point in points:
+        name = FNMR[point.rate]
+        row |= {name: point.fnmr, f"{name}_low": point.low, f"{name}_high": point.high}
+    curves["operating_points"] = [
+        {field: rounded(value) for field, value in asdict(point).items()} for point in points
+    ]
 
 
 def _embedding_map(test: Embeddings, curves: dict[str, Any]) -> None:

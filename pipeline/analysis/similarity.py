@@ -62,7 +62,7 @@ def similarities(
     negatives = n * (n - 1) // 2 - positives
     generator = np.random.default_rng(seed)
     tallies = []
-    for total, draw in ((positives, _positive_pairs), (negatives, _negative_pairs)):
+    for total, draw in ((positives, _positive_pairs), (negatives, negative_pairs)):
         tally = _Tally(bins)
         if total <= limit:
             _count_all(unit, ends, tally, positive=draw is _positive_pairs)
@@ -139,7 +139,7 @@ def _positive_pairs(
     return starts[label] + left, starts[label] + right
 
 
-def _negative_pairs(
+def negative_pairs(
     generator: np.random.Generator, starts: Int[np.ndarray, " C"], counts: Int[np.ndarray, " C"], size: int
 ) -> tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]:
     """Draws ordered negative pairs.

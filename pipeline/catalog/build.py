@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pipeline.catalog.catalog import (
     ABOUT,
@@ -15,21 +16,25 @@ from pipeline.catalog.catalog import (
     MODEL,
     PICTURES,
     Catalog,
+    precision_of,
     read_about,
 )
-from pipeline.catalog.embedder import Embedder, require_distinct
+from pipeline.catalog.embedder import Embedder, Precision, require_distinct
 from pipeline.catalog.labels import FOLDERS, NONE, labels_of
 from pipeline.catalog.pictures import Stamp, listed
 from pipeline.catalog.stored import StoredVectors, write_vectors
+from pipeline.catalog.workers import embedding, processes_of
 from pipeline.catalog.write import Contents, Model, default_setting, write_catalog
+from pipeline.export.model import device
 from pipeline.index.kinds import Setting, stores_vectors
 from pipeline.ingest.sources.folder import SUFFIXES
 from pipeline.methods.pretrained import Network, default_network, write_network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import restore_directory
 from pipeline.runtime.lock import exclusive
+from pipeline.training.precision import computes_with_bfloat16
 
-BLOCK = 2048  # pictures that are embedded before their vectors are written
+BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
 _LISTED = 5  # damaged pictures in an error message
 
 
@@ -41,6 +46,8 @@ def build(
     index: Setting | None = None,
     labels: str | None = None,
     processes: int | None = None,
+    workers: int | None = None,
+    precision: Precision | Literal["auto"] | None = None,
 ) -> Catalog:
     """Embeds every picture below `photos` with a model and writes the catalog `output`.
 
@@ -55,6 +62,11 @@ def build(
     approximate one from 10^6 pictures on (write.py).
     `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
     the existing catalog, otherwise none.
+    `workers` is the number of processes that embed (workers.py), which does not change a byte at the same
+    precision; `processes` is that of those that read the files.
+    `precision` is that of the network's products. "auto" is bfloat16 if the processor has instructions for
+    it. None: that of the existing catalog, otherwise float32. With another precision than that of the
+    existing catalog, every picture is embedded again.
 
     Raises UserError if there is no picture, another process builds this catalog, a file name is not UTF-8,
     the model is missing, incomplete or gives no distinct vectors, the labels cannot be read,
@@ -66,7 +78,16 @@ def build(
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
     photos, output = Path(photos), Path(output)
     with exclusive(output.resolve().with_name(f".{output.resolve().name}.lock"), f"builds {output}"):
-        return _build(photos, output, model, skip_damaged, index, labels, processes)
+        return _build(
+            photos, output, model, skip_damaged, index, labels, Processes(processes, workers), precision
+        )
+
+
+class Processes(NamedTuple):
+    """Numbers of processes; None: chosen by the number of pictures."""
+
+    reading: int | None
+    embedding: int | None
 
 
 def _build(
@@ -76,30 +97,31 @@ def _build(
     skip_damaged: bool,
     index: Setting | None,
     labels: str | None,
-    processes: int | None,
+    processes: Processes,
+    precision: Precision | Literal["auto"] | None,
 ) -> Catalog:
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
         raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
     with _model(output, model) as (source, model_name):
-        return _build_with(photos, output, source, model_name, skip_damaged, index, labels, processes)
+        embedder = Embedder(source, _precision(output, precision))
+        return _build_with(photos, output, embedder, model_name, skip_damaged, index, labels, processes)
 
 
 def _build_with(
     photos: Path,
     output: Path,
-    source: Path,
+    embedder: Embedder,
     model_name: str,
     skip_damaged: bool,
     index: Setting | None,
     labels: str | None,
-    processes: int | None,
+    processes: Processes,
 ) -> Catalog:
-    embedder = Embedder(source)
     require_distinct(embedder)
     fingerprint = embedder.fingerprint()
     earlier = _earlier(output)
-    pictures = listed(photos, processes, _unchanged(earlier, photos))
+    pictures = listed(photos, processes.reading, _unchanged(earlier, photos))
     if pictures.damaged and not skip_damaged:
         raise _damaged(photos, pictures.damaged)
     if not pictures.paths:
@@ -110,20 +132,24 @@ def _build_with(
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths)
     vectors = StoredVectors()
-    if earlier is not None and _is_of_model(earlier, output, fingerprint):
+    if earlier is not None and _is_of_model(earlier, output, fingerprint, embedder.precision):
         vectors.add(earlier.sha256, earlier.vectors)
-    unfinished = output.parent / f"{output.name}.unfinished" / fingerprint[:16]
+    suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
+    unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
     vectors.add_files(unfinished)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
         f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model_name}\n"
     )
-    for start in range(0, len(new), BLOCK):
-        block = new[start : start + BLOCK]
-        label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
-        embedded = embedder([photos / path_of[digest] for digest in block], label)
-        write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
+    count = processes_of(len(new), processes.embedding)
+    size = BLOCK * count
+    with embedding(embedder, count) as embed:
+        for start in range(0, len(new), size):
+            block = new[start : start + size]
+            label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
+            embedded = embed([photos / path_of[digest] for digest in block], label)
+            write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
     vectors.add_files(unfinished)
 
     setting = index
@@ -136,7 +162,14 @@ def _build_with(
         pictures,
         label_of,
         label_source,
-        Model(model_name, fingerprint, embedder.dim, embedder.files(), embedder.training_classes),
+        Model(
+            model_name,
+            fingerprint,
+            embedder.dim,
+            embedder.files(),
+            embedder.precision,
+            embedder.training_classes,
+        ),
     )
     write_catalog(output, contents, vectors, setting)
     shutil.rmtree(unfinished.parent, ignore_errors=True)
@@ -217,12 +250,28 @@ def _unchanged(earlier: Catalog | None, photos: Path) -> dict[tuple[str, Stamp],
     }
 
 
-def _is_of_model(earlier: Catalog, output: Path, fingerprint: str) -> bool:
-    """Whether the vectors of the existing catalog are of the same model."""
-    if earlier.about["fingerprint"] == fingerprint:
-        return True
+def _precision(output: Path, precision: Precision | Literal["auto"] | None) -> Precision:
+    """The precision to embed with, see `build`."""
+    if precision == "auto":
+        return "bfloat16" if computes_with_bfloat16(device()) else "float32"
+    if precision is not None:
+        return precision
+    try:
+        return precision_of(read_about(output)) if output.exists() else "float32"
+    except UserError:  # _earlier reports the damaged catalog
+        return "float32"
+
+
+def _is_of_model(earlier: Catalog, output: Path, fingerprint: str, precision: Precision) -> bool:
+    """Whether the vectors of the existing catalog are of the same model and precision."""
     model = earlier.about["model"]
-    sys.stderr.write(f"catalog: {output} has another model ({model}): every picture is embedded again\n")
+    if earlier.about["fingerprint"] != fingerprint:
+        other = f"has another model ({model})"
+    elif earlier.precision != precision:
+        other = f"was embedded in {earlier.precision}"
+    else:
+        return True
+    sys.stderr.write(f"catalog: {output} {other}: every picture is embedded again\n")
     return False
 
 

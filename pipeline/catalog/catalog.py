@@ -8,9 +8,10 @@ pictures.parquet    path below the folder of the pictures; sha256, size and modi
                     label (a time just before the build and a missing label are null)
 rivals.parquet      what each picture resembles among the other labels (unknown.py), or, if a picture has no
                     label, among all pictures but its near-duplicates (unlabelled.py)
-catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model,
-                    setting of the index and its recall against exact search, source of the labels, files
-                    that were left out, sha256 and size of the files above
+catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
+                    precision in which it embeds (float32 without this key), setting of the index and its
+                    recall against exact search, source of the labels, files that were left out, sha256 and
+                    size of the files above
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
                     network; the names of its training classes if they are known (training_classes.py)
 """
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
-from pipeline.catalog.embedder import Embedder, Picture
+from pipeline.catalog.embedder import Embedder, Picture, Precision
 from pipeline.evaluation.unknown import Rivals, Threshold, UncalibratedError, calibrate
 from pipeline.index.index import Index, load, search, vectors_at
 from pipeline.index.kinds import from_plain
@@ -176,10 +177,15 @@ class Catalog:
         return Path(self.about["photos"])
 
     @property
+    def precision(self) -> Precision:
+        """The precision in which the model embeds pictures and queries."""
+        return precision_of(self.about)
+
+    @property
     def embedder(self) -> Embedder:
         """The model of this catalog, loaded at the first use."""
         if self._embedder is None:
-            embedder = Embedder(complete_directory(self.directory) / MODEL)
+            embedder = Embedder(complete_directory(self.directory) / MODEL, self.precision)
             if embedder.fingerprint() != self.about["fingerprint"]:
                 model = self.about["model"]
                 raise UserError(
@@ -302,6 +308,12 @@ def read_about(directory: Path) -> dict[str, Any]:
             _rebuild(directory, model=True),
         )
     return about
+
+
+def precision_of(about: dict[str, Any]) -> Precision:
+    """The precision of a catalog.json; float32 if a version without this setting wrote it."""
+    precision: Precision = about.get("precision", "float32")
+    return precision
 
 
 def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:

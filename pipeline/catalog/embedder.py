@@ -7,6 +7,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,17 +29,25 @@ BATCH = 64  # images
 COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
 Picture = str | Path | bytes  # a file, or the encoded bytes of one
+Precision = Literal["float32", "bfloat16"]
 
 
 class Embedder:
     """The model of a directory: weights.safetensors and recipe.json, as stage `train` writes it, or
     network.json of a published network (pipeline/methods/pretrained.py). Or a published network itself.
 
-    It runs on the GPU if there is one. Raises UserError for files that are missing or damaged, and for a
+    `precision`: that of the network's products; vectors are float32 of unit length in both. `where`: the
+    device; None: the GPU if there is one. Raises UserError for files that are missing or damaged, and for a
     network that cannot be built.
     """
 
-    def __init__(self, model: "str | Path | pretrained.Network") -> None:
+    def __init__(
+        self,
+        model: "str | Path | pretrained.Network",
+        precision: Precision = "float32",
+        where: torch.device | None = None,
+    ) -> None:
+        self.precision: Precision = precision
         self.directory: Path | None = None
         self._method: Method
         if isinstance(model, pretrained.Network):
@@ -50,7 +59,7 @@ class Embedder:
             else:
                 loaded = load_method(self.directory)
                 self._method, self.input = loaded.method, loaded.recipe.input
-        self._device = device()
+        self._device = where or device()
 
     @property
     def dim(self) -> int:
@@ -102,14 +111,20 @@ class Embedder:
         """Parameters and buffers by name."""
         return self._method.state_dict()
 
-    def __call__(self, pictures: Sequence[Picture], label: str | None = None) -> Float32[np.ndarray, "N D"]:
+    def __call__(
+        self, pictures: Sequence[Picture], label: str | None = None, loader_threads: int | None = None
+    ) -> Float32[np.ndarray, "N D"]:
         """Unit vectors of N pictures, in their order. `label` is the name of the progress line.
+        `loader_threads` decode; None: as many as one process uses.
 
         Raises UserError with the name of a picture that is missing or cannot be decoded.
         """
         rows = np.arange(len(pictures), dtype=np.int64)
-        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, loader_threads_of(1))
-        return embed_rows(self._method, loader, self._device, label).embedding
+        threads = loader_threads or loader_threads_of(1)
+        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, threads)
+        is_bfloat16 = self.precision == "bfloat16"
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
+            return embed_rows(self._method, loader, self._device, label).embedding
 
 
 def require_distinct(embedder: Embedder) -> None:

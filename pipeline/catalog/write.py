@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from pipeline.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHEMA_VERSION
+from pipeline.catalog.embedder import Precision
 from pipeline.catalog.pictures import Listed
 from pipeline.catalog.stored import StoredVectors
 from pipeline.catalog.training_classes import FILE, write_training_classes
@@ -37,6 +38,7 @@ class Model(NamedTuple):
     fingerprint: str
     dim: int
     files: list[Path]
+    precision: Precision
     training_classes: frozenset[str] | None = None  # empty for a published network; None: unknown
 
 
@@ -83,6 +85,13 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
         if _has_products(contents.labels):
             sys.stderr.write("catalog: compare every photo with those of other products\n")
             trained = contents.model.training_classes or frozenset()
+            if trained and not trained & set(contents.labels):
+                sys.stderr.write(
+                    f"catalog: warning: none of the {len(trained):,} training classes of the model is a "
+                    "label of the catalog. They are compared by name: if the catalog contains them under "
+                    "other names, `--at-most-false` lets too many unknown photos match. Use the same labels "
+                    "as in training.\n"
+                )
             _write_rivals(directory / RIVALS, all_vectors(index), contents.labels, trained)
         elif None in contents.labels and len(digests) > 1:
             of_photos = rivals_without_labels(index, contents.photos, contents.pictures.paths)
@@ -102,6 +111,7 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             "dim": contents.model.dim,
             "model": contents.model.name,
             "fingerprint": contents.model.fingerprint,
+            "precision": contents.model.precision,
             "index": to_plain(setting),
             "recall": None if measured is None else measured._asdict(),
             "labels": contents.label_source,

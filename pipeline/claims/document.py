@@ -227,9 +227,10 @@ def _built_in(setting: BuiltIn) -> str:
         "crops and flips. All training classes are trained on.",
         "- An arm has the network, dimensions, batch, optimizer and memory of the small set, as a row of "
         "`unseen study --mini`, and its other changes in the table of [arms](#arms). Convolutional networks "
-        "(`test_resnet`, 0.4 M weights, maps of 5 x 5) have 64 dimensions, CRT 128. The claims of IRT have a "
-        "transformer (`test_vit`, 0.3 M weights, 5 x 5 tokens and a class token) without a projection. The "
-        "set `tokens` is not used: its network is a table of vectors, without attention and class token.",
+        "(`test_resnet`, 0.4 M weights, maps of 5 x 5) have 64 dimensions, 128 for CRT. The claims of IRT "
+        "have a transformer (`test_vit`, 0.3 M weights, 5 x 5 tokens and a class token) without a "
+        "projection. The set `tokens` is not used: its network is a table of vectors, without attention and "
+        "class token.",
         f"- AdamW with learning rate {recipe['optimizer.learning_rate']}, {batch} images, {steps} steps "
         f"({of_transformer} of the transformer), the last iterate. The learning rate is the better of two, "
         "by one training of `ms` and one of `irt-l` on the test classes. The length is what a laptop can "
@@ -238,7 +239,7 @@ def _built_in(setting: BuiltIn) -> str:
         "about early training at this size, not about the published networks. A comparison of two arms near "
         "the [floor](#the-floor), the untrained network, has no meaning.",
         "",
-        "These claims cannot be put to this setting:",
+        "These claims cannot be put to this setting (`-` in the tables):",
         "",
         *(f"- `{name}`: {reason}" for name, reason in setting.excluded.items()),
         "",

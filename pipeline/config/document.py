@@ -81,12 +81,14 @@ class Document:
         return list(self.block(group)) if group else [str(name) for name in self._tree]
 
     def line(self, key: str) -> int | None:
-        """The line (from 1) of a dotted key, or None."""
+        """The line (from 1) of a dotted key, or None. A key that a merge (`<<`) adds has the line of the
+        block that it is added to."""
         node: Any = self._tree
         line = None
         for part in key.split("."):
             if isinstance(node, CommentedMap) and part in node:
-                line = node.lc.key(part)[0] + 1
+                if part in (node.lc.data or {}):
+                    line = node.lc.key(part)[0] + 1
                 node = node[part]
             elif isinstance(node, CommentedSeq) and part.isdigit() and int(part) < len(node):
                 line = node.lc.item(int(part))[0] + 1

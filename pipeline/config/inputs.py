@@ -95,10 +95,19 @@ class EnsembleInputs(Strict):
     minimum_gain: float
 
 
+class IntervalInputs(Strict):
+    """The bootstrap over classes (block `evaluate`)."""
+
+    bootstrap: Count
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    seed: int
+
+
 class AnalyzeInputs(Strict):
     """How the runs of a method on a data set are analysed (block `analyze`)."""
 
     analyze: AnalyzeSettings
+    intervals: IntervalInputs
     parts: PartsSource | None = None  # of a data set whose generator gives the position of the object
 
 
@@ -131,6 +140,7 @@ class StudyInputs(Strict):
     metric: str
     axes: dict[str, str]  # recipe field -> symbol
     tied: tuple[str, ...]
+    baselines: dict[str, str]  # label of a row -> label of the row that it improves
     shows: str
     missing: str
     rows: tuple[StudyRowInputs, ...]

@@ -55,6 +55,28 @@ eq. 5), `diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
 
 {poolings}
 
+## Without recipes
+
+`unseen.loss` and `unseen.pooling` build the parts of these tables by name for code of your own. Their
+settings have the defaults of the tables; keywords replace them. `snca`, `tuple_contrastive` and `hybrid`
+need the state of a training.
+
+```python
+import torch
+from torch.nn.functional import normalize
+
+from unseen import loss, pooling
+
+maps, labels = torch.rand(8, 64, 7, 7), torch.arange(8) // 2
+vectors = normalize(pooling("gem", channels=64)(maps), dim=1)
+multi_similarity = loss("multi_similarity")
+assert (multi_similarity.alpha, multi_similarity.beta) == (2.0, 40.0)
+multi_similarity(vectors, labels).backward()
+proxy_anchor = loss("proxy_anchor", classes=4, dim=64, margin=0.2)  # its proxies are parameters
+value = multi_similarity(vectors.detach(), labels) + proxy_anchor(vectors.detach(), labels)
+vector, attributes, average = pooling("gsp", channels=64, dim=32)(maps)
+```
+
 ## Networks: `backbone.name`
 
 Every network of [timm](https://huggingface.co/docs/timm) that has feature maps (`resnet50.tv_in1k`,

@@ -4,6 +4,7 @@ The settings name the class (`module`). It is imported only if a recipe uses it,
 contains only the parts of that run (pipeline/resolution/code.py).
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -53,15 +54,20 @@ def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | N
     size: side of the input image. Raises ValueError for a pooling that contains the transform if `dim` is
     None.
     """
-    channels = source.channels[-1]
+    return channel_pooling(settings, source.channels[-1], dim, lambda: _positions(source, size))
+
+
+def channel_pooling(
+    settings: poolings.AnyMapPooling, channels: int, dim: int | None, positions: Callable[[], int]
+) -> nn.Module:
+    """The pooling of a map with L = `channels`, see `map_pooling`. `positions` returns H W, for GSoP."""
     match settings:
         case poolings.SecondOrderPooling():
             attention = load(settings.attention)(channels, settings.reduction)
             return load(settings.module)(channels, attention, settings.exponent)
         case poolings.GsopPooling():
-            positions = _positions(source, size)
             width = _required(dim, settings.name)
-            return load(settings.module)(channels, width, positions, settings.attention_dim)
+            return load(settings.module)(channels, width, positions(), settings.attention_dim)
     if getattr(settings, "projects", False):
         return _built(settings, channels, _required(dim, settings.name))
     return _built(settings, channels)

@@ -41,7 +41,7 @@ def write(table: StudyTable, directory: Path) -> None:
 def names(table: StudyTable) -> list[str]:
     """The names of these files."""
     series = len({point.series for point in table.points})
-    charts = series if len(table.study.axes) == 2 else min(series, 1)
+    charts = (series if len(table.study.axes) == 2 else min(series, 1)) + len(table.gains)
     places = [_place(number) for number in range(charts)]
     return [
         f"{table.dataset}{end}"

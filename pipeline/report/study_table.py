@@ -10,7 +10,7 @@ the rows, the printed column of each data set of the paper.
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scipy.stats import spearmanr
@@ -97,6 +97,16 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Gain:
+    """A row minus its baseline, relative to the baseline, in percent; None without both numbers."""
+
+    label: str
+    baseline: str
+    ours: float | None
+    printed: float | None
+
+
+@dataclass(frozen=True)
 class StudyTable:
     study: StudyInputs
     dataset: str
@@ -105,6 +115,7 @@ class StudyTable:
     ranks: tuple[Rank, ...]
     points: tuple[Point, ...]
     is_printed: bool  # whether the paper prints numbers for the data set
+    gains: dict[Column, tuple[Gain, ...]] = field(default_factory=dict)  # of the columns of study.metric
 
 
 def is_plain(metric: str) -> bool:
@@ -128,7 +139,7 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         lines = _own_lines(table, study, columns)
     return StudyTable(
         study, dataset, columns, lines, _ranks(columns, lines, study.metric), _points(table, study, printed),
-        bool(printed),
+        bool(printed), _gains(study, columns, lines),
     )  # fmt: skip
 
 
@@ -323,6 +334,39 @@ def _ranks(columns: tuple[Column, ...], lines: Sequence[Line], metric: str) -> t
         if len(pairs) >= 3 and len(printed) > 1 and len(ours_values) > 1:
             ranks.append(Rank(column, float(spearmanr(pairs).statistic), len(pairs)))
     return tuple(ranks)
+
+
+def _gains(
+    study: StudyInputs, columns: tuple[Column, ...], lines: Sequence[Line]
+) -> dict[Column, tuple[Gain, ...]]:
+    """The relative differences of the rows from their baselines, for each column of `study.metric` with our
+    numbers."""
+    gains = {}
+    for place, column in enumerate(columns):
+        if column.metric != study.metric or column.printed_for or not study.baselines:
+            continue
+        cells = {line.label: line.cells[place] for line in lines}
+        gains[column] = tuple(
+            Gain(
+                row,
+                baseline,
+                _relative(cells[row].ours, cells[baseline].ours),
+                _relative(_reliable(cells[row]), _reliable(cells[baseline])),
+            )
+            for row, baseline in study.baselines.items()
+        )
+    return gains
+
+
+def _reliable(cell: Cell) -> Number | None:
+    return cell.printed if cell.printed is not None and cell.printed.reliable else None
+
+
+def _relative(number: Ours | Number | None, baseline: Ours | Number | None) -> float | None:
+    """100 (a - b) / b."""
+    if number is None or baseline is None or not baseline.value:
+        return None
+    return 100 * (number.value - baseline.value) / baseline.value
 
 
 def _points(table: _Numbers, study: StudyInputs, printed: Sequence[Row]) -> tuple[Point, ...]:

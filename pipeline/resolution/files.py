@@ -42,6 +42,7 @@ from pipeline.config.inputs import (
     EvaluateInputs,
     ExportInputs,
     IngestInputs,
+    IntervalInputs,
     ReportInputs,
     SweepInputs,
     TrainInputs,
@@ -242,7 +243,11 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
         source, _ = run.ingest[dataset]
         generator = source if isinstance(source, PartsSource) else None
-        yield file(AnalyzeInputs(analyze=run.analyze, parts=generator), "analyze", dataset, method)
+        intervals = IntervalInputs(
+            bootstrap=evaluate.bootstrap, confidence=evaluate.confidence, seed=evaluate.seed
+        )
+        analyze = AnalyzeInputs(analyze=run.analyze, intervals=intervals, parts=generator)
+        yield file(analyze, "analyze", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}

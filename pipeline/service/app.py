@@ -74,6 +74,7 @@ class Found(BaseModel):
 
     unknown: bool | None  # whether no picture reaches the threshold; null without a threshold
     threshold: float | None
+    statement: str | None  # on the threshold, with what limits it, as `unseen find` prints it
     products: list[FoundProduct]  # by the similarity of their nearest picture
     matches: list[FoundPicture]  # nearest first; also those below the threshold
     catalog: str  # fingerprint of the catalog that answered
@@ -108,6 +109,9 @@ class Health(BaseModel):
     pictures: int
     catalog: str
     model: str
+    threshold: (
+        str | None
+    )  # the statement on its rate, as `unseen find` prints it; null without --at-most-false
 
 
 class _Metrics:
@@ -198,6 +202,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
             pictures=len(state.catalog),
             catalog=state.fingerprint,
             model=str(state.catalog.about["model"]),
+            threshold=None if state.threshold is None else state.threshold.sentence(),
         )
 
     @app.get("/metrics", response_class=Response, dependencies=[Depends(token)])
@@ -293,6 +298,7 @@ def _find(current: Current, photo: bytes, k: int) -> Found:
     return Found(
         unknown=answer.unknown,
         threshold=None if state.threshold is None else state.threshold.similarity,
+        statement=None if state.threshold is None else state.threshold.sentence(),
         products=[FoundProduct(**product._asdict()) for product in answer.products],
         matches=[FoundPicture(row=state.rows[match.path], **match._asdict()) for match in matches],
         catalog=state.fingerprint,

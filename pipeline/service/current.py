@@ -27,7 +27,10 @@ class State:
 class Current:
     """The catalog in a directory, which is loaded again after `unseen index` has replaced it.
 
-    Raises UserError if the first catalog cannot be loaded. If a later one cannot, the earlier one answers,
+    The statement on the threshold of each loaded catalog is written to stderr.
+
+    Raises UserError if the first catalog cannot be loaded, and UncalibratedError for a model without a
+    calibrated rate. If a later one cannot, the earlier one answers,
     and one message on stderr names the reason.
     """
 
@@ -63,5 +66,7 @@ class Current:
         catalog = Catalog(self.directory, verify=True)
         explainer = Explainer(catalog.embedder)  # loads the model before the first photo
         threshold = None if self.at_most_false is None else catalog.threshold(self.at_most_false)
+        if threshold is not None:
+            sys.stderr.write(f"{self.directory}: {threshold.sentence()}\n")
         rows = {path: row for row, path in enumerate(catalog.paths)}
         return State(catalog, explainer, rows, threshold, sha256_of(self.directory / ABOUT)[:12])

@@ -89,6 +89,14 @@ def study_of(name: str, of_user: Path = OF_USER) -> Catalogued:
 def entries(item: Catalogued) -> tuple[Entry, ...]:
     """The rows of a study in its order. Raises UserError for a table that is not in pipeline/published."""
     drafts = list(_drafts(item))
+    labels = {label for _, label, _, _ in drafts}
+    for row, baseline in item.study.baselines.items():
+        if missing := next((label for label in (row, baseline) if label not in labels), None):
+            where = f"{item.document.label}:{item.document.line(f'{item.name}.baselines')}"
+            raise UserError(
+                f"{where}: {item.name}.baselines: there is no row {missing!r}.",
+                suggestion(missing, labels) or f"The rows are: {', '.join(sorted(labels))}.",
+            )
     if not item.is_published:
         return tuple(Entry(f"{item.name}-{name}", row, label, key) for name, label, row, key in drafts)
     return tuple(Entry(*_shared()[_training(row)], label, key) for _, label, row, key in drafts)
@@ -173,6 +181,7 @@ def studies_of_run(params: Params, methods: tuple[str, ...]) -> tuple[StudyInput
             metric=item.study.metric,
             axes=item.study.numeric_axes,
             tied=item.study.tied,
+            baselines=item.study.baselines,
             shows=item.study.shows,
             missing=item.study.missing,
             rows=tuple(

@@ -51,6 +51,8 @@ class Study(Strict):
     protocol: Protocol = "published"
     metric: str = "recall_at_1"  # of charts and of the rank correlation
     axes: dict[str, str] = Field(default={})  # field -> symbol; empty: the numeric fields of `space`
+    # row -> the row that it improves, both by their labels: a chart of the relative differences
+    baselines: dict[str, str] = Field(default={})
     tied: tuple[str, ...] = ()  # fields that vary with an axis in the printed rows
     # fields that keep their value on the built-in sets, which define network, images and schedule
     kept: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ def with_effective_precision(recipe: Recipe, device: torch.device) -> Recipe:
     """
     if recipe.training.precision != "auto":
         return recipe
-    supported = torch.tensor(float(_computes_with_bfloat16(device)), device=device)
+    supported = torch.tensor(float(computes_with_bfloat16(device)), device=device)
     if world_size() > 1:
         dist.all_reduce(supported, op=dist.ReduceOp.MIN)
     precision = "bfloat16" if supported.item() else "float32"
@@ -33,7 +33,8 @@ def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
-def _computes_with_bfloat16(device: torch.device) -> bool:
+def computes_with_bfloat16(device: torch.device) -> bool:
+    """Whether the processor has instructions for bfloat16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     features = torch.cpu.get_capabilities() if device.type == "cpu" else {}

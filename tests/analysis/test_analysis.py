@@ -11,6 +11,7 @@ import pytest
 from pipeline.analysis.analyze import COLUMNS, analyze, numbers, rounded
 from pipeline.analysis.gap import train_test_gap
 from pipeline.analysis.transfer import attribute_transfer
+from pipeline.analysis.verification import Intervals, operating_points
 from pipeline.data.embeddings import write
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
@@ -31,9 +32,10 @@ def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 ONE = ("set", "one", 0)
-TRANSFER = (7, 5, 0.2)  # splits, classes, ridge
+INTERVALS = Intervals(20, 0.9, 1)
+TRANSFER = (7, 5, 0.2, INTERVALS)  # splits, classes, ridge
 CLASS_NUMBERS = ("classes", "embedding_density", "positive_similarity", "similarity_overlap")
-NEED_LABELS = (*CLASS_NUMBERS, "test_map_at_r", "map_at_r_gap")
+NEED_LABELS = (*CLASS_NUMBERS, "fnmr_at_fmr_0.1", "test_map_at_r", "map_at_r_gap")
 
 
 @pytest.fixture
@@ -126,6 +128,21 @@ def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
     assert "attributes" not in without_attributes[0].curves
 
 
+def test_fnmr_is_in_the_row_with_its_interval_and_its_threshold_in_the_curves(root: Path) -> None:
+    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
+    for run, noise, seed in zip(runs, (0.8, 3.0), (1, 3), strict=True):
+        _, label, test = rows(noise, 6, seed)
+        points = operating_points(test, label, INTERVALS)
+        assert [point.rate for point in points] == [0.1, 0.01], "375 pairs of different classes"
+        for point, written in zip(points, run.curves["operating_points"], strict=True):
+            name = f"fnmr_at_fmr_{point.rate}"
+            expected = [rounded(value) for value in (point.fnmr, point.low, point.high)]
+            assert [run.row[name], run.row[f"{name}_low"], run.row[f"{name}_high"]] == expected
+            assert [written["fnmr"], written["low"], written["high"]] == expected
+            assert written["threshold"] == rounded(point.threshold)
+        assert run.row["fnmr_at_fmr_0.001"] is None
+
+
 def test_gap_is_train_minus_test_by_definition() -> None:
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     gap = train_test_gap((train, train_label), (test, label))
@@ -145,7 +162,9 @@ def test_the_stage_writes_curves_and_numbers_of_its_run(root: Path, monkeypatch:
     from stages.analyze import run
 
     measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5}
-    write_resolved(root, "analyze", "set", "two", analyze=measures)
+    intervals = {"bootstrap": 20, "confidence": 0.9, "seed": 1}
+    write_resolved(root, "analyze", "set", "two", analyze=measures, intervals=intervals)
+    networks = analyze(root / "data/embeddings", ("set", "two", 0), 20, 10_000, *TRANSFER)
     (root / "data/embeddings/set/one/0/test.arrow").unlink()  # another run is not read
     monkeypatch.chdir(root)
     run("set", "two", 0)
@@ -160,6 +179,8 @@ def test_the_stage_writes_curves_and_numbers_of_its_run(root: Path, monkeypatch:
     assert rows[1]["map_at_r_gap"] is None
     assert content["object_shares"] == [], "the set has no known object"
     assert leaf["embedding_density"] == rows[0]["embedding_density"]
+    low = "fnmr_at_fmr_0.1_low"
+    assert rows[0][low] == networks[0].row[low] is not None, "the intervals are those of the resolved file"
     assert leaf.keys() == {"embedding_density", "spectral_decay"}, (
         "the attributes of transfer are missing here"
     )

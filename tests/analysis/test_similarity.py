@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.analysis.similarity import _negative_pairs, _positive_pairs, similarities
+from pipeline.analysis.similarity import _positive_pairs, negative_pairs, similarities
 from tests.oracles import generalization as oracle
 
 
@@ -51,7 +51,7 @@ def test_drawn_pairs_are_uniform_over_the_pairs_of_their_kind() -> None:
     counts = np.array([1, 2, 3, 4])
     starts = np.array([0, 1, 3, 6])
     label = np.repeat(np.arange(4), counts)
-    for draw, same_class in ((_positive_pairs, True), (_negative_pairs, False)):
+    for draw, same_class in ((_positive_pairs, True), (negative_pairs, False)):
         first_rows, second_rows = draw(np.random.default_rng(0), starts, counts, 200_000)
         assert ((label[first_rows] == label[second_rows]) == same_class).all()
         assert (first_rows != second_rows).all()

@@ -25,7 +25,9 @@ def catalog_of(directory: Path, setting: Setting, labels: list[str | None] | Non
     pictures = Listed(paths, DIGESTS, [Stamp(row, row) for row in range(len(VECTORS))], {})
     vectors = StoredVectors()
     vectors.add(DIGESTS, lambda rows: VECTORS[rows])
-    contents = Contents(directory, pictures, labels or [None] * len(VECTORS), "none", Model("m", "f", 16, []))
+    contents = Contents(
+        directory, pictures, labels or [None] * len(VECTORS), "none", Model("m", "f", 16, [], "float32")
+    )
     write_catalog(directory / "catalog", contents, vectors, setting)
     return directory / "catalog"
 

@@ -34,6 +34,17 @@ def test_a_catalog_measures_the_rate_on_products_that_its_model_was_not_trained_
         Catalog(tmp_path / "catalog")
 
 
+@pytest.mark.parametrize(("names", "warns"), [(["shirt"], True), (["shirt", "product 00"], False)])
+def test_a_build_warns_if_no_training_class_is_a_label(
+    names: list[str], warns: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = save_products(tmp_path / "photos", 3, 2)
+    model = save_model(tmp_path / "model", 1)
+    write_training_classes(model, names)
+    build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
+    assert ("none of the 1 training classes of the model is a label" in capsys.readouterr().err) is warns
+
+
 def test_the_names_change_no_fingerprint_and_are_a_file_of_the_model(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", 1)
     assert training_classes(model) is None

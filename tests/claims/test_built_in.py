@@ -11,6 +11,7 @@ from pipeline.claims.claim import claims
 from pipeline.claims.document import built_in_state_of
 from pipeline.claims.results import load
 from pipeline.claims.run import arms_of
+from pipeline.config.methods import CrtRecipe, Recipe
 from pipeline.runtime.errors import UserError
 from unseen import cli
 
@@ -61,12 +62,16 @@ def test_both_arms_of_each_claim_have_one_network_budget_and_optimizer() -> None
             assert recipe.backbone.name == ("test_vit" if name.startswith("irt") else "test_resnet")
             assert not recipe.backbone.pretrained
             assert recipe.training.protocol == "published"
-        for field in ("input", "batch"):
+        for field in ("input", "batch", "optimizer"):
             assert getattr(first, field) == getattr(second, field), name
+        assert _dim(first) == _dim(second), name
         assert first.backbone.arguments == second.backbone.arguments
         assert first.training.iterations == second.training.iterations
-        assert first.optimizer.learning_rate == second.optimizer.learning_rate
         assert first.schedule.warmup == second.schedule.warmup
+
+
+def _dim(recipe: Recipe) -> int | None:
+    return recipe.embedding.dim if isinstance(recipe, CrtRecipe) else recipe.dim
 
 
 def test_arms_keep_what_their_claim_is_about() -> None:

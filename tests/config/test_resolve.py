@@ -234,6 +234,18 @@ def test_an_error_names_line_and_key(tmp_path: Path, old: str, new: str, expecte
         assert part in str(caught.value)
 
 
+def test_an_error_about_a_merged_key_names_the_line_of_its_block(tmp_path: Path) -> None:
+    text = """\
+methods:
+  wide: &wide {like: ms, dim: none}
+  wider:
+    <<: *wide
+    koleo_weight: 0.1
+"""
+    with pytest.raises(UserError, match=r"params\.yaml:3: methods\.wider\.dim: .* got 'none'"):
+        resolve(params(tmp_path, text), "parts", "wider")
+
+
 def test_an_error_lists_the_known_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"unknown datasets\.tinny[^\n]*\n.*Did you mean tiny"):
         resolve(params(tmp_path), "tinny", "gsp")

@@ -14,6 +14,7 @@ import simplejpeg
 
 from pipeline.analysis.analyze import analyze, content_of
 from pipeline.analysis.positions import object_share_rows
+from pipeline.analysis.verification import Intervals
 from pipeline.config import Params, resolve
 from pipeline.data.embeddings import write
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
@@ -245,7 +246,7 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
                 make_sweep(root / "sweep" / dataset / method)
         for dataset, method, seed in product(datasets, noise, seeds):
             run = (dataset, method, seed)
-            networks = analyze(root / "embeddings", run, 40, 10_000, 5, 200, 0.05)
+            networks = analyze(root / "embeddings", run, 40, 10_000, 5, 200, 0.05, Intervals(50, 0.95, 0))
             shares = object_share_rows(root / "positions", run, disc) if dataset == "birds" else []
             write_json(root / "analysis" / dataset / method / f"{seed}.json", content_of(networks, shares))
         return root

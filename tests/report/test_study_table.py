@@ -132,7 +132,7 @@ def grid_table(axes: dict[str, str], points: list[Point]) -> StudyTable:
     row = StudyRowInputs(method="m", label="l", like="ms", recipe={}, printed=None)
     study = StudyInputs(
         name="mine", title="t", paper="", item="", table=None, datasets=("parts",), metric="recall_at_1",
-        axes=axes, tied=(), shows="", missing="", rows=(row,),
+        axes=axes, tied=(), baselines={}, shows="", missing="", rows=(row,),
     )  # fmt: skip
     return StudyTable(study, "parts", (R1,), (), (), tuple(points), False)
 
@@ -164,3 +164,26 @@ def test_one_axis_gives_a_line_per_series() -> None:
     assert "a: 1 1.00, 2 2.00, 64 64.00; b: 1 1.00" in chart
     assert ">64<" in chart, "each value of the axis has a tick"
     assert charts(grid_table({}, points), "x") == []
+
+
+def test_gains_are_relative_to_the_baseline(study_inputs: ReportData, tmp_path: Path) -> None:
+    study = study_inputs.studies[0].model_copy(
+        update={"baselines": {"K1 = 4": "K1 = 1", "K1 = 64": "K1 = 16"}}
+    )
+    table = study_table(study_inputs, "cub", study)
+    (column,) = table.gains
+    assert column == R1
+    ours = [statistics.fmean(values) for values in our_recalls(study_inputs, "cub")]
+    first, second = table.gains[R1]
+    assert (first.label, first.baseline) == ("K1 = 4", "K1 = 1")
+    assert first.ours == pytest.approx(100 * (ours[1] / ours[0] - 1))
+    assert first.printed == pytest.approx(100 * (75.57 / 75.76 - 1))
+    assert second.printed == pytest.approx(100 * (75.96 / 75.44 - 1))
+    without = study_table(study_inputs, "birds", study).gains[R1]
+    assert [gain.printed for gain in without] == [None, None]
+    # the chart over the axis, then that of the gains
+    assert len(charts(table, "name")) == 2
+    assert f"K1 = 4 over K1 = 1 {first.ours:+.1f}" in charts(table, "name")[1]
+    write(table, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names(table))
+    assert "cub-2.pdf" in names(table)

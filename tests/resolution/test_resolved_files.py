@@ -102,7 +102,8 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         ({"datasets.parts.source.seed": 1}, {"ingest/parts.json", *ANALYSES}),
         (
             {"evaluate.bootstrap": 7},
-            {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},
+            ANALYSES
+            | {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},
         ),
         ({"report.queries": 3}, {"report.json"}),
         ({"analyze.pairs": 3}, ANALYSES),

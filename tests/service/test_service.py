@@ -22,11 +22,15 @@ import uvicorn
 from PIL import Image
 
 from pipeline.catalog import Catalog, build
+from pipeline.catalog.training_classes import write_training_classes
+from pipeline.evaluation.unknown import UncalibratedError
 from pipeline.runtime.errors import UserError
 from pipeline.service import app as service
+from pipeline.service.current import Current
 from pipeline.service.settings import ServiceSettings
 from tests.photos import save_model, save_products
 from unseen import cli
+from unseen.search import find_photos
 from unseen.serve import serve
 
 PRODUCTS = 12
@@ -259,6 +263,38 @@ def test_an_unknown_photo_is_answered_and_logged(catalog: Path, photos: Path, tm
     assert json.loads(line)["nearest"] == replies[0]["matches"][0]
 
 
+@pytest.mark.slow
+def test_states_the_rate_as_find_does(
+    catalog: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also that the pictures have no label. A model without a calibrated rate is refused."""
+    photo, unlabelled = photos / "product 00/0.png", tmp_path / "unlabelled"
+    shutil.copytree(catalog, unlabelled)
+    build(photos, unlabelled, labels="none", processes=1)
+    for directory, words in ((catalog, "products"), (unlabelled, "Pictures have no label")):
+        printed = find_photos(directory, [photo], 1, None, 0.55, as_json=False)
+        capsys.readouterr()
+        with Server(directory, at_most_false=0.55) as server:
+            statement = server.find(photo.read_bytes()).json["statement"]
+            assert server.request("GET", "/health").json["threshold"] == statement
+        assert words in statement
+        assert statement in printed
+        assert f"{directory}: {statement}" in capsys.readouterr().err
+    (tmp_path / "model").mkdir()
+    model = shutil.copytree(catalog / "model", tmp_path / "model/trained")
+    write_training_classes(model, [f"product {number:02d}" for number in range(PRODUCTS)])
+    build(photos, tmp_path / "shipped", model, labels="folders", processes=1)
+    assert "not calibrated" in find_photos(tmp_path / "shipped", [photo], 1, None, 0.55, as_json=False)
+    with pytest.raises(UncalibratedError, match=r"not calibrated"):
+        Current(tmp_path / "shipped", 0.55)
+
+
+def test_without_a_rate_there_is_no_statement(server: Server, photos: Path) -> None:
+    answer = server.find((photos / "product 00/0.png").read_bytes()).json
+    assert answer["statement"] is None
+    assert server.request("GET", "/health").json["threshold"] is None
+
+
 def test_requests_need_the_token(catalog: Path) -> None:
     with Server(catalog, token="secret") as server:
         assert server.find(b"x").status == 401
@@ -338,20 +374,21 @@ def wait_for(page: Any, condition: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(server: Server, photos: Path) -> None:
+def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(catalog: Path, photos: Path) -> None:
     from tests.report.test_browser import CHROMIUM, FLAGS
 
     if CHROMIUM is None:
         pytest.skip("no Chromium or Chrome is installed")
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
+    with Server(catalog, at_most_false=0.55) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_page()
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.goto(f"http://127.0.0.1:{server.port}/")
+        page.locator("#threshold:has-text('A match needs a similarity of')").wait_for()
         page.set_input_files("input[type=file]", str(photos / "product 05/2.png"))
         page.locator("ol img").nth(11).wait_for()
         wait_for(page, "[...document.images].every(image => image.naturalWidth > 0)")

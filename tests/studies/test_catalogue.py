@@ -184,6 +184,16 @@ def test_two_studies_share_a_data_set_with_equal_settings_only(tmp_path: Path) -
                 with_rows(params)
 
 
+def test_refuses_a_baseline_that_is_not_a_row(tmp_path: Path) -> None:
+    text = (
+        "a:\n  title: t\n  methods: {a: {like: ms}, b: {like: crt}}\n  datasets: [parts]\n"
+        "  baselines: {a: bb}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"mine.yaml:5: a.baselines: there is no row 'bb'"):
+        entries(study_of("a", tmp_path))
+
+
 def test_refuses_an_unknown_table(tmp_path: Path) -> None:
     text = "a:\n  title: t\n  source: {paper: crt, item: x}\n  table: '99'\n  datasets: [cub]\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")

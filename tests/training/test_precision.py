@@ -37,7 +37,7 @@ def test_auto_is_float32_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _effective_of_a_worker(rank: int, world: int) -> str:
-    precision._computes_with_bfloat16 = lambda device: rank == 0
+    precision.computes_with_bfloat16 = lambda device: rank == 0
     return effective("auto")
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -23,6 +23,7 @@ INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds
     unseen index photos catalog --labels folders                 one folder per product
     unseen index photos catalog --duplicates copies.html         groups of near-duplicates
     unseen index photos catalog --index hnsw                     an approximate index
+    unseen index photos catalog --workers 4 --precision bfloat16
     """,
 )
 @click.argument("photos", type=PATH)
@@ -46,6 +47,19 @@ INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of pipeline.index.kinds
     metavar="PAGE",
     help="List groups of near-duplicates, and write them to this HTML file.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that embed, each on a GPU or with one thread of the CPU; the bytes of the catalog do not "
+    "depend on N. Default: one for each GPU, otherwise one for each core and 128 new pictures, at most 8.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "float32", "bfloat16"]),
+    help="Of the network's products; auto: bfloat16 if the processor computes with it. Searches and updates "
+    "use it too. Default: as in the existing catalog, otherwise float32.",
+)
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
 def index(
     photos: Path,
@@ -55,6 +69,8 @@ def index(
     labels: str | None,
     duplicates: Path | None,
     skip_damaged: bool,
+    workers: int | None,
+    precision: Literal["auto", "float32", "bfloat16"] | None,
     **options: Any,
 ) -> None:
     """Build or update the catalog of a folder of pictures.
@@ -71,7 +87,9 @@ def index(
     network = network_of(**options)
     if model is not None and network is not None:
         raise click.UsageError("Name either --model or --network.")
-    write_catalog(photos, catalog, model or network, kind, labels, skip_damaged, duplicates)
+    write_catalog(
+        photos, catalog, model or network, kind, labels, skip_damaged, duplicates, workers, precision
+    )
 
 
 @click.command(

@@ -11,6 +11,8 @@ to the Bootstrap, ch. 13). It measures how much the average depends on the class
 measure how much the average depends on the training seed (seeds.py).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float64, Int64
 
@@ -41,10 +43,17 @@ def resampled_averages(
     classes, member = np.unique(labels, return_inverse=True)
     sums = np.stack([np.bincount(member, column, len(classes)) for column in values.T], axis=1)
     sizes = np.bincount(member, minlength=len(classes)).astype(np.float64)
+    return np.concatenate(
+        [
+            (weights @ sums) / (weights @ sizes)[:, None]
+            for weights in resampled_weights(len(classes), resamples, seed)
+        ]
+    )
+
+
+def resampled_weights(classes: int, resamples: int, seed: int) -> Iterator[Float64[np.ndarray, "k C"]]:
+    """Yields w_c of all K resamples, at most CHUNK resamples at a time."""
     random = np.random.default_rng(seed)
-    resampled = np.empty((resamples, values.shape[1]))
     for start in range(0, resamples, CHUNK):
-        drawn = random.integers(len(classes), size=(min(CHUNK, resamples - start), len(classes)))
-        weights = np.stack([np.bincount(row, minlength=len(classes)) for row in drawn]).astype(np.float64)
-        resampled[start : start + CHUNK] = (weights @ sums) / (weights @ sizes)[:, None]
-    return resampled
+        drawn = random.integers(classes, size=(min(CHUNK, resamples - start), classes))
+        yield np.stack([np.bincount(row, minlength=classes) for row in drawn]).astype(np.float64)

@@ -1,4 +1,5 @@
-"""The chart of a study: a line chart over one numeric axis, a heat map over two."""
+"""The charts of a study: a line chart over one numeric axis, a heat map over two, and the relative
+differences of rows from their baselines."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pipeline.report.figures.svg import PAGE, Colours, few_ticks, inline, panel, plain, style_of
-from pipeline.report.study_table import Point, StudyTable, is_plain
+from pipeline.report.study_table import Column, Gain, Point, StudyTable, is_plain
 from pipeline.report.words import name_of
 
 _LOGARITHMIC = 20  # smallest ratio of the ends of a positive axis with a logarithmic scale
@@ -39,6 +40,39 @@ def _figures(table: StudyTable, colours: Colours) -> Iterator[tuple[Figure, str]
             points = [point for point in table.points if point.series == name]
             with _heat_map(table, name, points, colours) as (figure, description):
                 yield figure, description
+    for column, gains in table.gains.items():
+        with _gain_chart(column, gains, colours) as (figure, description):
+            yield figure, description
+
+
+@contextmanager
+def _gain_chart(column: Column, gains: Sequence[Gain], colours: Colours) -> Iterator[tuple[Figure, str]]:
+    """A row per pair: our relative difference as a full point, the printed one as a hollow point."""
+    title = f"Gains, {column.title}"
+    with panel(title, 6.4, 1.4 + 0.24 * len(gains), colours) as (figure, axes):
+        for label, value_of, face in (
+            ("ours", lambda gain: gain.ours, colours.series[0]),
+            ("printed", lambda gain: gain.printed, colours.paper),
+        ):
+            known = [(value_of(gain), row) for row, gain in enumerate(gains) if value_of(gain) is not None]
+            if known:
+                axes.plot(
+                    *zip(*known, strict=True), linestyle="none", marker="o", markersize=6,
+                    markeredgecolor=colours.series[0], markerfacecolor=face, label=label,
+                )  # fmt: skip
+        axes.axvline(0, color=colours.muted, linewidth=0.8)
+        axes.set_yticks(range(len(gains)), [plain(f"{gain.label} over {gain.baseline}") for gain in gains])
+        axes.set_ylim(len(gains) - 0.5, -0.5)
+        axes.set_xlabel("difference, percent of the baseline")
+        axes.margins(x=0.1)
+        if len(axes.get_legend_handles_labels()[1]) > 1:
+            figure.legend(loc="outside lower center", ncols=2)
+        texts = [f"{gain.label} over {gain.baseline} {_signed(gain.ours)}" for gain in gains]
+        yield figure, f"{title}, ours in percent: {'; '.join(texts)}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.1f}"
 
 
 @contextmanager

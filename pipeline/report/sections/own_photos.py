@@ -1,8 +1,8 @@
 """Answers on the photos of a user, before all other sections: does training pay, which products are confused,
 which labels are doubtful, from which similarity a match counts.
 
-All numbers are those of the selected network of the best method; doubtful labels and threshold, of its first
-seed.
+All numbers are those of the selected network of the best method; doubtful labels, threshold and errors of
+thresholds, of its first seed.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from pipeline.report.comparison import COMPARED, Pair
 from pipeline.report.dataset import DataSet
 from pipeline.report.doubtful_labels import doubtful_labels
 from pipeline.report.joint_intervals import column_of
+from pipeline.report.match_errors import match_errors
 from pipeline.report.names import labels_of
 from pipeline.report.pictures import thumbnails
 from pipeline.report.sections.classes import confusions
@@ -48,6 +49,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         "identical": _identical(dataset, photos),
         "similar": _similar(embeddings, photos),
         "threshold": threshold_of(embeddings),
+        "match_errors": match_errors(dataset.analysis.first_curves[method]["operating_points"]),
     }
 
 

@@ -1,5 +1,5 @@
-"""Cosine similarities of pairs of images, on seen and on unseen classes: one chart per method, of the first
-seed.
+"""Cosine similarities of pairs of images, of the first seed: one chart per method on seen and on unseen
+classes, and the errors of a threshold on unseen classes.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import similarity as figures
+from pipeline.report.match_errors import match_errors
 
 
 def content(dataset: DataSet) -> dict[str, Any]:
@@ -27,4 +28,9 @@ def content(dataset: DataSet) -> dict[str, Any]:
             for place, (position, title, histograms) in enumerate(panels)
         ],
         "by_ground_truth": any(histograms.get("benchmarks") for histograms in curves.values()),
+        "errors": [
+            {"method": method, "rows": match_errors(curves[method.name]["operating_points"])}
+            for method in dataset.methods
+            if curves.get(method.name, {}).get("operating_points")
+        ],
     }

@@ -104,6 +104,17 @@ def test_a_threshold_that_few_products_do_not_allow_is_explained(own: DataSet) -
     assert "are too few to limit the false matches to 20%" in values["threshold"]
 
 
+def test_the_errors_of_a_threshold_are_those_of_the_analysis(own: DataSet, inputs: ReportData) -> None:
+    values = content(own)
+    assert values is not None
+    points = own.analysis.first_curves[values["method"]]["operating_points"]
+    assert [row["rate"] for row in values["match_errors"]] == ["10", "1"]
+    for row, point in zip(values["match_errors"], points, strict=True):
+        assert row["fnmr"] == f"{100 * point['fnmr']:.1f}"
+        assert row["interval"] == f"{100 * point['low']:.1f} – {100 * point['high']:.1f}"
+        assert row["similarity"] == f"{point['threshold']:.3f}"
+
+
 def test_the_threshold_is_that_of_a_catalog() -> None:
 
     generator = np.random.default_rng(0)

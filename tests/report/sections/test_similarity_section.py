@@ -1,4 +1,4 @@
-"""Similarity of pairs: one chart per method, all on one axis."""
+"""Similarity of pairs: one chart per method, all on one axis, and the errors of a threshold."""
 
 import re
 from dataclasses import replace
@@ -9,6 +9,7 @@ from pipeline.report.dataset import DataSet, GallerySize
 from pipeline.report.figures.similarity import shared_span
 from pipeline.report.report_data import ReportData
 from pipeline.report.sections.similarity import content
+from tests.report.page_reader import Element
 
 
 @pytest.mark.slow
@@ -39,3 +40,28 @@ def test_a_landmark_set_has_a_chart_per_benchmark(inputs: ReportData) -> None:
     assert titles == [f"{run}, {name}" for run in inputs.methods for name in ("oxford", "paris")]
     means = [re.search(r"positive pairs \S+ on seen and (\S+)", chart)[1] for chart in section["figures"]]
     assert means[0] != means[1]
+
+
+def test_the_table_has_fnmr_at_each_fmr_of_each_method(birds: DataSet, page: Element) -> None:
+    table = page.first("details", **{"class": "similarity"}).first("table", **{"class": "match-errors"})
+    text = [row.text() for row in table.all("tr")[1:]]
+    expected = [
+        (method.name if index == 0 else "", point)
+        for method in birds.methods
+        for index, point in enumerate(birds.analysis.first_curves[method.name]["operating_points"])
+    ]
+    assert len(text) == len(expected) >= 2 * len(birds.methods)
+    for line, (name, point) in zip(text, expected, strict=True):
+        assert line.startswith(name)
+        for value in (point["fnmr"], point["low"], point["high"]):
+            assert f"{100 * value:.1f}" in line
+        assert f"{100 * point['rate']:g}" in line
+
+
+def test_methods_without_operating_points_have_no_rows(birds: DataSet) -> None:
+    entries = [
+        {**entry, "curves": {**entry["curves"], "operating_points": []}}
+        for entry in birds.report_data.analysis
+    ]
+    benchmark = replace(birds, report_data=replace(birds.report_data, analysis=entries))
+    assert content(benchmark)["errors"] == []

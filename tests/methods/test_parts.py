@@ -1,0 +1,92 @@
+"""Losses and poolings by name have the published defaults of the recipes."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+import unseen
+from pipeline.config import losses, poolings
+from pipeline.losses.multi_similarity import MultiSimilarity
+from pipeline.methods.parts import (
+    ATTRIBUTE_POOLINGS,
+    MAP_POOLINGS,
+    PAIR_LOSSES,
+    PROXY_LOSSES,
+    loss,
+    pooling,
+)
+from pipeline.runtime.errors import UserError
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/library.md"
+
+
+def vectors() -> tuple[torch.Tensor, torch.Tensor]:
+    rows = torch.randn(12, 16, generator=torch.Generator().manual_seed(0))
+    return normalize(rows, dim=1), torch.arange(12) // 3
+
+
+def test_a_loss_without_settings_is_that_of_the_released_code() -> None:
+    """The constants of Wang et al. 2019."""
+    built = unseen.loss("multi_similarity")
+    expected = MultiSimilarity(alpha=2.0, beta=40.0, threshold=0.5, mining_margin=0.1)
+    assert built(*vectors()) == expected(*vectors()) > 0
+    changed = unseen.loss("multi_similarity", beta=50, mining_margin=None)
+    assert changed(*vectors()) == MultiSimilarity(2.0, 50.0, 0.5, None)(*vectors())
+
+
+@pytest.mark.parametrize("name", [*PAIR_LOSSES, *PROXY_LOSSES])
+def test_every_loss_is_built_by_its_name(name: str) -> None:
+    torch.manual_seed(0)
+    built = loss(name, classes=4, dim=16)
+    assert built(*vectors()) > 0
+    defaults = (PAIR_LOSSES | PROXY_LOSSES)[name]().model_dump(exclude={"name"})
+    numbers = {field: value for field, value in defaults.items() if field in vars(built)}
+    assert {field: vars(built)[field] for field in numbers} == numbers
+
+
+@pytest.mark.parametrize("name", [*MAP_POOLINGS, *ATTRIBUTE_POOLINGS])
+def test_every_pooling_is_built_by_its_name(name: str) -> None:
+    built = pooling(name, channels=16, dim=64, positions=25).eval()
+    pooled = built(torch.rand(2, 16, 5, 5))
+    vector = pooled[0] if name in ATTRIBUTE_POOLINGS else pooled
+    assert vector.shape == (2, 64 if name in ATTRIBUTE_POOLINGS else built.out_channels)
+    defaults = (MAP_POOLINGS | ATTRIBUTE_POOLINGS)[name]().model_dump(exclude={"name"})
+    numbers = {field: value for field, value in defaults.items() if field in vars(built)}
+    assert {field: vars(built)[field] for field in numbers} == numbers
+
+
+def test_the_names_are_those_of_the_recipes() -> None:
+    assert PAIR_LOSSES["triplet"] is losses.TripletLoss
+    assert MAP_POOLINGS["gem"] is poolings.GemPooling
+    assert ATTRIBUTE_POOLINGS["gsp"] is poolings.GspPooling
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: loss("softmax"), r"no loss 'softmax'[\s\S]*multi_similarity, contrastive"),
+        (lambda: loss("triplet", margins=1), r"setting margins of loss triplet[\s\S]*margin, mining"),
+        (lambda: loss("triplet", margin=-1.0), r"setting margin .* greater than 0, got -1\.0"),
+        (lambda: loss("proxy_anchor", dim=8), r"proxy_anchor has a vector for each class: `classes`"),
+        (lambda: loss("proxy_anchor", classes=8), r"`dim` is missing"),
+        (lambda: pooling("mean", 8), r"no pooling 'mean'[\s\S]*average, max"),
+        (lambda: pooling("netvlad", 8), r"`netvlad` contains the transform to the embedding: set `dim`"),
+        (lambda: pooling("gsop", 8, 8), r"`gsop` depends on the size of the map: set `positions`"),
+    ],
+)
+def test_refuses_what_a_part_lacks(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_runs() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8").split("## Without recipes", 1)[1]
+    example = text.split("```python\n", 1)[1].split("```", 1)[0]
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
