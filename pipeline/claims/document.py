@@ -227,7 +227,7 @@ def _built_in(setting: BuiltIn) -> str:
         "crops and flips. All training classes are trained on.",
         "- An arm has the network, dimensions, batch, optimizer and memory of the small set, as a row of "
         "`unseen study --mini`, and its other changes in the table of [arms](#arms). Convolutional networks "
-        "(`test_resnet`, 0.4 M weights, maps of 5 x 5) have 64 dimensions, 128 for CRT. The claims of IRT "
+        "(`test_resnet`, 0.4 M weights, both maps of 5 x 5) have 64 dimensions. The claims of IRT "
         "have a transformer (`test_vit`, 0.3 M weights, 5 x 5 tokens and a class token) without a "
         "projection. The set `tokens` is not used: its network is a table of vectors, without attention and "
         "class token.",

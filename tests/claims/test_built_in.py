@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from pipeline.claims import built_in as module
 from pipeline.claims.built_in import COMMITTED, built_in, definition, recipe_of
@@ -12,6 +14,7 @@ from pipeline.claims.document import built_in_state_of
 from pipeline.claims.results import load
 from pipeline.claims.run import arms_of
 from pipeline.config.methods import CrtRecipe, Recipe
+from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
 from unseen import cli
 
@@ -77,7 +80,7 @@ def _dim(recipe: Recipe) -> int | None:
 def test_arms_keep_what_their_claim_is_about() -> None:
     content, setting = claims(), built_in()
 
-    def of(arm: str) -> dict[str, object]:
+    def of(arm: str) -> dict[str, Any]:
         return recipe_of(content, setting, arm).model_dump(mode="json")
 
     assert of("average-c2")["pooling"]["transport_ratio"] == 1.0
@@ -86,6 +89,19 @@ def test_arms_keep_what_their_claim_is_about() -> None:
     assert of("multihead-without-attention")["attention"] is False
     assert of("irt-r")["koleo_weight"] > of("irt-l")["koleo_weight"] == 0.0
     assert of("irt-l")["training"]["gradient_noise"] == "contrastive"
+
+
+@pytest.mark.slow
+def test_the_network_of_every_arm_embeds_images() -> None:
+    content, setting = claims(), built_in()
+    compared = content.claims.keys() - setting.excluded.keys()
+    for arm in {arm for name in compared for arm in arms_of(content.claims[name])}:
+        recipe = recipe_of(content, setting, arm)
+        method = initial_method(recipe, setting.source.train_classes, 64, 0).eval()
+        with torch.no_grad():
+            vectors = method.embed(torch.rand(2, 3, recipe.input.size, recipe.input.size))
+        assert vectors.shape == (2, method.dim)
+        assert torch.isfinite(vectors).all()
 
 
 def test_definition_depends_on_the_images_and_recipes() -> None:
