@@ -106,7 +106,7 @@ def main() -> None:
     measure("2 workers, few helper processes", 2)
     from ray.train.torch import TorchTrainer
 
-    train_workers.trainer_class = lambda private: TorchTrainer
+    train_workers.trainer_class = lambda private, elastic=False: TorchTrainer
     measure("2 workers, Ray's TorchTrainer", 2)
 
 
