@@ -97,7 +97,7 @@ def test_the_recipes_of_step_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     step = benchmark("step", monkeypatch)
     params = Params(ROOT / "params.yaml")
     for method in step.METHODS:
-        recipe: Recipe = step._recipe(params, method, 16)
+        recipe: Recipe = step._recipe(params, method, 16, compiled=False)
         assert recipe.batch.size == 16, method
 
 
