@@ -102,7 +102,7 @@ def _change_tree(tree: Any, draw: random.Random) -> None:
     elif action == 1 and isinstance(node, dict):
         node[draw.choice(("name", "kind", "like", "x", "é", "a.b", "8"))] = node.pop(key)
     else:
-        node[key] = draw.choice(_VALUES)
+        node[key] = deepcopy(draw.choice(_VALUES))  # a later change may edit it
 
 
 class Folder:

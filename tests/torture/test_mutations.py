@@ -50,6 +50,12 @@ def test_the_seeds_of_settings_contain_every_block() -> None:
         assert {name for name in tree if tree[name]} <= {"run", block}
 
 
+def test_a_case_of_settings_does_not_depend_on_earlier_cases() -> None:
+    files = [b'{"a": {"b": [1, 2], "c": {"d": "e"}}, "f": [{"g": 0}]}']
+    drawn = [mutations.changed_settings(files, random.Random(number)) for number in range(400)]
+    assert [mutations.changed_settings(files, random.Random(number)) for number in range(400)] == drawn
+
+
 def _work() -> str:
     time.sleep(1.2)
     return "finished"
