@@ -6,6 +6,7 @@ import torch
 from pipeline.config.methods import Recipe
 from pipeline.methods.build import build_method
 from pipeline.methods.method import Method
+from pipeline.methods.multihead import Multihead
 from pipeline.models.backbone import require_network, require_published
 from pipeline.models.token_embedding import TokenEmbedding
 from pipeline.runtime.errors import UserError
@@ -40,16 +41,25 @@ def require_compatible(recipe: Recipe) -> Method:
 
 
 def _require_size(method: Method, recipe: Recipe) -> None:
-    """Raises UserError if the network cannot embed images of the size of the recipe."""
+    """Raises UserError if the network cannot embed images of the size of the recipe, or if its maps do not fit
+    a single head."""
     size = recipe.input.size
     if isinstance(method.backbone.network, TokenEmbedding):  # its images contain words, whatever their size
         return
     try:
         with torch.no_grad():
-            method.backbone(torch.empty(2, 3, size, size, device="meta"))
+            maps = method.backbone(torch.empty(2, 3, size, size, device="meta")).maps
     except (AssertionError, RuntimeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{recipe.backbone.name} cannot embed images of {size} x {size} pixels: {reason}",
             "Correct input.size.",
         ) from None
+    if isinstance(method, Multihead) and method.focus is not None:
+        try:
+            method.focus(*maps)
+        except ValueError as error:
+            raise UserError(
+                f"heads: single: {error}",
+                "Or correct output_stride in backbone.arguments, or choose other heads.",
+            ) from None

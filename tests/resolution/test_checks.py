@@ -469,6 +469,7 @@ def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:
         ),
         ("tokens", "ms", {"backbone.pretrained": True}, "token_embedding has no published weights"),
         ("parts", "multihead", {"backbone.stages": [-9, -1]}, "feature maps"),
+        ("parts", "multihead", {"heads": "single"}, r"heads: single: focus needs a fine map of 14 x 14"),
         ("parts", "ms", {"pooling.name": "cls"}, "class token"),
     ],
 )
