@@ -41,8 +41,8 @@ def require_compatible(recipe: Recipe) -> Method:
 
 
 def _require_size(method: Method, recipe: Recipe) -> None:
-    """Raises UserError if the network cannot embed images of the size of the recipe, or if its maps do not fit
-    a single head."""
+    """Raises UserError if the network cannot embed images of this size, or if its maps do not fit a single
+    head."""
     size = recipe.input.size
     if isinstance(method.backbone.network, TokenEmbedding):  # its images contain words, whatever their size
         return
@@ -61,5 +61,5 @@ def _require_size(method: Method, recipe: Recipe) -> None:
         except ValueError as error:
             raise UserError(
                 f"heads: single: {error}",
-                "Or correct output_stride in backbone.arguments, or choose other heads.",
+                "Correct output_stride in backbone.arguments, or choose other heads.",
             ) from None
