@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +88,8 @@ class Shards:
             self._boxes = np.stack(sides, axis=1)
         self._is_compared = np.zeros(len(index), bool)
         rows = [self.manifest["shard_rows"][name] for name in self._files]
+        if (total := sum(rows)) != len(index):
+            self._refuse_rows(f"shard_rows sum to {total}, index.parquet has {len(index)} rows")
         self._first = np.concatenate([[0], np.cumsum(rows)]).astype(int).tolist()
         self._opened: list[_Opened | None] = [None] * len(self._files)
         self._lock = threading.Lock()
@@ -232,8 +234,14 @@ class Shards:
             opened = _Opened(
                 memory, np.frombuffer(memory, np.uint8), np.concatenate(begin), np.concatenate(end)
             )
+            rows, name = len(opened.begin), self._files[shard]
+            if rows != self.manifest["shard_rows"][name]:
+                self._refuse_rows(f"{name} has {rows} rows, shard_rows lists another number")
             self._opened[shard] = opened
             return opened
+
+    def _refuse_rows(self, reason: str) -> NoReturn:
+        raise UserError(f"{self.directory / 'manifest.json'} is damaged: {reason}.", self._remedy)
 
     def _read_manifest(self) -> dict[str, Any]:
         path = self.directory / "manifest.json"
@@ -257,7 +265,7 @@ class Shards:
         for key in ("shard_bytes", "shard_rows"):
             sizes = manifest[key]
             if sizes.keys() != manifest["shards"].keys() or any(
-                type(size) is not int for size in sizes.values()
+                type(size) is not int or size < 0 for size in sizes.values()
             ):
                 raise UserError(f"{path} is damaged: {key} is not a table of the shards.", self._remedy)
         return manifest

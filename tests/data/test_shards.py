@@ -368,16 +368,33 @@ def test_a_truncated_index_names_its_file(shard_directory: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("shard_rows", {}), ("shard_bytes", {"x": 1}), ("shard_rows", None)]
+    ("key", "sizes"),
+    [
+        ("shard_rows", {}),
+        ("shard_bytes", {"x": 1}),
+        ("shard_rows", {"shard-00000.arrow": "1"}),
+        ("shard_rows", {"shard-00000.arrow": -1}),
+    ],
 )
 def test_a_manifest_without_the_size_of_a_shard_is_damaged(
-    shard_directory: Path, tmp_path: Path, key: str, value: dict[str, int] | None
+    shard_directory: Path, tmp_path: Path, key: str, sizes: dict[str, int | str]
 ) -> None:
     shutil.copytree(shard_directory, tmp_path / "animals")
     path = tmp_path / "animals" / "manifest.json"
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(
-        json.dumps(manifest | {key: dict.fromkeys(manifest[key], "1") if value is None else value})
-    )
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {key: sizes}))
     with pytest.raises(UserError, match=f"manifest.json is damaged: {key} is not a table of the shards"):
         Shards(tmp_path / "animals")
+
+
+@pytest.mark.parametrize(("change", "reason"), [(1, "shard_rows sum to 701, "), (0, "shard-00000.arrow has ")])
+def test_a_manifest_with_other_numbers_of_rows_is_damaged(tmp_path: Path, change: int, reason: str) -> None:
+    directory = write(tmp_path / "animals", shard_bytes=2**16)
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    rows = manifest["shard_rows"]
+    assert len(rows) > 1
+    rows["shard-00000.arrow"] += 1
+    rows["shard-00001.arrow"] += change - 1
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=f"manifest.json is damaged: {reason}"):
+        Shards(directory).image(0)

@@ -91,11 +91,14 @@ def test_serves_the_stages_of_a_run_and_ends_with_it(
         assert holder.stdout.readline() == "ended\n"
     else:
         holder.send_signal(signal.SIGKILL)
+
+    def left_over() -> tuple[list[psutil.Process], list[Path]]:
+        return [process for process in processes if runs(process)], list(short_directory.iterdir())
+
     deadline = time.monotonic() + (15 if kill else 1)
-    while (running := [process for process in processes if runs(process)]) and time.monotonic() < deadline:
+    while (left := left_over()) != ([], []) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert running == []
-    assert list(short_directory.iterdir()) == []
+    assert left == ([], [])
     holder.kill()
     holder.communicate()
 
