@@ -386,7 +386,9 @@ def test_a_manifest_without_the_size_of_a_shard_is_damaged(
         Shards(tmp_path / "animals")
 
 
-@pytest.mark.parametrize(("change", "reason"), [(1, "shard_rows sum to 701, "), (0, "shard-00000.arrow has ")])
+@pytest.mark.parametrize(
+    ("change", "reason"), [(1, "shard_rows sum to 701, "), (0, "shard-00000.arrow has ")]
+)
 def test_a_manifest_with_other_numbers_of_rows_is_damaged(tmp_path: Path, change: int, reason: str) -> None:
     directory = write(tmp_path / "animals", shard_bytes=2**16)
     path = directory / "manifest.json"
