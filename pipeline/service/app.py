@@ -134,7 +134,13 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     places = asyncio.Semaphore(settings.concurrent)
 
     # The pages of FastAPI that show the interface would load scripts from another host.
-    app = FastAPI(title="unseen", summary="Search for photos in a catalog", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="unseen",
+        summary="Search for photos in a catalog",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # the address of a redirect is the header Host of the client
+    )
     token = _token_check(settings.token)
 
     @app.middleware("http")

@@ -199,7 +199,7 @@ def test_a_connection_that_ends_within_the_photo_is_no_error_of_the_service(
     "path",
     [
         *("/photos/CATALOG/999", "/photos/CATALOG/-1", "/photos/CATALOG/..%2f..%2fetc%2fpasswd"),
-        *("/photos/0", "/find?k=0", "/docs"),
+        *("/photos/0", "/find?k=0", "/docs", "/health/"),
     ],
 )
 def test_refuses_other_paths_and_values(server: Server, path: str) -> None:
