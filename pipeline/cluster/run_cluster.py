@@ -12,7 +12,7 @@ import os
 import sys
 
 from pipeline.cluster.connection import RUN_CLUSTER, connection
-from pipeline.runtime.stage import PARENT, end_with_parent, report_errors
+from pipeline.runtime.stage import PARENT, end_with_parent, report_errors, start_closing
 
 _STORE = 80 * 2**20  # bytes of shared memory per process, as in the private cluster of one stage
 
@@ -35,6 +35,7 @@ def main() -> None:
         )
         if cluster.private:
             sys.stdin.read()
+            start_closing()  # the end of the parent closes the input and sends SIGTERM
 
 
 if __name__ == "__main__":

@@ -38,21 +38,26 @@ def end_with_parent(parent: int | None = None) -> None:
         os._exit(128 + signal.SIGTERM)
 
 
+def start_closing() -> None:
+    """Ignores SIGTERM from now on, because it would interrupt the closing of files and cluster, and ends the
+    process after _GRACE seconds in any case."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    timer = threading.Timer(_GRACE, os._exit, (128 + signal.SIGTERM,))
+    timer.daemon = True
+    timer.start()
+
+
 class _Terminated(SystemExit):
     """Raised in a stage that received SIGTERM."""
 
 
 def _end(*_: object) -> None:
-    """Handles SIGTERM: raises _Terminated, so that the stage closes its files and cluster. Further SIGTERMs
-    are ignored, because they would interrupt the closing.
+    """Handles SIGTERM: raises _Terminated, so that the stage closes its files and cluster.
 
     Python discards an exception that a signal raises in a destructor or a callback. Therefore a timer ends
     the process in any case, and the message about the discarded exception is suppressed.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    timer = threading.Timer(_GRACE, os._exit, (128 + signal.SIGTERM,))
-    timer.daemon = True
-    timer.start()
+    start_closing()
     print_unraisable = sys.unraisablehook
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:

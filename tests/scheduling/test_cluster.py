@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.cluster.connection import RUN_CLUSTER
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import ROOT
+from pipeline.runtime.stage import PARENT, ROOT
 from pipeline.scheduling.cluster import RunCluster, resources
 
 STAGE = """
@@ -101,6 +101,29 @@ def test_serves_the_stages_of_a_run_and_ends_with_it(
     assert left == ([], [])
     holder.kill()
     holder.communicate()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
+def test_a_signal_after_the_end_of_the_input_leaves_no_directory(short_directory: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(short_directory), PARENT: str(os.getpid())}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.cluster.run_cluster", "2"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    assert len(list(short_directory.iterdir())) == 1
+    process.stdin.close()
+    time.sleep(0.03)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=30)
+    process.stdout.close()
+    assert list(short_directory.iterdir()) == []
 
 
 def runs(process: psutil.Process) -> bool:
