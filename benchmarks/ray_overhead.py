@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,7 @@ def recipe() -> Recipe:
 
 def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
     """Performs the imports of the training, and writes a log."""
-    import pipeline.training.loop  # noqa: F401
-
+    import_module("pipeline.training.loop")
     if rank == 0:
         write_json(job.outputs.log, {})
     return {}

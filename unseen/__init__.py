@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.catalog.embedder import Embedder
     from pipeline.evaluation.external import evaluate_vectors as evaluate
     from pipeline.evaluation.unknown import Threshold
-    from pipeline.methods.parts import loss, pooling
+    from pipeline.methods.by_name import loss, pooling
     from pipeline.methods.pretrained import Network
     from pipeline.runtime.errors import UserError
 
@@ -40,8 +40,8 @@ _SOURCES = {
     "UserError": ("pipeline.runtime.errors", "UserError"),
     "evaluate": ("pipeline.evaluation.external", "evaluate_vectors"),
     "index": ("pipeline.catalog.build", "build"),
-    "loss": ("pipeline.methods.parts", "loss"),
-    "pooling": ("pipeline.methods.parts", "pooling"),
+    "loss": ("pipeline.methods.by_name", "loss"),
+    "pooling": ("pipeline.methods.by_name", "pooling"),
 }
 __all__ = [
     "Answer",

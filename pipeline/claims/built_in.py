@@ -14,7 +14,7 @@ from statistics import mean
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pipeline.claims.arm import Record, average, evaluated, read_or_compute
 from pipeline.claims.claim import OF_CLASSES, Claims
@@ -45,7 +45,7 @@ PATH = Path(__file__).with_name("built_in.yaml")
 COMMITTED = Path(__file__).with_name("built_in.json")
 RESULTS = "built_in.json"  # in the output directory
 VERSION = 1  # of the numbers: change it if a change of code changes them
-_KEPT = ("training.gradient_noise",)  # what an arm measures, beside the fields of built_in.yaml
+_MEASURED = ("training.gradient_noise",)  # fields of an arm for what it measures
 
 
 class BuiltIn(Strict):
@@ -60,14 +60,7 @@ class BuiltIn(Strict):
 @cache
 def built_in(path: Path = PATH) -> BuiltIn:
     """The setting of a file. Raises UserError for an unknown key or a wrong value."""
-    document = _document(path)
-    try:
-        return BuiltIn.parse({key: document.read(key) for key in document.names()})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"]))
-        where = f"{document.label}:{document.line(key) or 1}"
-        raise UserError(f"{where}: {key}: {problem['msg']}.", "Correct the setting.") from None
+    return _document(path).parsed(BuiltIn, "Correct the setting.")
 
 
 @cache
@@ -80,9 +73,12 @@ def recipe_of(claims: Claims, setting: BuiltIn, arm: str) -> Recipe:
     have."""
     fields = setting.recipe | setting.arms.get(arm, {})
     of_arm = {field: value for field, value in claims.arms[arm].items() if field != "like"}
-    like, kept = str(claims.arms[arm]["like"]), (*fields, *_KEPT)
+    like = str(claims.arms[arm]["like"])
+    unreplaced = (*fields, *_MEASURED)  # by the small set
     params = Params(text="")
-    params.rows = {"arm": StudyRow(_document(), f"arms.{arm}", like, of_arm | fields, "published", kept)}
+    params.rows = {
+        "arm": StudyRow(_document(), f"arms.{arm}", like, of_arm | fields, "published", unreplaced)
+    }
     return resolve(params, setting.source.kind, "arm")
 
 

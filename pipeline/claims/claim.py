@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pipeline.config.blocks import Count, Positive, Scalar
 from pipeline.config.document import Document
@@ -88,13 +88,7 @@ class Claims(Strict):
 def claims(path: Path = PATH) -> Claims:
     """The claims of a file. Raises UserError for an unknown key, arm or network."""
     document = Document(path, f"pipeline/claims/{path.name}" if path == PATH else None)
-    try:
-        result = Claims.parse({key: document.read(key) for key in document.names()})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"]))
-        where = f"{document.label}:{document.line(key) or 1}"
-        raise UserError(f"{where}: {key}: {problem['msg']}.", "Correct the claim.") from None
+    result = document.parsed(Claims, "Correct the claim.")
     for name, claim in result.claims.items():
         where = f"{document.label}:{document.line(f'claims.{name}')}"
         for arm in (claim.first, claim.second):

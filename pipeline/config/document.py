@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
+from pipeline.config.strict import Model
 from pipeline.runtime.errors import UserError
 
 if TYPE_CHECKING:
@@ -75,6 +77,17 @@ class Document:
                 "Write `key: value` lines below it, or {}.",
             )
         return dict(plain(node))
+
+    def parsed(self, model: type[Model], remedy: str) -> Model:
+        """The settings that the whole file contains. Raises UserError with the line of the first unknown key
+        or wrong value, and this remedy."""
+        try:
+            return model.parse({key: self.read(key) for key in self.names()})
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            where = f"{self.label}:{self.line(key) or 1}"
+            raise UserError(f"{where}: {key}: {first['msg']}.", remedy) from None
 
     def names(self, group: str = "") -> list[str]:
         """The keys of a top-level block, or of the top level itself."""

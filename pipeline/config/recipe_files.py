@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pipeline.config.document import Document
 from pipeline.config.stages import EvaluateSettings, Ranks
@@ -131,11 +131,4 @@ def sweep_of(name: str) -> dict[str, Any] | None:
 
 
 def _parsed(kind: Kind, name: str, model: type[File]) -> File:
-    source = document(kind, name)
-    try:
-        return model.parse({key: source.read(key) for key in source.names()})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        where = f"{source.label}:{source.line(key) or 1}"
-        raise UserError(f"{where}: {key}: {first['msg']}.", "Correct the published recipe.") from None
+    return document(kind, name).parsed(model, "Correct the published recipe.")

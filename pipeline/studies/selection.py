@@ -90,7 +90,8 @@ def _replace(lines: list[str], axis: str, values: list[Any]) -> None:
         while items < end and re.match(r"\s*-\s", lines[items]):
             items += 1
         is_block = items > number + 1
-        indent = re.match(r"\s*", lines[number + 1])[0] if is_block else ""  # type: ignore[index]
+        item = lines[number + 1] if is_block else ""
+        indent = item[: len(item) - len(item.lstrip())]
         comment = f" {key[3]}" if key[3] else ""
         new = [f"{key[1]}{comment}", *(f"{indent}- {value}" for value in values)]
         lines[number:items] = (

@@ -235,7 +235,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
 
 
 def _open_catalog(folder: Path) -> None:
-    Catalog(folder).embedder  # noqa: B018  loads the model
+    _ = Catalog(folder).embedder  # loads the model
 
 
 def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:

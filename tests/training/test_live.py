@@ -23,7 +23,7 @@ ROWS: list[Any] = [{"iteration": 5, "loss": 0.5, "lr": 0.1}, {"iteration": 10, "
 @pytest.mark.slow
 def test_rows_of_a_running_training_are_those_of_its_history(root: Path) -> None:
     rows: list[str] = []
-    todo = job(root, recipe("baseline"))
+    training_job = job(root, recipe("baseline"))
     path = root / "data/state/live/tiny/baseline/0.csv"
 
     def stop_at_second_row(row: dict[str, Any]) -> None:
@@ -32,21 +32,21 @@ def test_rows_of_a_running_training_are_those_of_its_history(root: Path) -> None
             raise Killed
 
     with pytest.raises(Killed):
-        loop.train(todo, 0, 1, torch.device("cpu"), stop_at_second_row)
-    loop.train(todo, 0, 1, torch.device("cpu"))
-    assert todo.outputs is not None
-    history = todo.outputs.history.read_text(encoding="utf-8").splitlines()
+        loop.train(training_job, 0, 1, torch.device("cpu"), stop_at_second_row)
+    loop.train(training_job, 0, 1, torch.device("cpu"))
+    assert training_job.outputs is not None
+    history = training_job.outputs.history.read_text(encoding="utf-8").splitlines()
     assert [text.splitlines() for text in rows] == [history[:2], history[:3]]
     assert not path.parents[2].exists()
 
 
 def test_only_rank_0_of_a_job_with_outputs_writes(tmp_path: Path) -> None:
-    todo = job(tmp_path, recipe("baseline"))
-    Live(todo, 1).show(ROWS)
-    Live(dataclasses.replace(todo, outputs=None), 0).show(ROWS)
+    training_job = job(tmp_path, recipe("baseline"))
+    Live(training_job, 1).show(ROWS)
+    Live(dataclasses.replace(training_job, outputs=None), 0).show(ROWS)
     assert not (tmp_path / "data").exists()
-    other = dataclasses.replace(todo, seed=1)
-    runs = Live(todo, 0), Live(other, 0)
+    other = dataclasses.replace(training_job, seed=1)
+    runs = Live(training_job, 0), Live(other, 0)
     for run in runs:
         run.show(ROWS)
     partial = tmp_path / f"data/state/live/tiny/baseline/.0.csv.{'0' * 32}.partial"
@@ -70,13 +70,13 @@ def test_tensorboard_receives_each_row_and_forgets_steps_that_are_repeated(
         return SimpleNamespace(add_scalar=lambda *scalar: calls.append(scalar), flush=lambda: None)
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
-    todo = dataclasses.replace(job(tmp_path, recipe("baseline")), tensorboard=True)
+    training_job = dataclasses.replace(job(tmp_path, recipe("baseline")), tensorboard=True)
     folder = "data/state/tensorboard/tiny/baseline/0"
     (tmp_path / folder).mkdir(parents=True)
-    Live(todo, 0).show(ROWS[:1])
+    Live(training_job, 0).show(ROWS[:1])
     assert calls == [(folder, False, 5), ("loss", 0.5, 5), ("lr", 0.1, 5)]
     calls.clear()
-    Live(todo, 0).show(ROWS)  # resumed
+    Live(training_job, 0).show(ROWS)  # resumed
     assert calls == [(folder, True, 10), ("loss", 0.25, 10), ("lr", 0.1, 10)]
 
 
@@ -84,6 +84,6 @@ def test_refuses_tensorboard_without_its_package_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live.importlib.util, "find_spec", lambda name: None)
-    todo = dataclasses.replace(job(tmp_path, recipe("baseline")), tensorboard=True)
+    training_job = dataclasses.replace(job(tmp_path, recipe("baseline")), tensorboard=True)
     with pytest.raises(UserError, match="package tensorboard is not installed"):
-        run_training(todo, TrainSettings(gpu="no"))
+        run_training(training_job, TrainSettings(gpu="no"))

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 import unseen
 from pipeline.config import losses, poolings
 from pipeline.losses.multi_similarity import MultiSimilarity
-from pipeline.methods.parts import (
+from pipeline.methods.by_name import (
     ATTRIBUTE_POOLINGS,
     MAP_POOLINGS,
     PAIR_LOSSES,

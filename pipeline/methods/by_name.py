@@ -37,14 +37,12 @@ def loss(name: str, classes: int | None = None, dim: int | None = None, **settin
     A proxy loss needs the number of classes and D. `settings` replace published defaults. Raises UserError
     for an unknown name or setting, and if `classes` or `dim` is missing.
     """
-    if name in PAIR_LOSSES:
-        return pair_loss(_settings("loss", PAIR_LOSSES[name], name, settings))
     chosen = _settings("loss", _class_of("loss", name, PAIR_LOSSES | PROXY_LOSSES), name, settings)
-    for argument, value in (("classes", classes), ("dim", dim)):
-        if value is None:
-            raise UserError(f"Loss {name} has a vector for each class: `{argument}` is missing.", _COUNTS)
-    assert classes is not None
-    assert dim is not None
+    if name in PAIR_LOSSES:
+        return pair_loss(chosen)
+    if classes is None or dim is None:
+        missing = "classes" if classes is None else "dim"
+        raise UserError(f"Loss {name} has a vector for each class: `{missing}` is missing.", _COUNTS)
     return proxy_loss(chosen, classes, dim)
 
 
