@@ -6,7 +6,7 @@ stage by `unseen run -j 2 --force`, and ends the driver, the process of a stage,
 SIGTERM or SIGINT at a random time. Then the same command runs again. A kill is a violation unless
 
     all processes end within GRACE seconds
-    the second run succeeds without any repair
+    the second run succeeds without any repair, or by `unseen run` if DVC's own lock file is damaged
     each output has the bytes of an undisturbed run
     no partial file, lock, temporary file or shared memory is left, after the next stage has started: DVC may
     restore the outputs of the killed stage from its run cache, and then the second run starts none
@@ -46,6 +46,7 @@ MODULES = {
 }
 MODULES[RUN] = ("pipeline.scheduling.run", *(module for name in SINGLE for module in MODULES[name]))
 TARGETS = ("driver", "stage", "all")
+REPAIRED = ", lock file of DVC damaged"
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -94,7 +95,11 @@ class Campaign:
             ]
             for survivor in self.copy.processes():
                 survivor.kill()
-        if problem := self.copy.run(command.replace(" --force", "")):
+        problem = self.copy.run(command.replace(" --force", ""))
+        if problem is not None and "Unable to read RWLock-file" in problem and name != RUN:
+            description += REPAIRED
+            problem = self.copy.run(f"unseen run --single-item {name}")
+        if problem is not None:
             problems.append(f"the next run fails: {problem}")
         if set(self.copy.leftovers()) - self.temporary:
             time.sleep(YOUNG)

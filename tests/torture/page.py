@@ -11,6 +11,7 @@ from pipeline.runtime.markdown import wrapped
 from tests.torture import determinism, limited, shim
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import CORPORA
+from tests.torture.kills import REPAIRED
 from tests.torture.results import RESULTS, Result, load
 
 _HEAD = """# Reliability
@@ -56,7 +57,8 @@ unless all processes end within a minute, the same command then succeeds without
 bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left when the next
 stage has started. (DVC may restore the outputs of a killed stage from its run cache; then no stage runs.)
 
-"Too late": kills after the end of the command.
+"Lock file": DVC rewrites its lock file `.dvc/tmp/rwlock` in place. A kill during these writes damages it, and
+`dvc repro` refuses it afterwards; `unseen run` removes it and succeeds.
 """
 
 _CLUSTERS = """## Kills of the parts of a cluster
@@ -204,7 +206,8 @@ def _kills(results: dict[str, Result]) -> Iterator[str]:
                 command,
                 len(kills),
                 ", ".join(f"{count} {target}" for target, count in sorted(targets.items())),
-                sum(kill["kill"] != _without_end(kill) for kill in kills),
+                sum("ended before" in kill["kill"] for kill in kills),
+                sum(REPAIRED in kill["kill"] for kill in kills),
                 sum(bool(kill["violations"]) for kill in kills),
                 f"{result.get('cpu_seconds', 0):,.0f}",
                 result["commit"],
@@ -215,6 +218,7 @@ def _kills(results: dict[str, Result]) -> Iterator[str]:
         "kills",
         "target and signal",
         "after its end",
+        "lock file",
         "violations",
         "CPU s",
         "commit",
@@ -266,9 +270,9 @@ def _resizes(results: dict[str, Result]) -> Iterator[str]:
 
 
 def _without_end(kill: dict[str, Any]) -> str:
-    """The description of a kill, without the note that the command had already ended."""
+    """The description of a kill, without the notes of when it came and what it damaged."""
     description: str = kill["kill"]
-    return description.removesuffix(", ended before")
+    return description.removesuffix(REPAIRED).removesuffix(", ended before")
 
 
 def _cases(result: Result) -> int:

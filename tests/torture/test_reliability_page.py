@@ -19,6 +19,6 @@ def test_the_page_counts_cases_and_names_violations(tmp_path: Path) -> None:
     text = page(tmp_path)
     assert "| train | 2 | 3 of 8 | 1 | 7 | abc |" in text
     assert "- train: traceback: 1 cases" in text
-    assert "| report | 1 | 1 all SIGKILL | 0 | 1 | 7 | abc |" in text
+    assert "| report | 1 | 1 all SIGKILL | 0 | 0 | 1 | 7 | abc |" in text
     assert "- kill 0, dvc repro --single-item --force report, all, SIGKILL: x is left" in text
     assert text.count("not run") == 9
