@@ -4,6 +4,19 @@ sample. It must be at least twice as fast per core.
 Both read the same JPEGs from the page cache, draw the same crops and return a normalised float32 batch. The
 usual loader runs in this process: worker processes would add the transfer of float samples to its time.
 
+Bounds are measured in the same rounds on one thread, for the same draws of the sampler:
+
+    decoding    TurboJPEG on the same bytes in the same order, strict and at full size as in the loader, into
+                memory that all pictures share; without shards, headers, random numbers and crops
+    resizing    decoding, and the resizing kernel on a contiguous picture of the size of each crop, into its
+                place in the batch; without the crop itself and mirrors
+    batches     resizing, and normalisation of each batch into new memory
+
+A share is the time of a bound divided by that of this loader: of its uint8 batches, which a training on a GPU
+normalises there, or of its normalised batches. The last two lines are the shares that a loader with these
+pixels could reach at most. New memory of float batches costs 45 to 130 us per photograph, as much as the
+arithmetic of the normalisation or more, according to the huge pages that the system has.
+
 The resizing kernel of pipeline/data/transforms.py was selected by these measurements for a 224-pixel crop of
 a 500 x 375 photograph, whose decoding takes 660 us. torch's uint8 kernel: bilinear 95-180 us (a fifth of
 Pillow's time), bicubic 1.15 times as long, both with more than 67 dB PSNR to Pillow. cv2 linear: 45-80 us,
@@ -24,12 +37,12 @@ from PIL import Image
 from timing import Ratio, gemm_gflops, interleave, ratio, save
 
 from pipeline.config.blocks import Batch, Input
-from pipeline.data.decode import FORMATS, decode
+from pipeline.data.decode import FORMATS, decode, decode_jpeg
 from pipeline.data.loader import TrainLoader, normalize
 from pipeline.data.sampler import PKSampler
 from pipeline.data.shard_writer import ShardWriter
 from pipeline.data.shards import Shards
-from pipeline.data.transforms import SplitMix64, crop_for_training, random_crop
+from pipeline.data.transforms import SplitMix64, crop_for_training, random_crop, resize_into
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -40,7 +53,16 @@ CASES = {  # width, height, images, input
 }
 BATCH = Batch(classes=12, images_per_class=5)
 ROUNDS = 7
-USUAL, OURS, OURS_2 = "Pillow, per sample", "unseen, 1 thread", "unseen, 2 threads"
+USUAL, OURS, OURS_2, UINT8 = "Pillow, per sample", "unseen, 1 thread", "unseen, 2 threads", "unseen, uint8"
+DECODING, RESIZING, BATCHES = "decoding", "resizing", "batches"
+SHARES = (  # bound, loader or bound
+    (DECODING, UINT8),
+    (DECODING, OURS),
+    (RESIZING, UINT8),
+    (BATCHES, OURS),
+    (DECODING, RESIZING),
+    (DECODING, BATCHES),
+)
 
 
 def photograph(width: int, height: int, seed: int) -> np.ndarray:
@@ -109,10 +131,43 @@ def usual_loader(files: list[Path], labels: np.ndarray, sampler: PKSampler, inpu
         torch.stack(samples), torch.tensor(targets)
 
 
-def our_loader(shards: Shards, sampler: PKSampler, input: Input, steps: int, threads: int) -> None:
+def our_loader(
+    shards: Shards, sampler: PKSampler, input: Input, steps: int, threads: int, normalized: bool = True
+) -> None:
     rows = np.arange(len(shards))
     for batch in TrainLoader(shards, rows, shards.labels, sampler, input, threads=threads).iterate(0, steps):
-        normalize(batch.images, *IMAGENET)
+        if normalized:
+            normalize(batch.images, *IMAGENET)
+
+
+class Bounds:
+    """The lower bounds of the module docstring, with everything but their work prepared."""
+
+    def __init__(self, shards: Shards, sampler: PKSampler, input: Input, steps: int) -> None:
+        draws = [sampler.draw(step) for step in range(steps)]
+        rows = [row for draw in draws for row in draw.positions.tolist()]
+        keys = [key for draw in draws for key in draw.keys.tolist()]
+        self.encoded = [np.array(shards.image(row)) for row in rows]
+        self.decoded = np.empty_like(decode(self.encoded[0]))  # of the one size of all pictures
+        height, width = self.decoded.shape[:2]
+        boxes = [random_crop(width, height, SplitMix64(key), input) for key in keys]
+        octets = self.decoded.reshape(-1)
+        self.crops = [octets[: w * h * 3].reshape(h, w, 3) for _, _, w, h in boxes]
+        self.input, self.batch = input, sampler.batch.size
+
+    def decoding(self) -> None:
+        for encoded in self.encoded:
+            decode_jpeg(encoded, buffer=self.decoded)
+
+    def batches(self, normalized: bool = True) -> None:
+        side = self.input.size
+        for first in range(0, len(self.encoded), self.batch):
+            planes = np.empty((self.batch, side, side, 3), np.uint8).transpose(0, 3, 1, 2)
+            for place in range(self.batch):
+                decode_jpeg(self.encoded[first + place], buffer=self.decoded)
+                resize_into(self.crops[first + place], self.input.interpolation, planes[place])
+            if normalized:
+                normalize(torch.from_numpy(planes), *IMAGENET)
 
 
 def pixel_difference(shards: Shards, input: Input) -> dict[str, float]:
@@ -146,11 +201,16 @@ def main() -> int:
             files, shards = make(Path(temporary), width, height, images)
             sampler = PKSampler(shards.labels, BATCH, seed=0)
             steps = images // BATCH.size
+            bounds = Bounds(shards, sampler, input, steps)
             seconds = interleave(
                 {
                     USUAL: functools.partial(usual_loader, files, shards.labels, sampler, input, steps),
                     OURS: functools.partial(our_loader, shards, sampler, input, steps, 1),
                     OURS_2: functools.partial(our_loader, shards, sampler, input, steps, 2),
+                    UINT8: functools.partial(our_loader, shards, sampler, input, steps, 1, False),
+                    DECODING: bounds.decoding,
+                    RESIZING: functools.partial(bounds.batches, normalized=False),
+                    BATCHES: bounds.batches,
                 },
                 ROUNDS,
             )
@@ -163,6 +223,10 @@ def main() -> int:
         ratios[case] = Ratio(ratio_1, at_least=REQUIRED)
         times = f"{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}"
         print(f"{case:32}{times}{ratio_1:8.2f}x{ratio_2:10.2f}x")
+        shares = {f"{bound} / {whole}": ratio(seconds, bound, whole) for bound, whole in SHARES}
+        for name, share in shares.items():
+            ratios[f"{case}: {name}"] = Ratio(share)
+            print(f"    {name}: {share:.3f}")
         print(
             "    pixels against Pillow: mean {mean_absolute:.4f}, largest {largest:.0f} grey level(s), "
             "{psnr_db:.0f} dB".format(**difference)
@@ -171,6 +235,7 @@ def main() -> int:
             "microseconds_per_image": micros,
             "ratio": ratio_1,
             "ratio_2_threads": ratio_2,
+            "shares": shares,
             "pixel_difference": difference,
         }
     results["required_ratio"] = REQUIRED

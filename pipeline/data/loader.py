@@ -58,7 +58,7 @@ class TrainBatch:
     """The slice of one rank of the global batch of one step."""
 
     step: int
-    images: UInt8[Tensor, "b 3 S S"]
+    images: UInt8[Tensor, "b 3 S S"]  # channels last
     labels: Int64[Tensor, "b"]
     samples: Int64[Tensor, "b"]  # positions in `rows` of the loader
 
@@ -108,7 +108,7 @@ class TrainLoader:
         draw = self.sampler.draw(step)
         positions, keys = draw.positions[self.slice], draw.keys[self.slice].tolist()
         rows = self.rows[positions].tolist()
-        images = _fresh((len(rows), 3, self.input.size, self.input.size), np.uint8)
+        images = _fresh((len(rows), self.input.size, self.input.size, 3), np.uint8).permute(0, 3, 1, 2)
         planes = images.numpy()
 
         def write(index: int, scratch: Scratch) -> None:
@@ -163,16 +163,29 @@ class EvalLoader:
 def normalize(
     images: UInt8[Tensor, "B 3 H W"], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Float32[Tensor, "B 3 H W"]:
-    """(x / 255 - mean) / std per channel on the device of `images`.
+    """(x / 255 - mean) / std per channel on the device of `images`, in their memory format.
 
     It is computed in place as x * 1/(255 std) - mean/std.
     """
     scale, shift = _affine(mean, std, images.device)
     if images.device.type != "cpu":
         return images.to(torch.float32).mul_(scale).add_(shift)
-    result = _fresh(images.shape, np.float32)
-    block = max(1, CACHED // max(1, images[:1].numel()))  # all three passes within the cache
-    for part, source in zip(result.split(block), images.split(block), strict=True):
+    if images.is_contiguous():
+        return _transformed(images, scale, shift)
+    # Rows of interleaved pixels: with the channels as the last axis torch would compute three values at once.
+    batch, channels, height, width = images.shape
+    rows = images.permute(0, 2, 3, 1).reshape(batch * height, width * channels)
+    result = _transformed(rows, scale.flatten().repeat(width), shift.flatten().repeat(width))
+    return result.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _transformed(
+    values: UInt8[Tensor, "n *rest"], scale: Float32[Tensor, "..."], shift: Float32[Tensor, "..."]
+) -> Float32[Tensor, "n *rest"]:
+    """scale x + shift, broadcast over the last axes."""
+    result = _fresh(values.shape, np.float32)
+    block = max(1, CACHED // max(1, values[:1].numel()))  # all three passes within the cache
+    for part, source in zip(result.split(block), values.split(block), strict=True):
         part.copy_(source).mul_(scale).add_(shift)
     return result
 

@@ -56,6 +56,21 @@ def test_training_pixels_against_pillow(picture: Picture, shape: tuple[int, int]
             assert psnr(difference) > 60
 
 
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("shape", [(97, 61), (24, 24), (2, 3)])  # the second has the size of the crop
+def test_memory_format_does_not_change_pixels(
+    picture: Picture, shape: tuple[int, int], interpolation: str
+) -> None:
+    source, whole = picture(*shape), (1.0, 1.0)
+    input = Input(size=24, crop_scale=whole, crop_ratio=whole, interpolation=interpolation)
+    planes, interleaved = np.zeros((3, 24, 24), np.uint8), np.zeros((24, 24, 3), np.uint8)
+    for key in range(3):
+        crop_for_training(source, key, input, planes)
+        crop_for_training(source, key, input, interleaved.transpose(2, 0, 1))
+        assert planes.any()
+        np.testing.assert_array_equal(interleaved.transpose(2, 0, 1), planes)
+
+
 @pytest.mark.parametrize(("size", "resize"), [(64, 72), (224, 256), (384, None)])
 @pytest.mark.parametrize("shape", [(500, 375), (375, 501), (61, 97)])
 def test_test_pixels_against_pillow(

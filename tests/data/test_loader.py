@@ -51,7 +51,7 @@ def test_a_batch_has_the_rows_of_the_sampler(shards: Shards) -> None:
     assert batch.step == 5
     assert batch.images.dtype == torch.uint8
     assert batch.images.shape == (12, 3, 24, 24)
-    assert batch.images.is_contiguous()
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
     assert batch.labels.dtype == torch.int64
     assert batch.samples.tolist() == draw.positions.tolist()
     assert batch.labels.tolist() == (shards.labels[ROWS] - 1)[draw.positions].tolist()
@@ -192,14 +192,16 @@ def test_prefetching_is_bounded(shards: Shards, monkeypatch: pytest.MonkeyPatch)
     iterator.close()
 
 
-def test_normalisation_against_its_definition() -> None:
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_normalisation_against_its_definition(memory_format: torch.memory_format) -> None:
     statistics = ((0.1, 0.5, 0.9), (0.01, 0.3, 2.0))
     images = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).repeat(2, 3, 1, 1)
+    images = images.contiguous(memory_format=memory_format)
     result = normalize(images, *statistics)
     mean, std = (np.array(values).reshape(3, 1, 1) for values in statistics)
     expected = (images.numpy().astype(np.float64) / 255 - mean) / std
     assert result.dtype == torch.float32
-    assert result.is_contiguous()
+    assert result.is_contiguous(memory_format=memory_format)
     # The summands are rounded twice.
     bound = 2**-23 * (images.numpy() / 255 + mean) / std
     assert (np.abs(result.numpy() - expected) <= bound + 1e-12).all()

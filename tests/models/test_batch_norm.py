@@ -2,7 +2,9 @@
 several, frozen statistics."""
 
 import multiprocessing
+from contextlib import ExitStack
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tests.oracles import models as oracle
 
 multiprocessing.set_forkserver_preload(["pipeline.models.batch_norm"])
 ROWS = (5, 3)  # uneven slices: the means of the workers need weights
+CALLS = ("all_gather", "all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor")
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
@@ -106,10 +109,15 @@ def _work(rank: int, directory: str) -> None:
         images, weights = batch()
         rows = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
         layers, slice_of_images = network(), images[rows].requires_grad_()
-        y = layers(slice_of_images)
-        # The gather before a loss returns to each worker its rows of the gradient, times the worker count.
-        y.backward(2 * weights[rows])
+        with ExitStack() as stack:
+            collectives = [
+                stack.enter_context(mock.patch.object(dist, n, wraps=getattr(dist, n))) for n in CALLS
+            ]
+            y = layers(slice_of_images)
+            # The gather before a loss returns to each worker its rows of the gradient, times the workers.
+            y.backward(2 * weights[rows])
         results = {
+            "calls": torch.tensor([collective.call_count for collective in collectives]),
             "y": y.detach(),
             "images": slice_of_images.grad,
             **{name: p.grad for name, p in layers.named_parameters()},
@@ -145,6 +153,12 @@ def test_two_workers_equal_one(two_workers: list[dict[str, Tensor]]) -> None:
         )
     for name, value in layers.state_dict().items():
         torch.testing.assert_close(two_workers[0][f"state {name}"], value, rtol=1e-12, atol=1e-12)
+
+
+def test_a_layer_communicates_once_forwards_and_once_backwards(two_workers: list[dict[str, Tensor]]) -> None:
+    layers = sum(isinstance(layer, SynchronisedBatchNorm) for layer in network())
+    for results in two_workers:
+        assert results["calls"].tolist() == [layers, layers, 0, 0, 0]
 
 
 def test_workers_have_equal_running_statistics(two_workers: list[dict[str, Tensor]]) -> None:

@@ -3,9 +3,11 @@ both sides."""
 
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
@@ -58,12 +60,14 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         loss = loss + world * parameters["sometimes"].sum()  # a gradient on one worker only
     loss.backward()
     own_gradient = {name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()}
-    buckets = []
+    buckets, reductions = [], []
     for size in (1, 20, gather.BUCKET_ELEMENTS):
         gather.BUCKET_ELEMENTS = size
         for name, p in parameters.items():
             p.grad = None if own_gradient[name] is None else own_gradient[name].clone()
-        gather.average_gradients(parameters.values())
+        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce:
+            gather.average_gradients(parameters.values())
+        reductions.append(all_reduce.call_count)
         buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
     with torch.no_grad():
         gathered_rows = gather.gather_rows(outputs.embedding)
@@ -81,6 +85,7 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         "rows": gathered.count,
         "own": own_gradient,
         "buckets": buckets,
+        "reductions": reductions,
         "same": torch.equal(gathered_rows, gathered.embedding),
         "drift": drift,
     }
@@ -122,6 +127,16 @@ def test_the_averaged_gradient_equals_that_of_one_process(
         assert all(
             (worker["own"][name] - truth[name]).norm() > 0.1 * truth[name].norm() for worker in workers
         )
+
+
+def test_a_gradient_is_reduced_once(workers: list[dict[str, Any]]) -> None:
+    parameters = len(_model())
+    for worker in workers:
+        assert worker["reductions"] == [
+            parameters,
+            parameters,
+            1,
+        ]  # two have more elements than a bucket of 20
 
 
 def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
