@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.claims import built_in as module
+from pipeline.claims import built_in_trainings
 from pipeline.claims.built_in import COMMITTED, built_in, definition, recipe_of
 from pipeline.claims.claim import claims
 from pipeline.claims.document import built_in_state_of
@@ -133,7 +133,7 @@ def test_trains_whole_networks_and_continues(
     assert len(records) == 6, "two arms and the untrained network, with two seeds"
     assert not list((tiny / "out").rglob("*.safetensors"))
 
-    monkeypatch.setattr(module, "train", None)  # every record exists
+    monkeypatch.setattr(built_in_trainings, "train", None)  # every record exists
     cli.main(arguments)
     assert load(tiny / "out/built_in.json") == results
 
