@@ -95,6 +95,7 @@ def run_built_in(
     trainings = Trainings(output, generated_shards(output, setting.source), recipes, tuple(seeds))
     results = _without_claims(trainings, setting.source)
     with Progress("claims", len(recipes) * len(seeds), "trainings") as progress:
+        progress.resume_at(trainings.read())
         results.floors.extend(_floors(trainings))
         for name, claim in chosen.items():
             for arm in arms_of(claim):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.claims.arm import Record, evaluated, read_or_compute
+from pipeline.claims.arm import Record, evaluated, read_or_compute, read_record
 from pipeline.claims.material import RECORDS
 from pipeline.config.dataset import IngestSettings, PartsSource
 from pipeline.config.inputs import digest
@@ -64,6 +64,15 @@ class Trainings:
     def has_record(self, arm: str, seed: int) -> bool:
         return self._key(arm, seed) in self.records
 
+    def read(self) -> int:
+        """Adds the records that OUTPUT has, and returns their number."""
+        for arm, recipe in self.recipes.items():
+            for seed in self.seeds:
+                record = read_record(self.output / RECORDS, self._settings(recipe, seed, "last"))
+                if record is not None:
+                    self.records[self._key(arm, seed)] = record
+        return len(self.records)
+
     def read_or_train(self, arm: str, seed: int) -> None:
         """Adds the record of a training, which is trained if OUTPUT lacks its record."""
         self.records[self._key(arm, seed)] = self._record(arm, self.recipes[arm], seed, "last")
@@ -77,14 +86,17 @@ class Trainings:
     def _key(self, arm: str, seed: int) -> tuple[str, str, str, int]:
         return self.recipes[arm].backbone.name, arm, self.split, seed
 
-    def _record(self, arm: str, recipe: Recipe, seed: int, network: Network) -> Record:
-        settings = {
+    def _settings(self, recipe: Recipe, seed: int, network: Network) -> dict[str, Any]:
+        return {
             "version": VERSION,
             "recipe": recipe.model_dump(mode="json"),
             "images": self.shards.fingerprint,
             "seed": seed,
             "network": network,
         }
+
+    def _record(self, arm: str, recipe: Recipe, seed: int, network: Network) -> Record:
+        settings = self._settings(recipe, seed, network)
 
         def compute() -> Record:
             return self._trained(settings, arm, recipe, seed, network)
