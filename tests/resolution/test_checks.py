@@ -100,6 +100,7 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
             {"dim": 65},
             r":1: evaluate\.reduce\.dim is 65, but ms on .* 64 dimensions",
         ),
+        ("analyze.reduce", {"dim": 65}, r":1: analyze\.reduce\.dim is 65, but ms on .* 64 dimensions"),
         (
             "evaluate.approximate",
             {"kind": "ivf_pq", "code_bytes": 7},
