@@ -141,6 +141,8 @@ def connection(
             cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
             yield Cluster(address is None, name, cpus, gpus, shared is not None)
     finally:
+        if main_thread:  # ray.shutdown() restores the default action
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         for name in set(os.environ) - set(before):
             del os.environ[name]
         os.environ.update(before)

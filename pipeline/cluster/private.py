@@ -19,6 +19,15 @@ from pipeline.runtime.leftovers import OWNER, cluster_files, owned, remove_aband
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
 _TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 _token_in_use: list[bool] = []
+_AGENTS = "agents"  # file of their process ids
+# Processes that end may still create files in the directory $1.
+_AFTER_DEATH = """read nothing
+kill -9 $(cat "$1/agents")
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf "$1"
+    sleep 0.3
+    [ -e "$1" ] || exit
+done"""
 
 
 def use_own_token() -> None:
@@ -61,9 +70,9 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
             # There is nothing to scale, and the monitor takes a second to end by itself.
             _end([process for process in started if _is(process, "autoscaler/_private/monitor.py")])
             names = "ray::DashboardAgent", "ray::RuntimeEnvAgent"
-            agents = [process for process in started if _is(process, *names)]
-            with _killed_with_this_process(agents):
-                yield "this machine"
+            agents = [str(process.pid) for process in started if _is(process, *names)]
+            (directory / _AGENTS).write_text(" ".join(agents), encoding="utf-8")
+            yield "this machine"
         except (UserError, SystemExit, KeyboardInterrupt):
             raise
         except BaseException:
@@ -158,7 +167,7 @@ def _directory() -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(parent, "unseen-*")
     directory = Path(tempfile.mkdtemp(prefix="unseen-", dir=parent))
-    with owned(directory):
+    with owned(directory), _removed_with_this_process(directory):
         yield directory
 
 
@@ -169,15 +178,15 @@ def _is(process: psutil.Process, *names: str) -> bool:
 
 
 @contextlib.contextmanager
-def _killed_with_this_process(processes: Sequence[psutil.Process]) -> Iterator[None]:
-    """Kills `processes` when this process is killed.
+def _removed_with_this_process(directory: Path) -> Iterator[None]:
+    """Kills Ray's agents and removes `directory` when this process is killed.
 
     Ray's daemons then end by themselves at once, but its two agents only after half a minute. So a shell
-    waits for the end of a pipe that this process holds open.
+    waits for the end of a pipe that this process holds open. SIGTERM kills this process too, if it arrives
+    after ray.shutdown(), which restores the default action, and before the handler is set again.
     """
-    command = f"read nothing; kill -9 {' '.join(str(process.pid) for process in processes)}"
     watcher = subprocess.Popen(
-        ["/bin/sh", "-c", command],
+        ["/bin/sh", "-c", _AFTER_DEATH, "sh", str(directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -30,7 +30,7 @@ from pipeline.training.run import TrainingRun, begin
 from pipeline.training.state import remove_states
 from pipeline.training.step import NotFinite, Step, SubmittedStep, train_step
 from pipeline.training.transfer import moved
-from pipeline.training.validation import validate, watch_test
+from pipeline.training.validation import METRICS, validate, watch_test
 from pipeline.training.worker import Worker
 
 Report = Callable[[history.Row], None]
@@ -39,10 +39,11 @@ Report = Callable[[history.Row], None]
 def train(job: Job, rank: int, world: int, device: torch.device, report: Report | None = None) -> history.Row:
     """Trains `job` and writes its outputs; resumes an earlier, killed run of the same job.
 
-    `world` workers share a process group; one worker needs none. `report` is called on every worker after
-    each row of the history with iteration, epoch, loss, the validation metrics, and `best`, the selection
-    metric of the best validation so far, if there was one. Returns the last row (history.py) with
-    `best_iteration` (without validation the last one) and `best`.
+    `world` workers share a process group; one worker needs none. `report` is called on every worker for each
+    row of the history with iteration, epoch, loss and the validation metrics. A resumed run reports the rows
+    before its checkpoint again: the receiver may have lost them. Returns the last row (history.py) with
+    `best_iteration` (without validation the last one) and `best`, the selection metric of the best
+    validation, if there was one.
 
     Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
     disk, and a damaged state.
@@ -54,6 +55,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
         with clock.phase("start_up"):
             loader_threads = job.loader_threads or loader_threads_of(world)
             run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads), clock))
+        for row in run.record.rows:
+            _report(row, report)
         with run.background:
             _train_phase(run, report)
             if not run.is_last_phase:
@@ -63,7 +66,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
             with clock.phase("checkpoint"):
                 run.background.wait()
             _end(run)
-    return {"best_iteration": run.record.best_iteration, **_best(run), **run.record.rows[-1]}
+    best = {} if run.record.best is None else {"best": run.record.best}
+    return {"best_iteration": run.record.best_iteration, **best, **run.record.rows[-1]}
 
 
 def _train_phase(run: TrainingRun, report: Report | None) -> None:
@@ -183,13 +187,12 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
         _keep_best_on_test(run, of_test[training.selection_metric])
     save_if_due(run)
     run.live.show(record.rows)
+    _report(record.rows[-1], report)
+
+
+def _report(row: history.Row, report: Report | None) -> None:
     if report is not None:
-        place = {"iteration": record.total, "epoch": epoch, "loss": record.rows[-1]["loss"]}
-        report({**place, **metrics, **_best(run)})
-
-
-def _best(run: TrainingRun) -> history.Row:
-    return {} if run.record.best is None else {"best": run.record.best}
+        report({name: row[name] for name in ("iteration", "epoch", "loss", *METRICS) if name in row})
 
 
 def _keep_best(run: TrainingRun, metric: float) -> None:

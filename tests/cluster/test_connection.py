@@ -2,6 +2,7 @@
 all its files and processes however it ends."""
 
 import contextlib
+import ctypes
 import importlib
 import itertools
 import os
@@ -242,6 +243,51 @@ def test_a_raylet_that_starts_late_is_started_once_more(
     assert "starting it once more" not in capsys.readouterr().err
 
 
+def test_a_killed_process_leaves_no_directory_of_its_cluster(short_directory: Path) -> None:
+    script = """
+        import os, signal
+        from pipeline.cluster.private import _directory
+        with _directory() as directory:
+            (directory / "session").mkdir()
+            print(directory, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    environment = os.environ | {"RAY_TMPDIR": str(short_directory)}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    directory = Path(ended.stdout.strip())
+    assert directory.parent == short_directory
+    deadline = time.monotonic() + 10
+    while directory.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not directory.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_sigterm_has_its_handler_again_after_the_shutdown_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ray.shutdown() restores the default action in C++, which Python does not notice."""
+    import ray
+
+    @contextlib.contextmanager
+    def private(*_: object) -> Iterator[str]:
+        yield "this machine"
+        ctypes.CDLL(None).signal(int(signal.SIGTERM), None)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(module, "private_cluster", private)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with connection(1):
+            pass
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    (ignored,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn"))
+    assert ignored >> (signal.SIGTERM - 1) & 1
+
+
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     """Two nodes of a cluster, whose placement groups never become ready."""
@@ -329,8 +375,10 @@ def test_a_private_cluster_removes_its_files_and_processes(
     _, alive = psutil.wait_procs(started, timeout=15)
     assert alive == []
     assert not (tmp_path / ".ray").exists(), "no token in the home directory"
-    if end != signal.SIGKILL:
-        assert list(short_directory.iterdir()) == []
+    deadline = time.monotonic() + (10 if end == signal.SIGKILL else 0)
+    while list(short_directory.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(short_directory.iterdir()) == []
     if end == "by itself":
         assert output == "down\n", "Ray prints no message"
         assert process.returncode == 0

@@ -123,6 +123,9 @@ def test_a_signal_after_the_end_of_the_input_leaves_no_directory(short_directory
     process.send_signal(signal.SIGTERM)
     process.wait(timeout=30)
     process.stdout.close()
+    deadline = time.monotonic() + 30
+    while list(short_directory.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert list(short_directory.iterdir()) == []
 
 

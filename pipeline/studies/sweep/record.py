@@ -15,7 +15,7 @@ from pipeline.studies.sweep.space import Values
 @dataclass
 class Trial:
     """One trial: its values and its seed, a row per validation (iteration, epoch, loss, validation metrics,
-    seconds, and the highest selection metric until then), and its end."""
+    seconds), and its end."""
 
     number: int
     values: Values
@@ -42,16 +42,15 @@ class Trial:
         return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
     def best(self, metric: str) -> float | None:
-        """The highest value of the selection metric `metric`, or None before the first validation.
+        """The highest value of the selection metric `metric`, or None before the first validation."""
+        return max((row[metric] for row in self.rows), default=None)
 
-        A trial that resumes from a checkpoint does not repeat the validations before it. If their record is
-        lost, `best` of a later row contains them.
-        """
-        return max((max(row[metric], row.get("best", row[metric])) for row in self.rows), default=None)
-
-    def add(self, row: dict[str, float]) -> None:
-        """Appends a validation. If a resumed trial repeats a validation, the new row replaces the old one."""
-        self.rows = [*(old for old in self.rows if old["iteration"] < row["iteration"]), row]
+    def add(self, row: dict[str, float]) -> bool:
+        """Appends a validation. Returns False for one that is recorded: a resumed trial reports all of them,
+        because their record may be lost."""
+        is_new = not self.rows or row["iteration"] > self.rows[-1]["iteration"]
+        self.rows += [row] * is_new
+        return is_new
 
 
 def groups_of(trials: list[Trial]) -> list[list[Trial]]:

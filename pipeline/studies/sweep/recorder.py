@@ -23,12 +23,7 @@ class Recorder:
             record.error = result["error"]
             _print(f"trial {trial} failed: {record.error_line}")
         elif "iteration" in result:
-            best = {"best": float(result["best"])} if "best" in result else {}
-            record.add({name: float(result[name]) for name in _FIELDS} | best)
-            values = ", ".join(f"{field} {value}" for field, value in record.values.items())
-            values += f", seed {record.seed}" if len({other.seed for other in self.records}) > 1 else ""
-            numbers = f"loss {result['loss']:.4g}  {self.metric} {result[self.metric]:.4f}"
-            _print(f"trial {trial} ({values}): iteration {result['iteration']}/{self.iterations}  {numbers}")
+            self._validated(record, result)
         self.ended |= {trial} if "ended" in result else set()
         save(self.directory, record)
 
@@ -43,6 +38,15 @@ class Recorder:
         record.finished, record.error = True, f"its process ended, twice: {reason}"
         _print(f"trial {trial} failed: {record.error_line}")
         save(self.directory, record)
+
+    def _validated(self, record: Trial, result: dict[str, Any]) -> None:
+        if not record.add({name: float(result[name]) for name in _FIELDS}):
+            return
+        values = ", ".join(f"{field} {value}" for field, value in record.values.items())
+        values += f", seed {record.seed}" if len({other.seed for other in self.records}) > 1 else ""
+        numbers = f"loss {result['loss']:.4g}  {self.metric} {result[self.metric]:.4f}"
+        iteration = f"iteration {result['iteration']}/{self.iterations}"
+        _print(f"trial {record.number} ({values}): {iteration}  {numbers}")
 
 
 def _print(line: str) -> None:

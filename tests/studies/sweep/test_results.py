@@ -31,14 +31,19 @@ def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]
     return {"iteration": float(iteration), "epoch": 0.5, "loss": 1 - metric, **metrics, "seconds": seconds}
 
 
-def test_the_best_value_contains_validations_whose_record_is_lost(tmp_path: Path) -> None:
-    """A trial resumes from a checkpoint that is newer than its record."""
-    trial = Trial(0, {RATIO: 0.1})
-    recorder = Recorder([trial], tmp_path, 20, "map_at_r")
-    recorder.reported(0, {**row(20, 0.3), "best": 0.4})
-    assert trial.best("map_at_r") == 0.4
+def test_a_validation_whose_record_is_lost_is_recorded_when_the_trial_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loop reports the validations before its checkpoint again, which can be newer than the record."""
+    trial = Trial(0, {RATIO: 0.1}, [row(10, 0.2, 3.0)])
+    recorder = Recorder([trial], tmp_path, 30, "map_at_r")
+    for resumed in (row(10, 0.2, 0.1), row(20, 0.4, 0.1), row(30, 0.3, 2.0)):
+        recorder.reported(0, resumed)
     (saved,) = load(tmp_path, [({RATIO: 0.1}, 0)])
+    assert saved.rows == [row(10, 0.2, 3.0), row(20, 0.4, 0.1), row(30, 0.3, 2.0)]
     assert saved.best("map_at_r") == 0.4
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("iteration ")[1].split("/")[0] for line in lines] == ["20.0", "30.0"]
 
 
 @pytest.fixture
@@ -157,11 +162,11 @@ def test_reads_records_and_repeats_failed_trials(trials: list[Trial], tmp_path: 
 
 
 def test_a_resumed_trial_repeats_no_validation_and_its_seconds_add_up() -> None:
-    trial = Trial(0, {}, [row(5, 0.1, 1.0), row(10, 0.2, 2.0), row(15, 0.3, 3.0)])
-    trial.add(row(10, 0.25, 0.5))
-    trial.add(row(15, 0.35, 1.5))
-    assert [validation["map_at_r"] for validation in trial.rows] == [0.1, 0.25, 0.35]
-    assert trial.seconds == 1.0 + 1.5
+    trial = Trial(0, {}, [row(5, 0.1, 1.0), row(10, 0.2, 2.0)])
+    added = [trial.add(row(5, 0.3, 0.1)), trial.add(row(10, 0.3, 0.5)), trial.add(row(15, 0.3, 1.5))]
+    assert added == [False, False, True]
+    assert [validation["map_at_r"] for validation in trial.rows] == [0.1, 0.2, 0.3]
+    assert trial.seconds == 2.0 + 1.5
 
 
 def adopted(line: str) -> Params:
