@@ -19,7 +19,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     transfer = settings.transfer_splits, settings.transfer_classes, settings.transfer_ridge
     intervals = Intervals(inputs.intervals.bootstrap, inputs.intervals.confidence, inputs.intervals.seed)
     bins, pairs = settings.histogram_bins, settings.pairs
-    networks = analyze(Path("data/embeddings"), name, bins, pairs, *transfer, intervals=intervals)
+    networks = analyze(
+        Path("data/embeddings"), name, bins, pairs, *transfer, intervals=intervals, reduce=settings.reduce
+    )
     mask = None if inputs.parts is None else creature_masks(inputs.parts)
     shares = [] if mask is None else object_share_rows(Path("data/positions"), name, mask)
     write_json(Path("data/analysis", dataset, method, f"{seed}.json"), content_of(networks, shares))

@@ -5,13 +5,13 @@ A run has a row for the selected network and a row for the untrained network. At
 methods that pool by prototypes.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
@@ -19,14 +19,17 @@ from pipeline.analysis.density import embedding_density
 from pipeline.analysis.embedding_map import embedding_map
 from pipeline.analysis.gap import METRICS, retrieved, train_test_gap
 from pipeline.analysis.ground_truth import benchmark_similarities
-from pipeline.analysis.similarity import Histogram, similarities
+from pipeline.analysis.plain import plain_histogram, rounded, rounded_list
+from pipeline.analysis.similarity import Similarities, similarities
 from pipeline.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from pipeline.analysis.transfer import LEAST_CLASSES, attribute_transfer
 from pipeline.analysis.verification import RATES, Intervals, operating_points
+from pipeline.config.stages import Reduce
 from pipeline.data.embeddings import Embeddings, read
+from pipeline.evaluation.learned_reduction import learned_reduction
+from pipeline.evaluation.reduction import Reduction, apply
 from pipeline.runtime.digest import sha256_of
 
-DIGITS = 6  # significant digits in the files: the last bits of a sum depend on the number of BLAS threads
 HEADLINE = ("embedding_density", "spectral_decay", "transfer_map_l2")  # in the metrics file
 ATTRIBUTE_CLASSES = 10  # classes whose attribute shares are written, as many as in GSP fig. 5
 FNMR = {rate: f"fnmr_at_fmr_{rate:g}" for rate in RATES}  # columns of verification.py
@@ -74,38 +77,40 @@ def analyze(
     transfer_classes: int,
     transfer_ridge: float,
     intervals: Intervals,
+    reduce: Reduce | None = None,
 ) -> list[AnalyzedNetwork]:
     """The selected network and the untrained network of a run (dataset, method, seed).
 
-    Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. Raises UserError for a missing
-    file.
+    Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. reduce: of the embeddings of the
+    selected network, for further histograms. Raises UserError for a missing file, and as `learned_reduction`
+    does.
     """
     dataset, method, seed = run
     folder = root / dataset / method / str(seed)
-    is_landmark_set = (folder / "ground_truth.parquet").is_file()
+    truth = folder / "ground_truth.parquet"
+    ground_truth = pq.read_table(truth) if truth.is_file() else None
     result = []
     for network, name in (("selected", "test"), ("untrained", "test-untrained")):
         identity = {"dataset": dataset, "method": method, "seed": seed, "network": network}
         test = read(folder / f"{name}.arrow")
         row, curves = _test_classes(test, bins, pairs)
-        if not is_landmark_set:
+        if ground_truth is None:
             _operating_points(test, intervals, row, curves)
         if network == "selected":
             train = read(folder / "train.arrow")
             row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
             _train_classes(train, bins, pairs, row, curves)
-            if not is_landmark_set:
+            if ground_truth is None:
                 _embedding_map(test, curves)
+            if reduce is not None:
+                reduction = learned_reduction(reduce, folder, "analyze.reduce")
+                curves["reduced"] = _reduced_similarities(reduction, train, test, ground_truth, bins, pairs)
         else:
             row |= retrieved("test", test.embedding, test.label)
         if test.attributes is not None:
             _transfer(test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves)
-        if is_landmark_set:
-            truth = pq.read_table(folder / "ground_truth.parquet")
-            curves["benchmarks"] = {
-                benchmark: {"positive": _histogram(cosine.positive), "negative": _histogram(cosine.negative)}
-                for benchmark, cosine in benchmark_similarities(test, truth, bins).items()
-            }
+        if ground_truth is not None:
+            curves["benchmarks"] = _of_benchmarks(test, ground_truth, bins)
             row = {
                 measure: value
                 for measure, value in row.items()
@@ -139,11 +144,10 @@ def _test_classes(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, An
         "similarity_overlap": cosine.overlap,
     }
     curves = {
-        "spectrum": _rounded_list(values.values),
-        "pca_energy": _rounded_list(energy),
-        "edges": _rounded_list(cosine.edges),
-        "positive": _histogram(cosine.positive),
-        "negative": _histogram(cosine.negative),
+        "spectrum": rounded_list(values.values),
+        "pca_energy": rounded_list(energy),
+        "edges": rounded_list(cosine.edges),
+        **_histograms(cosine),
     }
     return row, curves
 
@@ -161,10 +165,41 @@ def _train_classes(
         cosine.negative.mean,
     )
     row["train_similarity_overlap"] = cosine.overlap
-    curves["train_positive"], curves["train_negative"] = (
-        _histogram(cosine.positive),
-        _histogram(cosine.negative),
-    )
+    curves |= _histograms(cosine, "train_")
+
+
+def _reduced_similarities(
+    reduction: Reduction,
+    train: Embeddings,
+    test: Embeddings,
+    ground_truth: pa.Table | None,
+    bins: int,
+    pairs: int,
+) -> dict[str, Any]:
+    """The dimensions of the reduced embeddings and their histograms, on train and on test classes, and on the
+    benchmarks of a landmark set."""
+    train, test = (rows._replace(embedding=apply(reduction, rows.embedding)) for rows in (train, test))
+    curves: dict[str, Any] = {"dim": len(reduction.projection)}
+    for rows, prefix in ((train, "train_"), (test, "")):
+        curves |= _histograms(similarities(rows.embedding, rows.label, bins, pairs), prefix)
+    if ground_truth is not None:
+        curves["benchmarks"] = _of_benchmarks(test, ground_truth, bins)
+    return curves
+
+
+def _of_benchmarks(test: Embeddings, ground_truth: pa.Table, bins: int) -> dict[str, Any]:
+    """The histograms of each benchmark, whose ground truth defines the pairs."""
+    return {
+        benchmark: _histograms(cosine)
+        for benchmark, cosine in benchmark_similarities(test, ground_truth, bins).items()
+    }
+
+
+def _histograms(cosine: Similarities, prefix: str = "") -> dict[str, Any]:
+    return {
+        f"{prefix}{kind}": plain_histogram(histogram)
+        for kind, histogram in (("positive", cosine.positive), ("negative", cosine.negative))
+    }
 
 
 def _operating_points(
@@ -187,9 +222,9 @@ def _embedding_map(test: Embeddings, curves: dict[str, Any]) -> None:
         curves["map"] = {
             "rows": plane.rows.tolist(),
             "labels": plane.labels.tolist(),
-            "x": _rounded_list(plane.points[:, 0]),
-            "y": _rounded_list(plane.points[:, 1]),
-            "variance": _rounded_list(plane.variance),
+            "x": rounded_list(plane.points[:, 0]),
+            "y": rounded_list(plane.points[:, 1]),
+            "variance": rounded_list(plane.variance),
         }
 
 
@@ -207,7 +242,7 @@ def _transfer(
     curves["attributes"] = {
         "labels": names[:ATTRIBUTE_CLASSES].tolist(),
         "share": [
-            _rounded_list(attributes[test.label == name].mean(0, dtype=np.float64))
+            rounded_list(attributes[test.label == name].mean(0, dtype=np.float64))
             for name in names[:ATTRIBUTE_CLASSES]
         ],
     }
@@ -248,24 +283,3 @@ def content_of(
     """The file of a run: row, curves and digests of each network, and the shares of weight on the object."""
     content = [{"row": each.row, "curves": each.curves, "files": each.files} for each in networks]
     return {"networks": content, "object_shares": list(shares)}
-
-
-def rounded(value: Any) -> Any:
-    """`value` with DIGITS significant digits; None for a float that is not finite."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    return value
-
-
-def _rounded_list(values: np.ndarray) -> list[float]:
-    return [rounded(float(value)) for value in values]
-
-
-def _histogram(histogram: Histogram) -> dict[str, Any]:
-    return {
-        "share": _rounded_list(histogram.share),
-        "mean": rounded(histogram.mean),
-        "std": rounded(histogram.std),
-        "pairs": histogram.pairs,
-        "of": histogram.of,
-    }

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pipeline.analysis.analyze import rounded
+from pipeline.analysis.plain import rounded
 from pipeline.data.positions import Positions, read
 from pipeline.evaluation.statistics.bootstrap import class_intervals
 

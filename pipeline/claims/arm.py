@@ -78,14 +78,23 @@ def read_or_compute(
 ) -> tuple[Record, bool]:
     """The record of these settings in a directory, which `compute` makes if it is missing, and whether it
     did."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    path = directory / f"{digest[:24]}.json"
-    if path.is_file():
-        return Record.parse(json.loads(path.read_text(encoding="utf-8"))), False
+    if (existing := read_record(directory, settings)) is not None:
+        return existing, False
     result = compute()
     directory.mkdir(parents=True, exist_ok=True)
-    write_json(path, result.model_dump(mode="json"))
+    write_json(_path_of(directory, settings), result.model_dump(mode="json"))
     return result, True
+
+
+def read_record(directory: Path, settings: dict[str, Any]) -> Record | None:
+    """The record of these settings in a directory; None if it is missing."""
+    path = _path_of(directory, settings)
+    return Record.parse(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def _path_of(directory: Path, settings: dict[str, Any]) -> Path:
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return directory / f"{digest[:24]}.json"
 
 
 def floor(directory: Path, material: Material) -> Record:

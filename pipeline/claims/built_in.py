@@ -5,9 +5,7 @@ embedded as the rows of `unseen study --mini`. built_in.yaml defines the images 
 claims that cannot be put to this setting.
 """
 
-import shutil
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -16,35 +14,26 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from pipeline.claims.arm import Record, average, evaluated, read_or_compute
-from pipeline.claims.claim import OF_CLASSES, Claims
-from pipeline.claims.material import RECORDS
+from pipeline.claims.arm import average
+from pipeline.claims.built_in_trainings import Trainings, generated_shards
+from pipeline.claims.claim import OF_CLASSES, Claim, Claims
 from pipeline.claims.results import Floor, Results
 from pipeline.claims.run import arms_of, compared, require_seeds
 from pipeline.config.blocks import Scalar
-from pipeline.config.dataset import IngestSettings, PartsSource
+from pipeline.config.dataset import PartsSource
 from pipeline.config.document import Document, Params
 from pipeline.config.inputs import digest
 from pipeline.config.methods import Recipe
 from pipeline.config.resolve import resolve
-from pipeline.config.stages import TrainSettings
 from pipeline.config.strict import Strict
 from pipeline.config.study_row import StudyRow
-from pipeline.data.shards import Shards
-from pipeline.export.features import Network, load_network
-from pipeline.ingest.ingest import ingest
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 from pipeline.runtime.progress import Progress
-from pipeline.training.embed import RowEmbedder
-from pipeline.training.job import job_of
-from pipeline.training.loop import train
-from pipeline.training.worker import Worker
 
 PATH = Path(__file__).with_name("built_in.yaml")
 COMMITTED = Path(__file__).with_name("built_in.json")
 RESULTS = "built_in.json"  # in the output directory
-VERSION = 1  # of the numbers: change it if a change of code changes them
 _MEASURED = ("training.gradient_noise",)  # fields of an arm for what it measures
 
 
@@ -99,93 +88,61 @@ def run_built_in(
     Raises UserError for fewer than two seeds, and if no claim can be put to this setting.
     """
     require_seeds(seeds)
+    chosen = _chosen(claims, setting, names)
+    arms = dict.fromkeys(arm for claim in chosen.values() for arm in arms_of(claim))
+    recipes = {arm: recipe_of(claims, setting, arm) for arm in arms}
+    torch.set_num_threads(1)  # sums of several threads round differently
+    trainings = Trainings(output, generated_shards(output, setting.source), recipes, tuple(seeds))
+    results = _without_claims(trainings, setting.source)
+    with Progress("claims", len(recipes) * len(seeds), "trainings") as progress:
+        progress.resume_at(trainings.read())
+        results.floors.extend(_floors(trainings))
+        for name, claim in chosen.items():
+            for arm in arms_of(claim):
+                for seed in seeds:
+                    if not trainings.has_record(arm, seed):
+                        trainings.read_or_train(arm, seed)
+                        progress.advance(1, arm)
+            place = recipes[claim.first].backbone.name, trainings.split
+            results.claims[name] = compared(
+                claim, definition(claims, setting, name), [place], trainings.records, seeds
+            )
+            results = results.model_copy(update={"cpu_seconds": trainings.cpu_seconds})
+            write_json(output / RESULTS, results.model_dump(mode="json"))
+    return results
+
+
+def _chosen(claims: Claims, setting: BuiltIn, names: Sequence[str]) -> dict[str, Claim]:
+    """The named claims that can be put to this setting. Raises UserError if there is none."""
     chosen = {name: claims.claims[name] for name in names if name not in setting.excluded}
     if not chosen:
         raise UserError(
             f"{names[0]} is not compared on the built-in set: {setting.excluded[names[0]]}",
             "Compute it on photos: --photos.",
         )
-    torch.set_num_threads(1)  # sums of several threads round differently
-    shards = _shards(output, setting.source)
-    recipes = {
-        arm: recipe_of(claims, setting, arm)
-        for arm in dict.fromkeys(arm for claim in chosen.values() for arm in arms_of(claim))
-    }
-    networks = {arm: recipe.backbone.name for arm, recipe in recipes.items()}
-    first_arms = {network: arm for arm, network in reversed(networks.items())}
-    split = setting.source.kind
-    test = shards.rows("test")
-    results = Results(
-        data=split,
+    return chosen
+
+
+def _without_claims(trainings: Trainings, source: PartsSource) -> Results:
+    """The results before the first floor and the first claim."""
+    shards = trainings.shards
+    return Results(
+        data=trainings.split,
         photos=len(shards),
         classes=len(shards.class_names),
-        test_classes={split: len(np.unique(shards.labels[test]))},
-        at_most=setting.source.images_per_class,
-        seeds=len(seeds),
+        test_classes={trainings.split: len(np.unique(shards.labels[shards.rows("test")]))},
+        at_most=source.images_per_class,
+        seeds=len(trainings.seeds),
         cpu_seconds=0,
         floors=[],
         claims={},
     )
-    records: dict[tuple[str, str, str, int], Record] = {}
-    with Progress("claims", len(recipes) * len(seeds), "trainings") as progress:
-        for network, arm in sorted(first_arms.items()):
-            values = [_record(output, shards, arm, recipes[arm], seed, "features") for seed in seeds]
-            numbers = {m: round(mean(average(each, m) for each in values), 5) for m in OF_CLASSES}
-            results.floors.append(Floor(network=network, split=split, **numbers))
-        for name, claim in chosen.items():
-            for arm in arms_of(claim):
-                for seed in seeds:
-                    key = networks[arm], arm, split, seed
-                    if key not in records:
-                        records[key] = _record(output, shards, arm, recipes[arm], seed)
-                        progress.advance(1, arm)
-            places = [(networks[claim.first], split)]
-            digest_of_claim = definition(claims, setting, name)
-            results.claims[name] = compared(claim, digest_of_claim, places, records, seeds)
-            seconds = sum(each.cpu_seconds for each in records.values())
-            results = results.model_copy(update={"cpu_seconds": round(seconds)})
-            write_json(output / RESULTS, results.model_dump(mode="json"))
-    return results
 
 
-def _shards(output: Path, source: PartsSource) -> Shards:
-    """The shards of the images, which the first run generates."""
-    root = output / "built_in" / digest(source.model_dump(mode="json"))
-    directory = root / "data/shards" / source.kind
-    if not directory.is_dir():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        ingest(source, IngestSettings(), directory, source.kind, 1)
-    return Shards(directory)
-
-
-def _record(
-    output: Path, shards: Shards, arm: str, recipe: Recipe, seed: int, network: Network = "last"
-) -> Record:
-    """The record of a network of an arm: `last`, or `features`, for which it is not trained."""
-    if network == "features":
-        training = recipe.training.model_copy(update={"iterations": 0})
-        recipe = recipe.model_copy(update={"training": training})
-    settings = {
-        "version": VERSION,
-        "recipe": recipe.model_dump(mode="json"),
-        "images": shards.fingerprint,
-        "seed": seed,
-        "network": network,
-    }
-
-    def compute() -> Record:
-        begin, cpu = time.process_time(), torch.device("cpu")
-        root, machine = shards.directory.parents[2], TrainSettings(loader_threads=1)
-        job = job_of(shards.directory.name, arm, seed, recipe, root, machine, str(VERSION))
-        last = train(job, 0, 1, cpu)
-        model = root / "data/models" / job.name
-        method = load_network(model, network).method
-        test = shards.rows("test")
-        vectors = RowEmbedder(method, shards, recipe, Worker(0, 1, cpu)).embed(test).numpy()
-        labels = shards.labels[test].astype(np.int64)
-        noise = {name: float(last[name]) for name in ("direction_covariance",) if name in last}
-        record = evaluated(settings, vectors, labels, shards.class_names, noise, begin)
-        shutil.rmtree(model)
-        return record
-
-    return read_or_compute(output / RECORDS, settings, compute)[0]
+def _floors(trainings: Trainings) -> Iterator[Floor]:
+    """The means over the seeds of the features of each network, untrained and without a projection."""
+    networks = {recipe.backbone.name: arm for arm, recipe in reversed(trainings.recipes.items())}
+    for network, arm in sorted(networks.items()):
+        values = [trainings.features(arm, seed) for seed in trainings.seeds]
+        numbers = {name: round(mean(average(each, name) for each in values), 5) for name in OF_CLASSES}
+        yield Floor(network=network, split=trainings.split, **numbers)

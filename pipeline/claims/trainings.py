@@ -52,9 +52,14 @@ def train(
                 for kind, of_split in material.items():
                     for seed in plan.seeds:
                         key = network, arm, kind, seed
-                        records[key], _ = record(plan.output / RECORDS, method, changes, of_split, seed)
+                        records[key], is_trained = record(
+                            plan.output / RECORDS, method, changes, of_split, seed
+                        )
                         progress.note = f"{network} {arm} {kind}"
-                        progress.advance(1)
+                        if is_trained:
+                            progress.advance()
+                        else:
+                            progress.skip()
     sys.stderr.write(f"{title}: {time.process_time() - begin:.0f} CPU seconds in this run\n")
     fields = {
         "data": plan.photos.resolve().name,

@@ -240,6 +240,7 @@ class AnalyzeSettings(Strict):
     transfer_splits: Count = 1000
     transfer_classes: Count = 200  # largest number of classes in a split; of larger data sets a random subset
     transfer_ridge: Annotated[float, Field(gt=0)] = 0.05  # GSP sec. 4.4
+    reduce: Reduce | None = None  # also similarities of reduced embeddings (IRT fig. 5: PCA 256)
 
 
 class ReportSettings(Strict):

@@ -32,6 +32,7 @@ class StudyRow:
     protocol: Protocol
     kept: tuple[str, ...] | None = ()  # fields that a small set does not replace; None: all
     reduce: dict[str, Any] | None = None  # evaluate.reduce of this row
+    analyze_reduce: dict[str, Any] | None = None  # analyze.reduce of this row
     search: dict[str, Any] | None = None  # the search of every row of the study (config/stages.py, RowSearch)
 
     def changes(self, kind: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -13,15 +12,15 @@ from pipeline.data.embeddings import Embeddings, read
 from pipeline.evaluation.approximate import evaluate_index
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from pipeline.evaluation.learned_reduction import learned_reduction
 from pipeline.evaluation.protocol import Declared, Protocol
-from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
+from pipeline.evaluation.reduction import Reduction, apply, save
 from pipeline.evaluation.sides import Sides, read_sides, sides_of
 from pipeline.evaluation.tables import SELECTED, file_of, neighbour_table, query_table, write_table
 from pipeline.index.kinds import KINDS
-from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 
-GROUND_TRUTH, PAIRS = "ground_truth.parquet", "pairs.parquet"
+GROUND_TRUTH = "ground_truth.parquet"
 FILES = {
     "last": "test-last.arrow",
     "untrained": "test-untrained.arrow",
@@ -59,8 +58,9 @@ def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
         for network, file in FILES.items()
         if network not in OPTIONAL or (folder / file).is_file()
     }
-    reduction = None if settings.reduce is None else _learn(settings.reduce, folder)
-    if reduction is not None:
+    reduction = None
+    if settings.reduce is not None:
+        reduction = learned_reduction(settings.reduce, folder, "evaluate.reduce")
         reduced = selected._replace(embedding=apply(reduction, selected.embedding))
         others["reduced"] = sides_of(reduced)
     if (folder / GROUND_TRUTH).is_file():
@@ -137,18 +137,3 @@ def _with_scales(protocol: P, scales: tuple[float, ...]) -> P:
     listed = ", ".join(f"{scale:g}" for scale in scales)
     normalisation = f"{protocol.normalisation}, each of its image at scales {listed}"
     return dataclasses.replace(protocol, normalisation=normalisation)
-
-
-def _learn(settings: Reduce, folder: Path) -> Reduction:
-    """The reduction of the train embeddings in `folder`."""
-    train = read(folder / "train.arrow")
-    if settings.whiten != "pairs":
-        return fit_pca(train.embedding, settings.dim, settings.whiten == "pca")
-    if not (folder / PAIRS).is_file():
-        raise UserError(
-            f"{folder} has no table of matching images ({PAIRS}).",
-            "Set evaluate.reduce.whiten to none or pca for a data set without pairs.",
-        )
-    table = pq.read_table(folder / PAIRS, filters=[("split", "=", "train")])
-    pairs = np.stack([table[side].to_numpy() for side in ("query", "positive")], axis=1)
-    return fit_whitening(train.embedding, np.searchsorted(train.row_id, pairs), settings.dim)

@@ -9,7 +9,8 @@ from pathlib import Path
 from pipeline.report.figures import study as figures
 from pipeline.report.figures.svg import PRINT, save
 from pipeline.report.report_data import ReportData
-from pipeline.report.study_table import Column, Ours, StudyTable, is_plain, study_table
+from pipeline.report.study_cells import Column, Ours, StudyTable, is_plain
+from pipeline.report.study_table import study_table
 from pipeline.runtime.progress import track
 
 _SPECIAL = {

@@ -75,7 +75,13 @@ from pipeline.resolution.checks import (
     require_statistics,
 )
 from pipeline.resolution.code import Code
-from pipeline.resolution.sizes import require_batches, require_evaluable, require_folds, size_of
+from pipeline.resolution.sizes import (
+    require_batches,
+    require_evaluable,
+    require_folds,
+    require_reducible,
+    size_of,
+)
 from pipeline.resolution.trainings import Training, located, of_folds, of_method, of_trials
 from pipeline.runtime.errors import UserError
 from pipeline.studies.catalogue import studies_of_run, with_rows
@@ -206,6 +212,7 @@ def check(run: Plan) -> None:
         require_batches(run.params, size, of_dataset)
         dims = {method: dimensions[dataset, method] for method in run.axes.methods}
         require_evaluable(run.params, run.evaluation(dataset), dataset, size, dims)
+        require_reducible(run.params, "analyze", run.analyze.reduce, dataset, size, dims)
 
 
 def _trainings(run: Plan) -> list[Training]:
@@ -239,15 +246,15 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
         yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
-        evaluate = _with_reduction(run.params, run.evaluation(dataset), dataset, method)
+        evaluate, analyze = with_reductions(run, dataset, method)
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
         source, _ = run.ingest[dataset]
         generator = source if isinstance(source, PartsSource) else None
         intervals = IntervalInputs(
             bootstrap=evaluate.bootstrap, confidence=evaluate.confidence, seed=evaluate.seed
         )
-        analyze = AnalyzeInputs(analyze=run.analyze, intervals=intervals, parts=generator)
-        yield file(analyze, "analyze", dataset, method)
+        analysis = AnalyzeInputs(analyze=analyze, intervals=intervals, parts=generator)
+        yield file(analysis, "analyze", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
         trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
@@ -304,15 +311,18 @@ def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
     }
 
 
-def _with_reduction(
-    params: Params, evaluate: EvaluateSettings, dataset: str, method: str
-) -> EvaluateSettings:
-    """`evaluate` with the reduction that a row of a study defines. Embeddings of a small set are not reduced:
-    they have fewer dimensions than those of the papers."""
-    row = params.rows.get(method)
-    if row is None or row.reduce is None or is_small(kind_of(params, dataset)):
-        return evaluate
-    return evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
+def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSettings, AnalyzeSettings]:
+    """Blocks `evaluate` and `analyze` with the reductions that a row of a study defines. Embeddings of a
+    small set are not reduced: they have fewer dimensions than those of the papers."""
+    evaluate, analyze = run.evaluation(dataset), run.analyze
+    row = run.params.rows.get(method)
+    if row is None or is_small(kind_of(run.params, dataset)):
+        return evaluate, analyze
+    if row.reduce is not None:
+        evaluate = evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
+    if row.analyze_reduce is not None:
+        analyze = analyze.model_copy(update={"reduce": Reduce.parse(row.analyze_reduce)})
+    return evaluate, analyze
 
 
 def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:

@@ -15,7 +15,7 @@ from pipeline.config import (
     PartsSource,
     Source,
 )
-from pipeline.config.stages import IvfPqSettings, IvfSettings
+from pipeline.config.stages import IvfPqSettings, IvfSettings, Reduce
 from pipeline.data.folds import validation_classes
 from pipeline.ingest.collection import require_usable
 from pipeline.ingest.sources import folder
@@ -106,16 +106,8 @@ def require_evaluable(
             f"is {approximate.lists:,}, but {dataset} has {size.neighbours:,} neighbours of a query",
             f"Set it to {size.neighbours} or less, or leave it out.",
         )
+    require_reducible(params, "evaluate", evaluate.reduce, dataset, size, dimensions)
     for method, dim in dimensions.items():
-        most = min(dim, size.train_images - 1)  # the rank of the train embeddings around their mean
-        if evaluate.reduce is not None and evaluate.reduce.dim > most:
-            raise _beyond(
-                params,
-                "evaluate.reduce.dim",
-                f"is {evaluate.reduce.dim:,}, but {method} on {dataset} has embeddings of {dim} dimensions, "
-                f"of {size.train_images:,} train images",
-                f"Set evaluate.reduce.dim to {most} or less.",
-            )
         if isinstance(approximate, IvfPqSettings) and dim % approximate.code_bytes:
             divisors = ", ".join(str(divisor) for divisor in range(1, dim + 1) if dim % divisor == 0)
             raise _beyond(
@@ -124,6 +116,22 @@ def require_evaluable(
                 f"is {approximate.code_bytes}, which does not divide the {dim} dimensions of {method} on "
                 f"{dataset}",
                 f"Set it to a divisor: {divisors}.",
+            )
+
+
+def require_reducible(
+    params: Params, block: str, reduce: Reduce | None, dataset: str, size: Size, dimensions: dict[str, int]
+) -> None:
+    """Raises UserError for a reduction of a block to more dimensions than the embeddings of a method have."""
+    for method, dim in dimensions.items():
+        most = min(dim, size.train_images - 1)  # the rank of the train embeddings around their mean
+        if reduce is not None and reduce.dim > most:
+            raise _beyond(
+                params,
+                f"{block}.reduce.dim",
+                f"is {reduce.dim:,}, but {method} on {dataset} has embeddings of {dim} dimensions, "
+                f"of {size.train_images:,} train images",
+                f"Set {block}.reduce.dim to {most} or less.",
             )
 
 

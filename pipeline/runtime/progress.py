@@ -50,6 +50,11 @@ class Progress(tqdm):
         """Work of an earlier run: counted as done, excluded from the rate."""
         self.n = self.initial = self.last_print_n = done
 
+    def skip(self, count: int = 1) -> None:
+        """Work of an earlier run between that of this run: counted as done, excluded from the rate."""
+        self.initial += count
+        self.advance(count)
+
     def advance(self, count: int = 1, note: str | None = None) -> None:
         if note is not None:
             self.note = note

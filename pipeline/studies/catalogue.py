@@ -240,12 +240,17 @@ def _published_studies() -> dict[str, Catalogued]:
 @cache
 def _shared() -> dict[str, tuple[str, StudyRow]]:
     """Training -> the name of the first row of a published study with it, and this row. Its embeddings are
-    reduced if a study with that training needs it."""
+    reduced, for the evaluation and for the analysis, if a study with that training needs it."""
     shared: dict[str, tuple[str, StudyRow]] = {}
     for item in _published_studies().values():
         for name, _, row, _ in _drafts(item):
             first_name, first = shared.setdefault(_training(row), (f"{item.name}-{name}", row))
-            shared[_training(row)] = (first_name, replace(first, reduce=first.reduce or row.reduce))
+            needed = replace(
+                first,
+                reduce=first.reduce or row.reduce,
+                analyze_reduce=first.analyze_reduce or row.analyze_reduce,
+            )
+            shared[_training(row)] = (first_name, needed)
     return shared
 
 
@@ -299,6 +304,7 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
                     study.protocol,
                     (*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
                     study.reduce.model_dump(mode="json") if study.reduce else None,
+                    study.analyze_reduce.model_dump(mode="json") if study.analyze_reduce else None,
                     study.search.model_dump(mode="json") if study.search else None,
                 ),
                 key if not point else None,

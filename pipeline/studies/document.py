@@ -82,7 +82,7 @@ my-study:
 | `baselines` | label of a row -> label of its baseline: a chart of the relative differences |
 | `ensemble` | `true`: numbers of MLRC ensembles |
 | `search` | the same search for every row: `{total: 8, space: {...}}`, see below |
-| `reduce` | as `evaluate.reduce`, for these rows |
+| `reduce`, `analyze_reduce` | as `evaluate.reduce` and `analyze.reduce`, for these rows |
 | `source`, `table` | a printed table: `{paper: crt, item: table 8}`, `"8"` |
 
 A row of your study keeps all its changes on every data set.

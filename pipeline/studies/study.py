@@ -59,6 +59,7 @@ class Study(Strict):
     ensemble: bool = False  # numbers of MLRC ensembles: the study also sets run.ensembles
     search: RowSearch | None = None  # the same search for every row: the study also sets run.sweeps
     reduce: Reduce | None = None  # also embeddings reduced by PCA (evaluate.reduce)
+    analyze_reduce: Reduce | None = None  # also histograms of reduced embeddings (analyze.reduce)
     shows: str = ""  # what the report shows in addition to the table, and where
     missing: str = ""  # what of the item is not shown
     command: str = ""  # without rows: the command that shows the item

@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.analyze import COLUMNS, analyze, numbers, rounded
+from pipeline.analysis.analyze import COLUMNS, analyze, numbers
 from pipeline.analysis.gap import train_test_gap
+from pipeline.analysis.plain import rounded
 from pipeline.analysis.transfer import attribute_transfer
 from pipeline.analysis.verification import Intervals, operating_points
+from pipeline.config.stages import Reduce
 from pipeline.data.embeddings import write
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.runtime.errors import UserError
@@ -211,6 +213,27 @@ def test_rounding_keeps_six_digits() -> None:
     assert rounded(0.123456789) == 0.123457
     assert rounded(float("nan")) is None
     assert rounded(7) == 7
+
+
+def test_histograms_of_reduced_embeddings(root: Path) -> None:
+    folder = root / "data/embeddings/set/one/0"
+    truth = {"benchmark": ["b"], "query": [181], "easy": [[182]], "hard": [[]], "junk": [[]]}
+    pq.write_table(pa.table(truth), folder / "ground_truth.parquet")
+    reduce = Reduce(dim=3)
+    selected, untrained = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER, reduce=reduce)
+    (_, _, train), (row_ids, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
+    directions = np.linalg.svd(train - train.mean(0))[2][:3]
+    projected = (test - train.mean(0)) @ directions.T
+    unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
+    reduced = selected.curves["reduced"]
+    assert reduced["dim"] == 3
+    pair = unit[list(row_ids).index(181)] @ unit[list(row_ids).index(182)]
+    assert reduced["benchmarks"]["b"]["positive"]["mean"] == pytest.approx(pair, abs=1e-5)
+    same = (label[:, None] == label) & np.triu(np.ones((30, 30), bool), 1)
+    assert reduced["positive"]["mean"] == pytest.approx((unit @ unit.T)[same].mean(), abs=1e-5)
+    assert "reduced" not in untrained.curves, "its train embeddings are not exported"
+    without = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)[0]
+    assert without.curves == {name: curve for name, curve in selected.curves.items() if name != "reduced"}
 
 
 def test_numbers_that_need_labels_are_empty_for_landmark_sets(root: Path) -> None:

@@ -94,6 +94,9 @@ def test_computes_claims_and_continues(
 
     monkeypatch.setattr(arms, "_computed", None)  # every record exists
     cli.main(["claims", "pooling", *options])
+    progress = capsys.readouterr().err
+    assert "8/8 trainings" in progress
+    assert "trainings/" not in progress, "records that exist have no rate"
     again = load(tiny / "out/claims.json")
     assert again.claims == {"pooling": results.claims["pooling"]}
     assert again.floors == results.floors

@@ -10,6 +10,7 @@ from PIL import Image
 
 from pipeline.data.shard_writer import ShardWriter
 from pipeline.data.shards import Shards
+from tests.data.animals import write
 
 
 def make_picture(width: int, height: int, seed: int = 0) -> np.ndarray:
@@ -55,6 +56,11 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     directory = tmp_path_factory.mktemp("shards") / "pictures"
     write_shards(directory, 60)
     return Shards(directory)
+
+
+@pytest.fixture(scope="session")
+def shard_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("shards") / "animals")
 
 
 def write_shards(directory: Path, rows: int) -> None:

@@ -7,10 +7,12 @@ import pytest
 
 from pipeline.config import resolve
 from pipeline.config.inputs import MODELS, TrainInputs, parse_inputs
+from pipeline.config.stages import Reduce
 from pipeline.resolution.code import Code
-from pipeline.resolution.files import files, plan
+from pipeline.resolution.files import files, plan, with_reductions
 from pipeline.runtime.files import write_json
 from pipeline.runtime.stage import ROOT
+from pipeline.studies.catalogue import entries, study_of
 from tests.params import project
 
 CODE = Code(ROOT)
@@ -156,3 +158,13 @@ def test_a_new_loss_in_a_recipe_changes_its_code(tmp_path: Path) -> None:
     codes = [set(content["train/parts/ms.json"]["code"]) for content in (original, changed_loss)]
     assert "pipeline.losses.multi_similarity" in codes[0] - codes[1]
     assert "pipeline.losses.snca" in codes[1]
+
+
+def test_a_row_of_irt_figure_5_has_the_reductions_of_two_studies(tmp_path: Path) -> None:
+    methods = {entry.label: entry.method for entry in entries(study_of("irt-figure-5"))}
+    axes = {"run.datasets": ["landmarks", "parts"], "run.methods": list(methods.values()), "run.sweeps": []}
+    run = plan(project(tmp_path, axes))
+    evaluate, analyze = with_reductions(run, "landmarks", methods["irt-r"])
+    assert evaluate.reduce == Reduce(dim=128)  # table 2
+    assert analyze.reduce == Reduce(dim=256)
+    assert [block.reduce for block in with_reductions(run, "parts", methods["irt-r"])] == [None, None]

@@ -26,6 +26,19 @@ def test_a_log_has_plain_lines(tmp_path: Path) -> None:
     assert "\r" not in log.read_text()
 
 
+def test_skipped_work_has_no_effect_on_the_rate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds_now = 100.0
+    monkeypatch.setattr(tqdm.std, "time", lambda: seconds_now)
+    with Progress("claims", 10, "trainings", interval=0.0) as progress:
+        for work in (progress.advance, progress.skip, progress.skip, progress.advance):
+            seconds_now += 60 if work == progress.advance else 0
+            work()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "claims: 4/10 trainings  1.0 trainings/min  ETA 06:00"
+
+
 def test_the_last_line_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("train", 100, "images", interval=0.0) as progress:
         progress.advance(50)

@@ -1,101 +1,21 @@
-"""The service answers photos over HTTP, refuses what is none, and continues."""
+"""The service answers photos over HTTP, follows changes of its catalog, and states its threshold."""
 
-import http.client
 import io
 import json
-import logging
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import pillow_heif
 import pytest
-import uvicorn
 from PIL import Image
 
 from pipeline.catalog import Catalog, build
 from pipeline.catalog.training_classes import write_training_classes
 from pipeline.evaluation.unknown import UncalibratedError
-from pipeline.runtime.errors import UserError
 from pipeline.service import app as service
 from pipeline.service.current import Current
-from pipeline.service.settings import ServiceSettings
-from tests.photos import save_model, save_products
-from unseen import cli
+from tests.service.running import PRODUCTS, Server
 from unseen.search import find_photos
-from unseen.serve import serve
-
-PRODUCTS = 12
-
-
-class Reply(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    content: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.content)
-
-
-class Server:
-    """The service on a free port of this machine, in a thread."""
-
-    def __init__(self, catalog: Path, **settings: Any) -> None:
-        app = service.create_app(catalog, ServiceSettings(**settings))
-        self.server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="warning"))
-        self.socket = self.server.config.bind_socket()
-        self.port: int = self.socket.getsockname()[1]
-        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
-
-    def __enter__(self) -> "Server":
-        self.thread.start()
-        while not self.server.started:
-            assert self.thread.is_alive()
-            time.sleep(0.01)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.should_exit = True
-        self.thread.join(20)
-        assert not self.thread.is_alive()
-
-    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        connection.close()
-        return Reply(answer.status, dict(answer.getheaders()), content)
-
-    def find(self, photo: bytes, k: int = 5) -> Reply:
-        return self.request("POST", f"/find?k={k}", photo)
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_products(tmp_path_factory.mktemp("photos"), PRODUCTS, each=3)
-
-
-@pytest.fixture(scope="module")
-def catalog(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("catalog")
-    build(photos, root / "catalog", save_model(root / "model", 1), labels="folders", processes=1)
-    return root / "catalog"
-
-
-@pytest.fixture(scope="module")
-def server(catalog: Path) -> Iterator[Server]:
-    with Server(catalog, largest_photo=100_000) as started:
-        yield started
 
 
 @pytest.mark.slow
@@ -129,85 +49,6 @@ def test_regions_sum_to_the_similarity_of_the_answer(server: Server, photos: Pat
     assert server.request("POST", address, b"no picture").status == 422
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "reason"),
-    [
-        (b"", 422, "The body is empty"),
-        (b"no picture", 422, "cannot be read as a picture"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "cannot be read as a picture"),
-        (b"\xff\xd8\xff" + bytes(200), 422, "cannot be read as a picture"),
-        (bytes(100_001), 413, "at most 100,000 bytes"),
-    ],
-)
-def test_refuses_what_is_no_photo_and_continues(
-    server: Server, photos: Path, body: bytes, status: int, reason: str
-) -> None:
-    reply = server.find(body)
-    assert reply.status == status
-    assert reason in reply.json["detail"]
-    assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
-
-
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "HEIF"])
-def test_refuses_too_many_pixels_before_decoding(
-    catalog: Path, photos: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = io.BytesIO()
-    pillow_heif.register_heif_opener()
-    Image.new("RGB", (120, 90)).save(stream, form)
-    with Server(catalog, largest_pixels=120 * 90 - 1) as server:
-        assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
-        monkeypatch.setattr(service, "_find", None)
-        reply = server.find(stream.getvalue())
-    assert reply.status == 413
-    assert "120 x 90 pixels, the limit is 10,799 pixels" in reply.json["detail"]
-
-
-def test_refuses_a_body_without_a_length_as_soon_as_it_is_too_large(server: Server) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    connection.request("POST", "/find", (bytes(60_000) for _ in range(2)), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    assert connection.getresponse().status == 413
-    connection.close()
-
-
-def test_a_connection_that_ends_within_the_photo_is_no_error_of_the_service(
-    catalog: Path, photos: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    head, counted = (
-        b"POST /find HTTP/1.1\r\nHost: x\r\n",
-        'unseen_requests_total{path="/find",status="400"} 2.0',
-    )
-    bodies = (b"Content-Length: 99\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n0\r\n\r\n")
-    logger = logging.getLogger("uvicorn.error")
-    with Server(catalog) as server:
-        logger.addHandler(caplog.handler)
-        for body in bodies:
-            with socket.create_connection(("127.0.0.1", server.port)) as connection:
-                connection.sendall(head + body)
-        deadline = time.monotonic() + 30
-        while counted not in server.request("GET", "/metrics").content.decode():
-            assert time.monotonic() < deadline, "the two requests are not counted"
-            time.sleep(0.05)
-        reply = server.find((photos / "product 00/0.png").read_bytes())
-    logger.removeHandler(caplog.handler)
-    assert reply.status == 200
-    assert [record.message for record in caplog.records if record.exc_info] == []
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/photos/CATALOG/999", "/photos/CATALOG/-1", "/photos/CATALOG/..%2f..%2fetc%2fpasswd"),
-        *("/photos/0", "/find?k=0", "/docs", "/health/"),
-    ],
-)
-def test_refuses_other_paths_and_values(server: Server, path: str) -> None:
-    path = path.replace("CATALOG", server.request("GET", "/health").json["catalog"])
-    method = "POST" if path.startswith("/find") else "GET"
-    assert server.request(method, path, b"x" if method == "POST" else None).status in (404, 422)
-
-
 def test_reports_health_metrics_and_its_interface(server: Server) -> None:
     health = server.request("GET", "/health").json
     assert (health["status"], health["pictures"]) == ("ok", 3 * PRODUCTS)
@@ -220,33 +61,6 @@ def test_reports_health_metrics_and_its_interface(server: Server) -> None:
     interface = server.request("GET", "/openapi.json").json
     of_catalog = {"/photos/{catalog}/{row}", "/regions/{catalog}/{row}"}
     assert set(interface["paths"]) == {"/find", *of_catalog, "/health", "/metrics"}
-
-
-def test_a_slow_body_and_a_busy_service_are_refused(
-    catalog: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    photo, entered, leave = (photos / "product 00/0.png").read_bytes(), threading.Event(), threading.Event()
-    find = service._find
-
-    def waiting(*arguments: Any) -> Any:
-        entered.set()
-        assert leave.wait(30)
-        return find(*arguments)
-
-    monkeypatch.setattr(service, "_find", waiting)
-    with Server(catalog, concurrent=1, wait=0.2, upload_seconds=0.3) as server:
-        with socket.create_connection(("127.0.0.1", server.port)) as slow:
-            slow.sendall(b"POST /find HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx")
-            assert b" 408 " in slow.recv(200).split(b"\r\n")[0]
-        replies: list[Reply] = []
-        first = threading.Thread(target=lambda: replies.append(server.find(photo)))
-        first.start()
-        assert entered.wait(30)
-        assert server.find(photo).status == 503
-        assert server.request("GET", "/health").status == 200
-        leave.set()
-        first.join()
-        assert [reply.status for reply in replies] == [200]
 
 
 def test_an_unknown_photo_is_answered_and_logged(catalog: Path, photos: Path, tmp_path: Path) -> None:
@@ -295,15 +109,6 @@ def test_without_a_rate_there_is_no_statement(server: Server, photos: Path) -> N
     assert server.request("GET", "/health").json["threshold"] is None
 
 
-def test_requests_need_the_token(catalog: Path) -> None:
-    with Server(catalog, token="secret") as server:
-        assert server.find(b"x").status == 401
-        assert server.request("POST", "/find", b"x", Authorization="Bearer other").status == 401
-        assert server.request("POST", "/find", b"x", Authorization="Bearer secret").status == 422
-        assert server.request("GET", "/photos/0/0").status == 401
-        assert server.request("GET", "/").status == 200, "the page asks for the token"
-
-
 @pytest.mark.slow
 def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
     catalog: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -332,80 +137,3 @@ def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
         os.utime(tmp_path / "catalog/catalog.json")
         assert server.request("GET", "/health").json == second
     assert "The earlier catalog answers" in capsys.readouterr().err
-
-
-def test_an_address_of_other_machines_needs_a_token(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UNSEEN_TOKEN", raising=False)
-    for host in ("0.0.0.0", "shop.example"):
-        with pytest.raises(UserError, match="no token is set"):
-            serve(catalog, host, 0, ServiceSettings())
-
-
-def test_the_command_refuses_a_taken_port(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as ended:
-        cli.main(["serve", str(catalog), "--port", str(taken.getsockname()[1])])
-    assert ended.value.code == 1
-    printed = capsys.readouterr().err
-    assert "cannot be used" in printed
-    assert "Traceback" not in printed
-
-
-@pytest.mark.slow
-def test_the_command_serves_until_it_is_interrupted(catalog: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "unseen", "serve", str(catalog), "--port", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
-    )
-    assert process.stderr is not None
-    assert "http://127.0.0.1:" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert "Traceback" not in errors
-
-
-def wait_for(page: Any, condition: str) -> None:
-    """Waits until an expression is true in the page, whose policy forbids the polling of Playwright."""
-    deadline = time.monotonic() + 30
-    while not page.evaluate(condition):
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(catalog: Path, photos: Path) -> None:
-    from tests.report.test_browser import CHROMIUM, FLAGS
-
-    if CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
-    from playwright.sync_api import sync_playwright
-
-    with Server(catalog, at_most_false=0.55) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.goto(f"http://127.0.0.1:{server.port}/")
-        page.locator("#threshold:has-text('A match needs a similarity of')").wait_for()
-        page.set_input_files("input[type=file]", str(photos / "product 05/2.png"))
-        page.locator("ol img").nth(11).wait_for()
-        wait_for(page, "[...document.images].every(image => image.naturalWidth > 0)")
-        assert "product 05" in page.inner_text("#status")
-        wait_for(page, "document.getElementById('regions').textContent.startsWith('Red regions add')")
-        drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(value => value)"
-        second = page.locator("ol .map").nth(1)
-        for holder, has_map in (("#photo", True), ("ol li:first-child", True), ("ol li:nth-child(2)", False)):
-            assert page.eval_on_selector(f"{holder} canvas", drawn) == has_map
-        second.click()
-        wait_for(page, f"({drawn})(document.querySelectorAll('ol canvas')[1])")
-        assert second.get_attribute("aria-pressed") == "true"
-        assert not page.eval_on_selector("ol li:first-child canvas", drawn)
-        assert "product 05/2.png" in page.inner_text("ol li:first-child")
-        text = {"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no picture"}
-        page.set_input_files("input[type=file]", text)
-        page.locator("#answer").wait_for(state="hidden")
-        assert "cannot be read as a picture" in page.inner_text("#status")
-        assert [line for line in problems if "422" not in line] == []
-        browser.close()

@@ -94,6 +94,14 @@ def test_a_reduction_of_one_study_applies_to_the_shared_row() -> None:
     assert all(entry.row.reduce is None for entry in entries(study_of("crt-table-8")))
 
 
+def test_rows_have_the_reductions_of_all_their_studies() -> None:
+    for item in PUBLISHED:
+        for name in ("reduce", "analyze_reduce"):
+            reduce = getattr(item.study, name)
+            values = [getattr(entry.row, name) for entry in entries(item)]
+            assert reduce is None or values == [reduce.model_dump()] * len(values), (item.name, name)
+
+
 @pytest.mark.slow
 def test_a_run_covers_the_studies_all_of_whose_rows_it_has() -> None:
     methods = tuple(entry.method for entry in entries(study_of("crt-table-9")))

@@ -8,8 +8,9 @@ from pipeline.published.model import names as papers
 from pipeline.report.dataset import DataSet
 from pipeline.report.figures import study as figures
 from pipeline.report.sections.sweeps import text_of_best
+from pipeline.report.study_cells import Cell, Column, StudyTable, is_plain
 from pipeline.report.study_files import names
-from pipeline.report.study_table import Cell, Column, StudyTable, is_plain, study_table
+from pipeline.report.study_table import study_table
 from pipeline.report.words import listed, name_of, percent
 
 

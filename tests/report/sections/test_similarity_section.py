@@ -42,6 +42,28 @@ def test_a_landmark_set_has_a_chart_per_benchmark(inputs: ReportData) -> None:
     assert means[0] != means[1]
 
 
+@pytest.mark.slow
+def test_reduced_embeddings_have_charts_of_their_own(inputs: ReportData) -> None:
+    entries = []
+    for entry in inputs.analysis:
+        curves = entry["curves"]
+        sides = {
+            f"{side}{kind}": curves["negative"]
+            for side in ("", "train_")
+            for kind in ("positive", "negative")
+        }
+        reduced = {"dim": 256, **sides, "benchmarks": {"paris": {"positive": curves["positive"]}}}
+        entries.append(entry | {"curves": curves | {"benchmarks": {"paris": {}}, "reduced": reduced}})
+    landmarks = DataSet(replace(inputs, analysis=entries), "birds", "set-0", GallerySize(1, 1, 8))
+    section = content(landmarks)
+    assert section["is_reduced"]
+    titles = [re.search(r"Cosine similarities of (.+?) on seen", chart)[1] for chart in section["figures"]]
+    assert titles == [f"{run}, paris{end}" for run in inputs.methods for end in ("", ", reduced to 256")]
+    means = [re.search(r"negative pairs \S+ on seen and (\S+)", chart)[1] for chart in section["figures"]]
+    seen = [re.search(r"positive pairs (\S+) on seen", chart)[1] for chart in section["figures"]]
+    assert means[0] == means[1] == seen[1] != seen[0]
+
+
 def test_the_table_has_fnmr_at_each_fmr_of_each_method(birds: DataSet, page: Element) -> None:
     table = page.first("details", **{"class": "similarity"}).first("table", **{"class": "match-errors"})
     text = [row.text() for row in table.all("tr")[1:]]

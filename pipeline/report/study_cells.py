@@ -1,0 +1,104 @@
+"""The content of a table of a study: columns, lines of cells, rank correlations, and points of its chart."""
+
+from dataclasses import dataclass, field
+
+from pipeline.config.inputs import StudyInputs
+from pipeline.published import PLAIN, Number
+from pipeline.report.words import name_of
+
+OF_HISTORY = ("gradient_covariance", "direction_covariance")  # means over the steps of a training
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our value over the seeds, in percent, or as it is for a metric that is not a share."""
+
+    value: float
+    deviation: float | None  # None with one seed
+
+
+@dataclass(frozen=True)
+class Column:
+    """A printed metric, one of ours, or both."""
+
+    metric: str
+    kind: str = "selected"  # of our numbers, as in sections/published.py
+    printed_for: str = ""  # another data set, for which the paper prints the column; then ours are left out
+
+    @property
+    def title(self) -> str:
+        kind = "" if self.kind == "selected" else f"{self.kind} "
+        return f"{self.printed_for}: {kind}{name_of(self.metric)}" if self.printed_for else (
+            f"{kind}{name_of(self.metric)}"
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    printed: Number | None
+    ours: Ours | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the printed number; None without a reliable one."""
+        if self.printed is None or self.ours is None or not self.printed.reliable:
+            return None
+        return self.ours.value - self.printed.value
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table."""
+
+    label: str
+    method: str | None  # in run.methods; None: printed, and not trained
+    cells: tuple[Cell, ...]
+    differences: tuple[str, ...] = ()  # conditions
+    unstated: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Rank correlation of a printed column with our numbers over `rows` rows."""
+
+    column: Column
+    rho: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row in the chart: the values of its axes."""
+
+    series: str
+    place: tuple[float, ...]
+    ours: Ours
+    printed: float | None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A row minus its baseline, relative to the baseline, in percent; None without both numbers."""
+
+    label: str
+    baseline: str
+    ours: float | None
+    printed: float | None
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    study: StudyInputs
+    dataset: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    ranks: tuple[Rank, ...]
+    points: tuple[Point, ...]
+    is_printed: bool  # whether the paper prints numbers for the data set
+    gains: dict[Column, tuple[Gain, ...]] = field(default_factory=dict)  # of the columns of study.metric
+
+
+def is_plain(metric: str) -> bool:
+    """Whether a metric is not a share."""
+    return metric in PLAIN or metric in OF_HISTORY

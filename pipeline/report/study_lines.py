@@ -1,0 +1,134 @@
+"""The columns and lines of a table of a study.
+
+If the paper prints numbers for the data set, the lines are the printed rows, and the columns the printed
+columns. Otherwise the lines are the rows of the study, and the columns are our metrics and, for the order of
+the rows, the printed column of each data set of the paper.
+"""
+
+from collections.abc import Sequence
+
+from pipeline.config.inputs import StudyInputs, StudyRowInputs
+from pipeline.published import Number, Row
+from pipeline.published.model import rows as printed_rows
+from pipeline.report.sections.published import ENSEMBLES, differences, unstated
+from pipeline.report.study_cells import Cell, Column, Line
+from pipeline.report.study_numbers import Numbers
+from pipeline.report.summary import HEADLINE, Summary
+from pipeline.studies.catalogue import printed_key
+
+
+def printed_of(study: StudyInputs) -> list[Row]:
+    """The printed rows of the study's table."""
+    return [row for row in printed_rows() if (row.paper, row.table) == (study.paper, study.table)]
+
+
+def kind_of(row: Row) -> str:
+    """The kind of our numbers that are compared with a printed row."""
+    return ENSEMBLES.get(row.setting, "reduced" if row.reduced else "selected")
+
+
+def columns_of(row: Row) -> list[Column]:
+    """The columns of a printed row. Reduced rows are in the columns of the others."""
+    kind = ENSEMBLES.get(row.setting, "selected")
+    return [Column(name, kind) for name in (*row.metrics, *row.unreadable)]
+
+
+def printed_lines(
+    table: Numbers, study: StudyInputs, printed: Sequence[Row], columns: tuple[Column, ...]
+) -> tuple[Line, ...]:
+    """A line per printed row, then one per row of the study that the paper does not print."""
+    methods = {row.printed: row.method for row in study.rows if row.printed is not None}
+    metrics = tuple(dict.fromkeys(column.metric for column in columns))
+    groups: list[list[Row]] = []  # a line has the groups of columns of one printed row
+    for row in printed:
+        place = next((group for group in groups if _same_line(group, row)), None)
+        if place is None:
+            groups.append([row])
+        else:
+            place.append(row)
+    lines = []
+    printed_keys = set()
+    for group in groups:
+        first = group[0]
+        key = printed_key(first.method, first.recipe) if first.method else None
+        printed_keys.add(key)
+        method = methods.get(key) if key else None
+        numbers = {column: row.metrics.get(column.metric) for row in group for column in columns_of(row)}
+        cells = []
+        for column in columns:
+            kind = "reduced" if kind_of(first) == "reduced" and column.kind == "selected" else column.kind
+            ours = table.of(method, Column(column.metric, kind)) if method else None
+            cells.append(Cell(numbers.get(column), ours))
+        conditions: list[str] = []
+        if method:
+            kinds = table.kinds(method, metrics)
+            for row in group:
+                conditions += differences(row, kinds.get(kind_of(row), kinds["selected"]))
+        notes = tuple(dict.fromkeys(row.note for row in group if row.note))
+        unknown = unstated(first) if method else ""
+        label = first.name if first.method else f"{first.name} (not trained)"
+        lines.append(Line(label, method, tuple(cells), tuple(dict.fromkeys(conditions)), unknown, notes))
+    others = [row for row in study.rows if row.printed not in printed_keys]
+    return (*lines, *own_lines(table, study, columns, others))
+
+
+def _same_line(group: Sequence[Row], row: Row) -> bool:
+    """Whether a row is another group of columns of the printed row of `group`."""
+    first = group[0]
+    names = ("name", "method", "recipe", "reduced", "backbone", "size")
+    settings = {other.setting for other in group}
+    return row.setting not in settings and all(getattr(first, name) == getattr(row, name) for name in names)
+
+
+def own_columns(study: StudyInputs, summary: Summary) -> tuple[Column, ...]:
+    """Our columns, then the printed columns of the same metric on other data sets."""
+    own = [study.metric, *(name for name in ("recall_at_1", HEADLINE) if name in summary.metrics)]
+    others = {
+        (row.dataset, column)
+        for row in printed_of(study)
+        for column in columns_of(row)
+        if column.metric == study.metric
+    }
+    references = sorted(
+        (Column(column.metric, column.kind, dataset) for dataset, column in others),
+        key=lambda column: (column.printed_for, column.kind),
+    )
+    return (*(Column(name) for name in dict.fromkeys(own)), *references)
+
+
+def own_lines(
+    table: Numbers,
+    study: StudyInputs,
+    columns: tuple[Column, ...],
+    rows: Sequence[StudyRowInputs] | None = None,
+) -> tuple[Line, ...]:
+    """A line per row of the study."""
+    return tuple(
+        Line(
+            row.label,
+            row.method,
+            tuple(
+                Cell(
+                    _reference(study, row, column) if column.printed_for else None,
+                    None if column.printed_for else table.of(row.method, column),
+                )
+                for column in columns
+            ),
+        )
+        for row in (study.rows if rows is None else rows)
+    )
+
+
+def _reference(study: StudyInputs, row: StudyRowInputs, column: Column) -> Number | None:
+    """The number that the paper prints for a row on another data set."""
+    for other in printed_of(study):
+        if (
+            row.printed is not None
+            and other.dataset == column.printed_for
+            and other.method is not None
+            and not other.reduced
+            and ENSEMBLES.get(other.setting, "selected") == column.kind
+            and printed_key(other.method, other.recipe) == row.printed
+        ):
+            return other.metrics.get(column.metric)
+    return None

@@ -1,0 +1,12 @@
+"""An empty project."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
