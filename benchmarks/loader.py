@@ -13,9 +13,10 @@ Bounds are measured in the same rounds on one thread, for the same draws of the 
     batches     resizing, and normalisation of each batch into new memory
 
 A share is the time of a bound divided by that of this loader: of its uint8 batches, which a training on a GPU
-normalises there, or of its normalised batches. The last two lines are the shares that a loader with these
-pixels could reach at most. New memory of float batches costs 45 to 130 us per photograph, as much as the
-arithmetic of the normalisation or more, according to the huge pages that the system has.
+normalises there, or of its normalised batches. It compares the fastest rounds, because other processes on
+the machine delay the parts differently. The last two lines are the shares that a loader with these pixels
+could reach at most. New memory of float batches costs 45 to 130 us per photograph, as much as the arithmetic
+of the normalisation or more, according to the huge pages that the system has.
 
 The resizing kernel of pipeline/data/transforms.py was selected by these measurements for a 224-pixel crop of
 a 500 x 375 photograph, whose decoding takes 660 us. torch's uint8 kernel: bilinear 95-180 us (a fifth of
@@ -223,7 +224,7 @@ def main() -> int:
         ratios[case] = Ratio(ratio_1, at_least=REQUIRED)
         times = f"{micros[USUAL]:22.0f}{micros[OURS]:20.0f}{micros[OURS_2]:20.0f}"
         print(f"{case:32}{times}{ratio_1:8.2f}x{ratio_2:10.2f}x")
-        shares = {f"{bound} / {whole}": ratio(seconds, bound, whole) for bound, whole in SHARES}
+        shares = {f"{bound} / {whole}": min(seconds[bound]) / min(seconds[whole]) for bound, whole in SHARES}
         for name, share in shares.items():
             ratios[f"{case}: {name}"] = Ratio(share)
             print(f"    {name}: {share:.3f}")
