@@ -107,8 +107,8 @@ def _summary(study: FrozenStudy, result: StudyResult) -> str:
     lower = sum(row.high is not None and row.high < 0 for row in rows)
     reference = result.rows[study.reference].label
     text = (
-        f"Highest MAP@R: {best.label}. Of {len(rows) - 1} other rows {higher} have a higher and {lower} a "
-        f"lower MAP@R than {reference} beyond the interval."
+        f"Highest MAP@R: {best.label}. The interval of the difference from {reference} is above zero for "
+        f"{higher} of {len(rows) - 1} other rows and below zero for {lower}."
     )
     if result.rank_correlation is not None:
         text += f" Rank correlation of our and the printed order (Spearman): {result.rank_correlation:+.2f}."

@@ -8,8 +8,8 @@ be significant.
 One rule decides the verdict, the bold values and the results of pairs. A method is better than another if
 the interval over classes excludes zero, the adjusted p value is at most 1 - confidence, and, with several
 seeds, the interval over seeds excludes zero on the same side. The difference is significant if there are
-several seeds: one training of each method excludes the variation between trainings, and only shows that the
-difference is larger than the interval over these classes.
+several seeds: one training of each method excludes the variation between trainings, and the difference is
+only distinct from zero over these classes.
 """
 
 import math

@@ -57,7 +57,7 @@ def _cell(pair: Pair) -> dict[str, str]:
 
 def _result(pair: Pair) -> str:
     if pair.seeds is None:
-        return f"{pair.better} is beyond the interval" if pair.better else "within the interval"
+        return f"{pair.better} is higher over classes" if pair.better else "not distinct from zero"
     if pair.better:
         return f"{pair.better} is better"
     return "not significant over seeds" if pair.differs_over_classes else "not significant"

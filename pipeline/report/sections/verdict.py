@@ -1,5 +1,5 @@
 """The first paragraph on a data set: the best method, and its differences from the others by the rule of
-comparison.py: significant, or with one seed larger than the interval over classes.
+comparison.py: significant, or with one seed distinct from zero over classes.
 """
 
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def _of_many(lead: Lead, others: int) -> str:
 def _result(lead: Lead, is_better: bool) -> str:
     if lead.has_seeds:
         return "significant" if is_better else "not significant"
-    return ("" if is_better else "not ") + "larger than the interval over these classes, of one training each"
+    return ("" if is_better else "not ") + "distinct from zero over these classes, with one training each"
 
 
 def _differences(methods: Sequence[str]) -> str:

@@ -26,14 +26,14 @@ def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -
     }
     assert cell.text().startswith(f"+{100 * (files['good']['map_at_r'] - files['poor']['map_at_r']):.1f}")
     results = {cell.text() for cell in table.all("td", **{"class": "result"})}
-    assert results == {"within the interval"}, "seven classes: the smallest adjusted p value is 0.09"
+    assert results == {"not distinct from zero"}, "seven classes: the smallest adjusted p value is 0.09"
     assert "Each method was trained once" in page.first("section", id="set-0-results").text()
 
 
 @pytest.mark.parametrize(
     ("seeds", "result", "none"),
     [
-        (None, "a is beyond the interval", "within the interval"),
+        (None, "a is higher over classes", "not distinct from zero"),
         (Average(0.02, 0.01, 0.01, 0.03), "a is better", "not significant"),
         (Average(0.02, 0.1, -0.3, 0.3), "not significant over seeds", "not significant"),
     ],
@@ -50,7 +50,7 @@ def test_a_result_names_the_better_method(seeds: Average | None, result: str, no
 def test_one_rule_decides_verdict_bold_values_and_pairs(
     make_project: Callable[..., Path], seeds: int
 ) -> None:
-    """Both runs have a difference that is larger than its interval over classes in both metrics."""
+    """Both runs have a difference that is distinct from zero over classes in both metrics."""
     root = make_project(noise={"good": 0.25, "poor": 4.0}, seeds=tuple(range(seeds)))
     inputs = read_report_data(root, ("birds",), ("poor", "good"), tuple(range(seeds)))
     page = read_page(build(inputs, "A report", 4, 3, 24).html)
@@ -69,8 +69,8 @@ def test_one_rule_decides_verdict_bold_values_and_pairs(
         assert verdict.count("is significant.") == 1
         assert bold == {("good", "map_at_r"), ("good", "recall_at_1")}
     else:
-        assert results == ["good is beyond the interval"] * 2
-        assert "is larger than the interval over these classes, of one training each." in verdict
+        assert results == ["good is higher over classes"] * 2
+        assert "is distinct from zero over these classes, with one training each." in verdict
         assert bold == set()
         assert "significant" not in page.text()
 

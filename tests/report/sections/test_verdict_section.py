@@ -11,7 +11,7 @@ from tests.report.sections.initial_weights import with_initial_weights
 
 TEST = "birds has 35 test images of 7 classes that were not seen in training. "
 ONCE = "Each method was trained once, so this comparison excludes the variation between trainings. "
-BEYOND = "larger than the interval over these classes, of one training each"
+OVER = "distinct from zero over these classes, with one training each"
 BEFORE = "The network's features before training, without a projection, had 12.5 (random weights)."
 
 
@@ -47,27 +47,27 @@ HIGHEST = "good has the highest MAP@R: 50.0 (40.0 – 60.0). "
         (
             TWO,
             Lead(["b"], [], False, (0.05, 0.02, 0.08)),
-            f"{HIGHEST}b has 45.0. The difference of 5.0 points (+2.0 to +8.0) is {BEYOND}. {ONCE}",
+            f"{HIGHEST}b has 45.0. The difference of 5.0 points (+2.0 to +8.0) is {OVER}. {ONCE}",
         ),
         (
             {"b": 0.45, "good": 0.5},
             Lead([], ["b"], False, (0.05, -0.02, 0.12)),
-            f"{HIGHEST}b has 45.0. The difference of 5.0 points (−2.0 to +12.0) is not {BEYOND}. {ONCE}",
+            f"{HIGHEST}b has 45.0. The difference of 5.0 points (−2.0 to +12.0) is not {OVER}. {ONCE}",
         ),
         (
             THREE,
             Lead(["b", "c"], [], False),
-            f"{HIGHEST}The differences from all 2 other methods are {BEYOND}. {ONCE}",
+            f"{HIGHEST}The differences from all 2 other methods are {OVER}. {ONCE}",
         ),
         (
             FOUR,
             Lead(["c", "d"], ["b"], False),
-            HIGHEST + f"The differences from c and d are {BEYOND}. The difference from b is not. " + ONCE,
+            HIGHEST + f"The differences from c and d are {OVER}. The difference from b is not. " + ONCE,
         ),
         (
             THREE,
             Lead([], ["b", "c"], False),
-            f"{HIGHEST}No difference from another method is {BEYOND}. {ONCE}",
+            f"{HIGHEST}No difference from another method is {OVER}. {ONCE}",
         ),
         (TWO, None, f"{HIGHEST}Its interval overlaps with that of b. "),
         ({"good": 0.5, "b": 0.15}, None, f"{HIGHEST}Its interval lies above all others. "),
@@ -112,7 +112,7 @@ def test_a_pretrained_network_is_not_called_untrained(
 def test_the_page_starts_with_the_verdict(page: Element) -> None:
     text = page.first("p", **{"class": "lede"}).text()
     assert text.startswith(TEST + "good has the highest MAP@R: 100.0")
-    assert f"No difference from another method is {BEYOND}." in text, "seven classes are too few"
+    assert f"No difference from another method is {OVER}." in text, "seven classes are too few"
 
 
 def test_without_a_metric_there_is_no_best_method(birds: DataSet) -> None:
