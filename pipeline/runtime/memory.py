@@ -7,9 +7,11 @@ from types import TracebackType
 
 from pipeline.runtime.errors import UserError
 
-# RuntimeErrors of torch (also ENOMEM of mmap), of FAISS, and of oneDNN, which gives no other reason
+# RuntimeErrors of torch (also ENOMEM of mmap), of FAISS, of oneDNN, which gives no other reason, of Python
+_THREAD = "can't start new thread"
 _FAILED = re.compile(
     r"can't allocate memory|memory \(12\)$|std::bad_alloc|^could not create a (primitive|memory object)"
+    f"|^{_THREAD}"
 )
 _BYTES = re.compile(r"tried to allocate (\d+) bytes")  # of torch
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
@@ -18,8 +20,8 @@ _PROJECT = ("pipeline.", "stages.", "unseen.")
 
 
 def memory_problem(error: Exception) -> UserError | None:
-    """The UserError for an allocation that failed in Python, numpy, torch, FAISS or oneDNN; None for another
-    error."""
+    """The UserError for an allocation that failed in Python, numpy, torch, FAISS or oneDNN, or for a thread
+    without memory for its stack; None for another error."""
     text = str(error)
     failed = isinstance(error, MemoryError)
     failed = failed or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
@@ -27,6 +29,7 @@ def memory_problem(error: Exception) -> UserError | None:
         return None
     octets, array = _BYTES.search(text), _NUMPY.search(text)
     size = f"{int(octets[1]):,} bytes" if octets else array[1] if array else "memory"
+    size = "the stack of a thread" if text.startswith(_THREAD) else size
     module = _innermost(error.__traceback__)
     limits = [
         f" The limit of this process is {limit / 2**30:.2f} GiB (`ulimit {option}`)."

@@ -42,6 +42,7 @@ def test_names_size_module_limit_and_remedy() -> None:
         (RuntimeError("unable to mmap 9 bytes from file <a>: Cannot allocate memory (12)"), "memory"),
         (RuntimeError("Error in faiss::read_index: std::bad_alloc"), "memory"),
         (RuntimeError("could not create a primitive"), "memory"),
+        (RuntimeError("can't start new thread"), "the stack of a thread"),
     ],
 )
 def test_names_the_failure_without_a_size(error: Exception, size: str) -> None:

@@ -206,4 +206,5 @@ def campaign(kills: int, state: Path) -> None:
 
 
 if __name__ == "__main__":
+    numbered.own_shared_memory()
     campaign(*numbered.options("Kills of parts of a cluster lose and leave nothing.", STATE, 50))

@@ -205,8 +205,8 @@ def section(recorded: dict[str, results.Result]) -> Iterator[str]:
 
 `python -m tests.torture.determinism`
 
-The stages from resolve to report on the miniature project, without Ray. Files in data/logs and data/state,
-which contain times, are excluded.
+The stages from resolve to report on the miniature project, without Ray. Files in data/logs,
+data/fold_logs and data/state, which contain times, are excluded.
 """
     for result in recorded.values():
         yield "| variant | files | that differ |"

@@ -144,5 +144,6 @@ def campaign(trainings: int, state: Path) -> None:
 
 
 if __name__ == "__main__":
+    numbered.own_shared_memory()
     text = "Nodes that join and leave change no loss and leave nothing."
     campaign(*numbered.options(text, STATE, 10, "training"))
