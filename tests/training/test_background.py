@@ -82,10 +82,10 @@ def test_steps_do_not_wait_for_a_slow_writer(root: Path, monkeypatch: pytest.Mon
             last_step.set()
         return step(*arguments)
 
-    todo = job(root, recipe("baseline"))
+    training_job = job(root, recipe("baseline"))
     monkeypatch.setattr(Checkpoints, "save", slow)
     monkeypatch.setattr(loop, "train_step", train_step)
-    loop.train(todo, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
     assert saved[0] == 2
     assert set(saved) <= {2, 12}
 
@@ -106,17 +106,17 @@ def test_a_checkpoint_contains_the_values_of_its_step(root: Path, monkeypatch: p
             raise Killed
         return step(*arguments)
 
-    todo = job(root, recipe("irt", training={"iterations": 6}))
-    loop.train(todo, 0, 1, CPU)
-    straight = _outputs(todo)
+    training_job = job(root, recipe("irt", training={"iterations": 6}))
+    loop.train(training_job, 0, 1, CPU)
+    straight = _outputs(training_job)
     monkeypatch.setattr(resume, "LARGE", 1)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", late)
         patch.setattr(loop, "train_step", train_step)
         with pytest.raises(Killed):
-            loop.train(todo, 0, 1, CPU)
-    loop.train(todo, 0, 1, CPU)
-    assert _outputs(todo) == straight
+            loop.train(training_job, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
+    assert _outputs(training_job) == straight
 
 
 @pytest.mark.slow
@@ -165,9 +165,9 @@ loop.train(job(Path(sys.argv[1]), recipe("irt")), 0, 1, torch.device("cpu"))
 def test_a_kill_between_a_memory_and_its_checkpoint_resumes_from_the_one_before(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    todo = job(root, recipe("irt"))
-    loop.train(todo, 0, 1, CPU)
-    straight = _outputs(todo)
+    training_job = job(root, recipe("irt"))
+    loop.train(training_job, 0, 1, CPU)
+    straight = _outputs(training_job)
     died = subprocess.run(
         [sys.executable, "-c", _KILLED_BEFORE_THE_MAIN_FILE, str(root)],
         capture_output=True,
@@ -179,6 +179,6 @@ def test_a_kill_between_a_memory_and_its_checkpoint_resumes_from_the_one_before(
     (state,) = (root / "data/state/tiny/irt").iterdir()
     assert sorted(path.name for path in state.glob("*.pt")) == ["00000004.pt", "00000005.pt"]
     monkeypatch.setattr(resume, "LARGE", 1)
-    loop.train(todo, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
     assert "resuming at step 5" in capsys.readouterr().err
-    assert _outputs(todo) == straight
+    assert _outputs(training_job) == straight

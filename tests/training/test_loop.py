@@ -93,11 +93,11 @@ def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Call
 @pytest.mark.slow
 def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reports: list[dict[str, float]] = []
-    todo = job(root, recipe("baseline"))
-    result = loop.train(todo, 0, 1, CPU, report=reports.append)
-    assert todo.outputs is not None
+    training_job = job(root, recipe("baseline"))
+    result = loop.train(training_job, 0, 1, CPU, report=reports.append)
+    assert training_job.outputs is not None
 
-    with open(todo.outputs.history, newline="") as file:
+    with open(training_job.outputs.history, newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     assert list(rows[0])[:4] == ["iteration", "epoch", "lr", "loss"]
     assert list(rows[0])[-4:] == ["grad_norm", "recall_at_1", "map_at_r", "r_precision"]
@@ -118,17 +118,17 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         entry["iteration"] for entry in reports if entry["map_at_r"] == result["best"]
     )
 
-    assert [path.name for path in sorted(todo.outputs.model.iterdir())] == [
+    assert [path.name for path in sorted(training_job.outputs.model.iterdir())] == [
         "last.safetensors",
         "recipe.json",
         "untrained.safetensors",
         "weights.safetensors",
     ]
-    log = _log(todo)
+    log = _log(training_job)
     assert log["images_per_second"] > 0
     assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}
     assert log["resumed_at"] == []
-    assert _state(todo) == []  # the state of an ended run is deleted
+    assert _state(training_job) == []  # the state of an ended run is deleted
     assert "144/144 images" in capsys.readouterr().err
 
 
@@ -148,11 +148,11 @@ def test_saves_weights_of_the_best_validation_and_of_the_end(
         original(method)
 
     monkeypatch.setattr(loop, "assert_same_on_all_workers", remember)
-    todo = job(root, recipe("baseline"))
-    assert loop.train(todo, 0, 1, CPU)["best_iteration"] == 10
-    assert todo.outputs is not None
+    training_job = job(root, recipe("baseline"))
+    assert loop.train(training_job, 0, 1, CPU)["best_iteration"] == 10
+    assert training_job.outputs is not None
     for name, index in (("weights", 1), ("last", 2)):
-        saved = load_file(todo.outputs.model / f"{name}.safetensors")
+        saved = load_file(training_job.outputs.model / f"{name}.safetensors")
         assert saved
         assert all(torch.equal(value, states[index][key]) for key, value in saved.items())
         assert any(not torch.equal(value, states[3 - index][key]) for key, value in saved.items())
@@ -168,19 +168,19 @@ def test_patience_ends_a_run_early_also_after_a_resume(root: Path, monkeypatch: 
         return {"recall_at_1": 0.0, "map_at_r": values[validations[-1]], "r_precision": 0.0}
 
     monkeypatch.setattr(loop, "validate", scripted)
-    todo = job(root, recipe("baseline", training={"validate_every": 2, "patience": 2}))
+    training_job = job(root, recipe("baseline", training={"validate_every": 2, "patience": 2}))
     before, after = list[dict[str, float]](), list[dict[str, float]]()
     with monkeypatch.context() as patch:
         patch.setattr(loop, "write_outputs", _raise_killed)
         with pytest.raises(Killed):
-            loop.train(todo, 0, 1, CPU, before.append)
+            loop.train(training_job, 0, 1, CPU, before.append)
     assert validations == [2, 4, 6, 8]
-    result = loop.train(todo, 0, 1, CPU, after.append)
+    result = loop.train(training_job, 0, 1, CPU, after.append)
     assert validations == [2, 4, 6, 8]
     assert [row["iteration"] for row in before] == validations
     assert after == before  # its receiver may have lost them
     assert (result["iteration"], result["best_iteration"]) == (8, 4)
-    assert _log(todo)["resumed_at"] == [8]
+    assert _log(training_job)["resumed_at"] == [8]
 
 
 def _raise_killed(*_: Any) -> None:
@@ -305,17 +305,17 @@ def test_refuses_a_checkpoint_in_the_state_of_another_recipe(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
-    for todo in (first, second):
+    for training_job in (first, second):
         with monkeypatch.context() as patch:
             _killed_at(3, patch)
             with pytest.raises(Killed):
-                loop.train(todo, 0, 1, CPU)
+                loop.train(training_job, 0, 1, CPU)
     older, newest = _state(first)
     (older / "00000002.pt").replace(newest / "00000004.pt")
     (newest / "00000002.pt").replace(older / "00000004.pt")
-    for todo in (first, second):
+    for training_job in (first, second):
         with pytest.raises(UserError, match="belongs to another run"):
-            loop.train(todo, 0, 1, CPU)
+            loop.train(training_job, 0, 1, CPU)
 
 
 @pytest.mark.slow
@@ -325,19 +325,19 @@ def test_a_full_disk_stops_the_run_without_partial_outputs(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    todo = job(root, recipe("baseline"))
+    training_job = job(root, recipe("baseline"))
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.torch, "save", full)
         with pytest.raises(UserError, match=r"The disk is full: .*00000002\.pt"):
-            loop.train(todo, 0, 1, CPU)
+            loop.train(training_job, 0, 1, CPU)
     with monkeypatch.context() as patch:
         patch.setattr(outputs, "save_recipe", full)
         with pytest.raises(UserError, match=r"The disk is full: .*models/tiny/baseline/0"):
-            loop.train(todo, 0, 1, CPU)
-    assert todo.outputs is not None
-    assert list(todo.outputs.model.parent.iterdir()) == []
-    loop.train(todo, 0, 1, CPU)  # the same command ends the run when the disk has room
-    assert _log(todo)["resumed_at"] == [12]
+            loop.train(training_job, 0, 1, CPU)
+    assert training_job.outputs is not None
+    assert list(training_job.outputs.model.parent.iterdir()) == []
+    loop.train(training_job, 0, 1, CPU)  # the same command ends the run when the disk has room
+    assert _log(training_job)["resumed_at"] == [12]
 
 
 def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +461,9 @@ def test_a_compiled_backbone_trains_to_the_same_weights(fresh_root: Callable[[],
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
     assert eager.outputs is not None
     assert traced.outputs is not None
-    expected, weights = (load_file(todo.outputs.model / "last.safetensors") for todo in (eager, traced))
+    expected, weights = (
+        load_file(training_job.outputs.model / "last.safetensors") for training_job in (eager, traced)
+    )
     assert expected.keys() == weights.keys()
     for name, value in expected.items():
         torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-6)
@@ -484,8 +486,8 @@ def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weigh
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "watch_test", recorded)
-        for todo in (unwatched, watching):
-            loop.train(todo, 0, 1, CPU)
+        for training_job in (unwatched, watching):
+            loop.train(training_job, 0, 1, CPU)
     assert len(judged) == 3  # validations after 5, 10 and 12 steps
     assert unwatched.outputs is not None
     assert watching.outputs is not None

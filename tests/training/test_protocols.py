@@ -25,22 +25,22 @@ METRICS = ("recall_at_1", "map_at_r", "r_precision")
 LENGTH = {"iterations": 6, "validate_every": 2}
 
 
-def _outputs(todo: Job) -> dict[str, bytes]:
-    assert todo.outputs is not None
-    model = {path.name: path.read_bytes() for path in sorted(todo.outputs.model.iterdir())}
-    return model | {"history": todo.outputs.history.read_bytes()}
+def _outputs(training_job: Job) -> dict[str, bytes]:
+    assert training_job.outputs is not None
+    model = {path.name: path.read_bytes() for path in sorted(training_job.outputs.model.iterdir())}
+    return model | {"history": training_job.outputs.history.read_bytes()}
 
 
-def _history(todo: Job) -> list[dict[str, str]]:
-    assert todo.outputs is not None
-    with todo.outputs.history.open(newline="") as file:
+def _history(training_job: Job) -> list[dict[str, str]]:
+    assert training_job.outputs is not None
+    with training_job.outputs.history.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def _trained(root: Path, settings: Recipe) -> Job:
-    todo = job(root, settings)
-    loop.train(todo, 0, 1, CPU)
-    return todo
+    training_job = job(root, settings)
+    loop.train(training_job, 0, 1, CPU)
+    return training_job
 
 
 def _select_iteration(monkeypatch: pytest.MonkeyPatch, best: int) -> None:
@@ -61,25 +61,25 @@ def _select_iteration(monkeypatch: pytest.MonkeyPatch, best: int) -> None:
 
 @pytest.mark.slow
 def test_published_trains_on_all_classes_and_selects_the_last_iterate(root: Path) -> None:
-    todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
-    outputs = _outputs(todo)
+    training_job = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    outputs = _outputs(training_job)
     assert outputs["weights.safetensors"] == outputs["last.safetensors"]
     assert outputs["weights.safetensors"] != outputs["untrained.safetensors"]
     saved = json.loads(outputs["recipe.json"])
     assert (saved["classes"], saved["samples"]) == (CLASSES, CLASSES * IMAGES)
     assert saved["recipe"]["training"]["protocol"] == "published"
-    rows = _history(todo)
+    rows = _history(training_job)
     assert [row["iteration"] for row in rows] == ["2", "4", "6"]
     assert all(row[name] == "" for row in rows for name in METRICS)
-    assert todo.outputs is not None
-    assert json.loads(todo.outputs.log.read_text())["best_iteration"] == 6
+    assert training_job.outputs is not None
+    assert json.loads(training_job.outputs.log.read_text())["best_iteration"] == 6
 
 
 @pytest.mark.slow
 def test_published_reports_progress_without_validation_metrics(root: Path) -> None:
     reported: list[Any] = []
-    todo = job(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
-    result = loop.train(todo, 0, 1, CPU, reported.append)
+    training_job = job(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    result = loop.train(training_job, 0, 1, CPU, reported.append)
     assert [row["iteration"] for row in reported] == [2, 4, 6]
     assert not {*METRICS} & {*reported[-1]}
     assert result["best_iteration"] == 6
@@ -112,10 +112,10 @@ def test_a_killed_refit_resumes_to_the_same_bytes(
     """Proxies make the networks of the phases differ in shape."""
     _select_iteration(monkeypatch, best=4)
     loss = {"name": "proxy_anchor"}
-    todo = _trained(root, recipe("baseline", loss=loss, training=LENGTH | {"protocol": "refit"}))
-    straight = _outputs(todo)
-    assert todo.outputs is not None
-    shutil.rmtree(todo.outputs.model)
+    training_job = _trained(root, recipe("baseline", loss=loss, training=LENGTH | {"protocol": "refit"}))
+    straight = _outputs(training_job)
+    assert training_job.outputs is not None
+    shutil.rmtree(training_job.outputs.model)
     original, finished = loop.train_step, 0
 
     def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
@@ -128,19 +128,19 @@ def test_a_killed_refit_resumes_to_the_same_bytes(
     with monkeypatch.context() as patch:
         patch.setattr(loop, "train_step", train_step)
         with pytest.raises(Killed):
-            loop.train(todo, 0, 1, CPU)
-    loop.train(todo, 0, 1, CPU)
-    assert _outputs(todo) == straight
+            loop.train(training_job, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
+    assert _outputs(training_job) == straight
 
 
 @pytest.mark.slow
 def test_a_refit_killed_between_its_phases_starts_the_second_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
-    straight = _outputs(todo)
-    assert todo.outputs is not None
-    shutil.rmtree(todo.outputs.model)
+    training_job = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+    straight = _outputs(training_job)
+    assert training_job.outputs is not None
+    shutil.rmtree(training_job.outputs.model)
 
     original = resume.save
 
@@ -152,9 +152,9 @@ def test_a_refit_killed_between_its_phases_starts_the_second_one(
     with monkeypatch.context() as patch:
         patch.setattr(resume, "save", save)  # after the initial weights of the second phase are written
         with pytest.raises(Killed):
-            loop.train(todo, 0, 1, CPU)
-    loop.train(todo, 0, 1, CPU)
-    assert _outputs(todo) == straight
+            loop.train(training_job, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
+    assert _outputs(training_job) == straight
 
 
 @pytest.mark.slow
@@ -190,8 +190,8 @@ def test_published_does_not_train_on_images_that_a_set_holds_out_itself(
             return (np.arange(len(self)) < IMAGES) & (group == "validation")
 
     monkeypatch.setattr(run, "Shards", Grouped)
-    todo = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
-    assert json.loads(_outputs(todo)["recipe.json"])["classes"] == CLASSES - 1
+    training_job = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    assert json.loads(_outputs(training_job)["recipe.json"])["classes"] == CLASSES - 1
 
 
 @pytest.mark.parametrize(

@@ -69,47 +69,47 @@ def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_netw
     ]
     states = [{name: value.contiguous() for name, value in donor.state_dict().items()} for donor in donors]
     save_file(states[0], root / "start.safetensors")
-    todo = job(
+    training_job = job(
         root, recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2})
     )
-    loop.train(todo, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
     save_file(states[1], root / "start.safetensors")
-    assert todo.outputs is not None
+    assert training_job.outputs is not None
     # a relative path in the recipe does not exist here
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    loaded = load_method(todo.outputs.model, "untrained").method.backbone.network.state_dict()
+    loaded = load_method(training_job.outputs.model, "untrained").method.backbone.network.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3], ids=["before the first checkpoint", "after it"])
 def test_a_resumed_run_writes_the_initial_weights_of_its_start(root: Path, step: int) -> None:
-    todo = job(root, recipe("baseline"))
-    loop.train(todo, 0, 1, CPU)
-    straight = _model(todo)
-    assert todo.outputs is not None
-    shutil.rmtree(todo.outputs.model)
-    state = _kill_at(todo, step)
+    training_job = job(root, recipe("baseline"))
+    loop.train(training_job, 0, 1, CPU)
+    straight = _model(training_job)
+    assert training_job.outputs is not None
+    shutil.rmtree(training_job.outputs.model)
+    state = _kill_at(training_job, step)
     assert (state / "untrained.safetensors").read_bytes() == straight["untrained.safetensors"]
-    loop.train(todo, 0, 1, CPU)
-    assert _model(todo) == straight
+    loop.train(training_job, 0, 1, CPU)
+    assert _model(training_job) == straight
     assert not state.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_missing_initial_weights_stop_a_resumed_run(root: Path, damage: str) -> None:
-    todo = job(root, recipe("baseline"))
-    path = _kill_at(todo, 3) / "untrained.safetensors"
+    training_job = job(root, recipe("baseline"))
+    path = _kill_at(training_job, 3) / "untrained.safetensors"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.unlink() if damage == "missing" else path.write_bytes(content)
     with pytest.raises(
         UserError, match=rf"untrained\.safetensors is {damage}.*\n  Remove .*/0-\w+ and run again"
     ):
-        loop.train(todo, 0, 1, CPU)
+        loop.train(training_job, 0, 1, CPU)
     shutil.rmtree(path.parent)
-    loop.train(todo, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
 
 
 @pytest.mark.slow
@@ -130,8 +130,8 @@ def test_a_job_with_outputs_keeps_a_state(root: Path) -> None:
 
 @pytest.mark.slow
 def test_names_the_different_number_of_threads(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    todo = job(root, recipe("baseline", training={"iterations": 4}))
-    state = _kill_at(todo, 3)
+    training_job = job(root, recipe("baseline", training={"iterations": 4}))
+    state = _kill_at(training_job, 3)
     changed = job(root, recipe("baseline", training={"iterations": 4, "threads": 2}))
     capsys.readouterr()
     _kill_at(changed, 0)
@@ -140,7 +140,7 @@ def test_names_the_different_number_of_threads(root: Path, capsys: pytest.Captur
         "recipe.training.threads (1, now 2): starting from the first step."
     )
     assert message in capsys.readouterr().err
-    loop.train(todo, 0, 1, CPU)
+    loop.train(training_job, 0, 1, CPU)
     assert "resuming at step 2" in capsys.readouterr().err
 
 
@@ -153,7 +153,7 @@ def test_a_state_without_checkpoint_gives_no_message(root: Path, capsys: pytest.
 
 @pytest.mark.slow
 def test_a_state_of_unknown_identity_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    todo = job(root, recipe("baseline", training={"iterations": 4}))
-    (_kill_at(todo, 3) / "identity.json").unlink()
+    training_job = job(root, recipe("baseline", training={"iterations": 4}))
+    (_kill_at(training_job, 3) / "identity.json").unlink()
     loop.train(job(root, recipe("baseline", training={"iterations": 4, "threads": 2})), 0, 1, CPU)
     assert "differs in unknown inputs: starting from the first step." in capsys.readouterr().err
