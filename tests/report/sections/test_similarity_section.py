@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,11 @@ def test_all_methods_share_one_axis(birds: DataSet) -> None:
     assert not content(birds)["by_ground_truth"]
 
 
+def section_of(inputs: ReportData, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The section of data set `birds` with these entries of the analysis."""
+    return content(DataSet(replace(inputs, analysis=entries), "birds", "set-0", GallerySize(1, 1, 8)))
+
+
 @pytest.mark.slow
 def test_a_landmark_set_has_a_chart_per_benchmark(inputs: ReportData) -> None:
     entries = []
@@ -33,8 +39,7 @@ def test_a_landmark_set_has_a_chart_per_benchmark(inputs: ReportData) -> None:
         curves = entry["curves"]
         pairs = {"positive": curves["negative"], "negative": curves["positive"]}
         entries.append(entry | {"curves": curves | {"benchmarks": {"oxford": {}, "paris": pairs}}})
-    landmarks = DataSet(replace(inputs, analysis=entries), "birds", "set-0", GallerySize(1, 1, 8))
-    section = content(landmarks)
+    section = section_of(inputs, entries)
     assert section["by_ground_truth"]
     titles = [re.search(r"Cosine similarities of (\S+, \S+) on", chart)[1] for chart in section["figures"]]
     assert titles == [f"{run}, {name}" for run in inputs.methods for name in ("oxford", "paris")]
@@ -54,8 +59,7 @@ def test_reduced_embeddings_have_charts_of_their_own(inputs: ReportData) -> None
         }
         reduced = {"dim": 256, **sides, "benchmarks": {"paris": {"positive": curves["positive"]}}}
         entries.append(entry | {"curves": curves | {"benchmarks": {"paris": {}}, "reduced": reduced}})
-    landmarks = DataSet(replace(inputs, analysis=entries), "birds", "set-0", GallerySize(1, 1, 8))
-    section = content(landmarks)
+    section = section_of(inputs, entries)
     assert section["is_reduced"]
     titles = [re.search(r"Cosine similarities of (.+?) on seen", chart)[1] for chart in section["figures"]]
     assert titles == [f"{run}, paris{end}" for run in inputs.methods for end in ("", ", reduced to 256")]
