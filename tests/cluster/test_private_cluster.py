@@ -1,0 +1,156 @@
+"""A private cluster removes all its files and processes however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.cluster.private import private_cluster
+from pipeline.runtime.errors import UserError
+
+PRIVATE = """
+    import os, time
+    from pipeline.runtime.stage import end_with_parent
+    from pipeline.cluster.connection import connection
+    end_with_parent()
+    home = set(os.environ)
+    with connection(1, gpu=False) as cluster:
+        import ray
+        @ray.remote
+        class Worker:
+            def token(self):
+                return os.environ["RAY_AUTH_TOKEN"]
+        worker = Worker.remote()
+        assert len(ray.get(worker.token.remote())) == 64
+        print("up", flush=True)
+        {then}
+    assert set(os.environ) == home
+    print("down", flush=True)
+"""
+
+
+def script(text: str, **environment: str) -> subprocess.Popen[str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env=clean | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """An empty directory whose path is short enough for the sockets of Ray."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def test_refuses_a_temporary_directory_too_long_for_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "a-rather-long-name-of-a-directory"))
+    with (
+        pytest.raises(UserError, match="may not exceed 107 characters"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+
+
+def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray raises a plain Exception about half a minute after the death of the raylet."""
+    import ray
+
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(UserError, match=r"Ray did not start on this machine: The current node timed out"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+    (logs,) = short_directory.iterdir()
+    assert f"Ray's logs: {logs}" in capsys.readouterr().err
+
+
+def test_a_raylet_that_starts_late_is_started_once_more(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    errors = [Exception("The current node timed out during startup.")]
+
+    def init(**_: object) -> None:
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(ray, "init", init)
+    with private_cluster(1, False, 80 * 2**20) as name:
+        assert name == "this machine"
+    assert capsys.readouterr().err.count("starting it once more") == 1
+    errors.append(Exception("No space left on device"))
+    with pytest.raises(UserError, match="No space left"), private_cluster(1, False, 80 * 2**20):
+        pass
+    assert "starting it once more" not in capsys.readouterr().err
+
+
+def test_a_killed_process_leaves_no_directory_of_its_cluster(short_directory: Path) -> None:
+    script = """
+        import os, signal
+        from pipeline.cluster.private import _directory
+        with _directory() as directory:
+            (directory / "session").mkdir()
+            print(directory, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    environment = os.environ | {"RAY_TMPDIR": str(short_directory)}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    directory = Path(ended.stdout.strip())
+    assert directory.parent == short_directory
+    deadline = time.monotonic() + 10
+    while directory.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not directory.exists()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("end", ["by itself", signal.SIGTERM, signal.SIGKILL])
+def test_a_private_cluster_removes_its_files_and_processes(
+    end: str | signal.Signals, tmp_path: Path, short_directory: Path
+) -> None:
+    last_statement = "pass" if end == "by itself" else "time.sleep(100)"
+    process = script(PRIVATE.format(then=last_statement), RAY_TMPDIR=str(short_directory), HOME=str(tmp_path))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n", process.communicate()[0]
+    started = psutil.Process(process.pid).children(recursive=True)
+    if isinstance(end, signal.Signals):
+        assert len(started) >= 5
+        process.send_signal(end)
+    output, _ = process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=15)
+    assert alive == []
+    assert not (tmp_path / ".ray").exists(), "no token in the home directory"
+    deadline = time.monotonic() + (10 if end == signal.SIGKILL else 0)
+    while list(short_directory.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(short_directory.iterdir()) == []
+    if end == "by itself":
+        assert output == "down\n", "Ray prints no message"
+        assert process.returncode == 0
