@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float32, Int64
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
+from pipeline.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 2  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
@@ -101,6 +102,8 @@ def read(path: Path) -> Embeddings:
         for batch in batches:
             batch.validate()
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        if lacks_memory(error, path):
+            raise
         raise UserError(f"{path} is not a complete Arrow file: {error}.", remedy) from error
     dim, attribute_dim = _list_size(schema, "embedding"), _list_size(schema, "attributes")
     types = [pa.int64(), pa.int64(), pa.list_(pa.float32(), dim), pa.bool_(), pa.bool_()]

@@ -32,6 +32,7 @@ from jaxtyping import Float32, Int32
 
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
+from pipeline.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 1
 SCHEMA = pa.schema(
@@ -128,6 +129,8 @@ def read(path: Path) -> Positions:
         table.validate(full=True)
         table.schema.names  # noqa: B018  UnicodeDecodeError here, and not at the first use
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        if lacks_memory(error, path):
+            raise
         raise UserError(f"{path} is not a complete Arrow file: {error}.", _REMEDY) from error
     metadata = table.schema.metadata or {}
     version = metadata.get(b"schema_version", b"none").decode(errors="replace")

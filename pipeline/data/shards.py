@@ -69,8 +69,8 @@ class Shards:
         self.manifest = self._read_manifest()
         self._files = sorted(self.manifest["shards"])
         self._check(verify)
-        index = self._read_index(_READ_AT_ONCE)
         self._require_sha256(self.directory / "index.parquet", self.manifest["index"])
+        index = self._read_index(_READ_AT_ONCE)
         self.class_names: list[str] = self.manifest["class_names"]
         self.labels: Int[np.ndarray, " N"] = index["label"].to_numpy()
         numbers = pc.index_in(index["split"], pa.array(SPLITS)).fill_null(-1)
@@ -280,17 +280,19 @@ class Shards:
         return table
 
     def _read_table(self, name: str, expected: str) -> pa.Table:
-        """A Parquet file of the data set. Raises UserError if it is damaged: unreadable, or of another sha256
-        than `expected`."""
-        table = self._reading(name, partial(pq.read_table, memory_map=False))
+        """A Parquet file of the data set. Raises UserError if it is damaged: of another sha256 than
+        `expected`, or unreadable."""
         self._require_sha256(self.directory / name, expected)
-        return table
+        return self._reading(name, partial(pq.read_table, memory_map=False))
 
     def _reading(self, name: str, read: Callable[[Path], Any]) -> Any:
-        """`read` of a Parquet file of the data set. Raises UserError if it is damaged."""
+        """`read` of a Parquet file of the data set with the sha256 of the manifest. Raises UserError if it is
+        damaged."""
         path = self.directory / name
         try:
             return read(path)
+        except MemoryError:  # of Arrow: the file has its sha256, so no damage requests the memory
+            raise
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the content
                 raise
@@ -299,7 +301,9 @@ class Shards:
 
     def _require_sha256(self, path: Path, expected: str) -> None:
         if (digest := sha256_of(path)) != expected:
-            raise UserError(f"{path} has sha256 {digest}, the manifest lists {expected}.", self._remedy)
+            raise UserError(
+                f"{path} is damaged: it has sha256 {digest}, the manifest lists {expected}.", self._remedy
+            )
 
     def _check(self, verify: bool) -> None:
         hashes = {

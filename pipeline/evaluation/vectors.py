@@ -185,9 +185,10 @@ def _table(path: Path, parquet: bool) -> pa.Table:
         table.column_names  # noqa: B018  UnicodeDecodeError here, and not at the first use
         return table
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise UserError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}.", "Write the file again."
-        ) from error
+        remedy = "Write the file again."
+        if isinstance(error, MemoryError):  # a damaged file can request any size
+            remedy += " If it is not damaged, the process needs more memory."
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}.", remedy) from error
 
 
 def _column(path: Path, table: pa.Table, name: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 import errno
 import re
 import resource
+from pathlib import Path
 from types import TracebackType
 
 from pipeline.runtime.errors import UserError
@@ -13,15 +14,15 @@ _FAILED = re.compile(
     r"can't allocate memory|memory \(12\)$|std::bad_alloc|^could not create a (primitive|memory object)"
     f"|^{_THREAD}"
 )
-_BYTES = re.compile(r"tried to allocate (\d+) bytes")  # of torch
+_BYTES = re.compile(r"(?:tried to allocate|(?:malloc|realloc) of size) (\d+)")  # of torch, of Arrow
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
 _LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
 _PROJECT = ("pipeline.", "stages.", "unseen.")
 
 
 def memory_problem(error: Exception) -> UserError | None:
-    """The UserError for an allocation that failed in Python, numpy, torch, FAISS or oneDNN, or for a thread
-    without memory for its stack; None for another error."""
+    """The UserError for an allocation that failed in Python, numpy, torch, Arrow, FAISS or oneDNN, or for a
+    thread without memory for its stack; None for another error."""
     text = str(error)
     failed = isinstance(error, MemoryError)
     failed = failed or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
@@ -42,6 +43,14 @@ def memory_problem(error: Exception) -> UserError | None:
         "Raise the limit (`ulimit`, the memory of the container or job), end other programs, or use a "
         "machine with more memory. docs/reliability.md lists the memory of each stage.",
     )
+
+
+def lacks_memory(error: Exception, path: Path) -> bool:
+    """Whether Arrow failed to read an uncompressed file for lack of memory: the failed allocation is not
+    larger than the file. A damaged file can request any size.
+    """
+    octets = _BYTES.search(str(error))
+    return isinstance(error, MemoryError) and octets is not None and int(octets[1]) <= path.stat().st_size
 
 
 def _innermost(traceback: TracebackType | None) -> str | None:

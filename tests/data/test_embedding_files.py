@@ -209,3 +209,16 @@ def test_each_byte_of_the_schema_may_be_wrong(tmp_path: Path) -> None:
         except UserError as error:
             refused += str(path) in error.what
     assert refused > 100
+
+
+@pytest.mark.parametrize(("size", "error"), [(64, MemoryError), (2**40, UserError)])
+def test_a_damaged_file_requests_more_memory_than_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, error: type[Exception]
+) -> None:
+    def fail(source: pa.NativeFile) -> None:
+        raise pa.ArrowMemoryError(f"malloc of size {size} failed")
+
+    write(tmp_path / "test.arrow", np.arange(9), np.arange(9), unit(9, 4))
+    monkeypatch.setattr(pa.ipc, "open_file", fail)
+    with pytest.raises(error, match=str(size)):
+        read(tmp_path / "test.arrow")

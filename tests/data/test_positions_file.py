@@ -110,3 +110,15 @@ def test_refuses_another_format(
         writer.write_table(pa.table([[] for _ in schema.names], schema=described))
     with pytest.raises(UserError, match=message):
         read(file)
+
+
+@pytest.mark.parametrize(("size", "error"), [(64, MemoryError), (2**40, UserError)])
+def test_a_damaged_file_requests_more_memory_than_its_size(
+    path: Path, monkeypatch: pytest.MonkeyPatch, size: int, error: type[Exception]
+) -> None:
+    def fail(source: pa.NativeFile) -> None:
+        raise pa.ArrowMemoryError(f"malloc of size {size} failed")
+
+    monkeypatch.setattr(pa.ipc, "open_file", fail)
+    with pytest.raises(error, match=str(size)):
+        read(path)

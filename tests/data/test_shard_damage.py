@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -60,8 +61,8 @@ class TestDamage:
         with pytest.raises(
             UserError,
             match=(
-                rf"(?s)shard-00000.arrow has sha256 {digest}, the manifest lists {expected}.*dvc repro -f "
-                r"ingest@animals"
+                rf"(?s)shard-00000.arrow is damaged: it has sha256 {digest}, the manifest "
+                rf"lists {expected}.*dvc repro -f ingest@animals"
             ),
         ):
             Shards(shards, verify=True)
@@ -69,7 +70,7 @@ class TestDamage:
     def test_the_hash_detects_a_changed_index(self, shards: Path) -> None:
         with (shards / "index.parquet").open("ab") as file:
             file.write(b" ")
-        with pytest.raises(UserError, match=r"index\.parquet has sha256"):
+        with pytest.raises(UserError, match=r"index\.parquet is damaged: it has sha256"):
             Shards(shards, verify=True)
 
     def test_one_flipped_bit_of_an_image_is_found_at_its_first_read(self, shards: Path) -> None:
@@ -99,7 +100,9 @@ class TestDamage:
             with contextlib.suppress(OSError, pa.ArrowException):
                 if pq.read_table(path)["label"] != labels:
                     break
-        with pytest.raises(UserError, match=r"(?s)index\.parquet has sha256.*dvc repro -f ingest@animals"):
+        with pytest.raises(
+            UserError, match=r"(?s)index\.parquet is damaged: it has sha256.*dvc repro -f ingest@animals"
+        ):
             Shards(shards)
 
 
@@ -110,8 +113,8 @@ class TestDamage:
         ("manifest.json", b"\xff\xfe{", "manifest.json is damaged: 'utf-8' codec"),
         ("manifest.json", b"[1]", "manifest.json is damaged: it is not a mapping"),
         ("manifest.json", b'{"schema_version": 1}', "manifest.json is damaged: counts is not a dict"),
-        ("index.parquet", b"", "index.parquet is damaged: .*size is 0 bytes"),
-        ("index.parquet", b"PAR1 and junk PAR1", "index.parquet is damaged: "),
+        ("index.parquet", b"", "index.parquet is damaged: it has sha256 e3b0c4"),
+        ("index.parquet", b"PAR1 and junk PAR1", "index.parquet is damaged: it has sha256 "),
     ],
 )
 def test_a_damaged_table_names_its_file_and_the_remedy(
@@ -165,3 +168,12 @@ def test_a_manifest_with_other_numbers_of_rows_is_damaged(tmp_path: Path, change
     path.write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=f"manifest.json is damaged: {reason}"):
         Shards(directory).image(0)
+
+
+def test_a_lack_of_memory_is_no_damage(shard_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **options: Any) -> pa.Table:
+        raise pa.ArrowMemoryError("malloc of size 181120 failed")
+
+    monkeypatch.setattr(pq, "read_table", fail)
+    with pytest.raises(MemoryError, match="181120"):
+        Shards(shard_directory)

@@ -82,7 +82,7 @@ class TestGroupsBoxesAndExtras:
     def test_a_changed_and_a_missing_extra(self, queries: Path) -> None:
         with (queries / "ground_truth.parquet").open("ab") as file:
             file.write(b" ")
-        with pytest.raises(UserError, match=r"ground_truth\.parquet has sha256"):
+        with pytest.raises(UserError, match=r"ground_truth\.parquet is damaged: it has sha256"):
             Shards(queries, verify=True)
         (queries / "ground_truth.parquet").unlink()
         with pytest.raises(UserError, match=r"(?s)ground_truth\.parquet is missing.*ingest@queries"):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.runtime.memory import memory_problem
@@ -43,9 +44,11 @@ def test_names_size_module_limit_and_remedy() -> None:
         (RuntimeError("Error in faiss::read_index: std::bad_alloc"), "memory"),
         (RuntimeError("could not create a primitive"), "memory"),
         (RuntimeError("can't start new thread"), "the stack of a thread"),
+        (pa.ArrowMemoryError("malloc of size 181120 failed"), "181,120 bytes"),
+        (pa.ArrowMemoryError("realloc of size 64 failed"), "64 bytes"),
     ],
 )
-def test_names_the_failure_without_a_size(error: Exception, size: str) -> None:
+def test_names_the_failure(error: Exception, size: str) -> None:
     problem = memory_problem(error)
     assert str(problem).startswith(f"The memory does not suffice: {size} could not be allocated.")
 
