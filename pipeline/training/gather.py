@@ -78,20 +78,22 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
     """Replaces each gradient by its mean over the workers, in a few flat all-reduces in the order given.
 
     A gradient that is missing on one worker counts as zeros there. One that is missing on all workers stays
-    missing, so that an optimizer skips the parameter with W workers as it does with one.
+    missing, so that an optimizer skips the parameter with W workers as it does with one. The host waits for
+    the reduction only if a gradient is missing on its worker.
     """
     world = world_size()
     if world == 1:
         return
     for bucket in _buckets([parameter for parameter in parameters if parameter.requires_grad]):
         pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
-        present = pieces[0].new_tensor([p.grad is not None for p in bucket])
-        flat = torch.cat([*pieces, present])
+        present = [p.grad is not None for p in bucket]
+        flat = torch.cat([*pieces, pieces[0].new_tensor(present)])
         dist.all_reduce(flat)
         sizes = [piece.numel() for piece in pieces]
         *sums, counts = flat.split([*sizes, len(bucket)])
-        for parameter, total, count in zip(bucket, sums, counts.tolist(), strict=True):
-            parameter.grad = (total / world).view_as(parameter) if count else None
+        on_any_worker = present if all(present) else counts.tolist()
+        for parameter, total, exists in zip(bucket, sums, on_any_worker, strict=True):
+            parameter.grad = (total / world).view_as(parameter) if exists else None
 
 
 class _Gather(torch.autograd.Function):

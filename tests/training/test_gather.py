@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from pipeline.training import gather
+from tests.device.host_reads import HostReads
 from tests.training.workers import run_workers
 
 B, WORLD = 12, 3
@@ -69,6 +70,9 @@ def _work(rank: int, world: int) -> dict[str, Any]:
             gather.average_gradients(parameters.values())
         reductions.append(all_reduce.call_count)
         buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
+    complete = [parameters[name] for name in ("before", "after", "both")]
+    with HostReads() as reads:
+        gather.average_gradients(complete)
     with torch.no_grad():
         gathered_rows = gather.gather_rows(outputs.embedding)
 
@@ -86,6 +90,7 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         "own": own_gradient,
         "buckets": buckets,
         "reductions": reductions,
+        "reads": reads.names,
         "same": torch.equal(gathered_rows, gathered.embedding),
         "drift": drift,
     }
@@ -137,6 +142,10 @@ def test_a_gradient_is_reduced_once(workers: list[dict[str, Any]]) -> None:
             parameters,
             1,
         ]  # two have more elements than a bucket of 20
+
+
+def test_the_host_does_not_wait_for_complete_gradients(workers: list[dict[str, Any]]) -> None:
+    assert all(worker["reads"] == [] for worker in workers)
 
 
 def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
