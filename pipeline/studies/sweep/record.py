@@ -49,7 +49,8 @@ class Trial:
         """Appends a validation. Returns False for one that is recorded: a resumed trial reports all of them,
         because their record may be lost."""
         is_new = not self.rows or row["iteration"] > self.rows[-1]["iteration"]
-        self.rows += [row] * is_new
+        if is_new:
+            self.rows.append(row)
         return is_new
 
 
