@@ -131,6 +131,7 @@ def _read_all(
     report: Callable[[str], None],
 ) -> None:
     faulthandler.disable()  # a death is reported by its signal
+    sys.dont_write_bytecode = True  # of a module that a case imports first
     os.chdir(scratch)
     forbidden: list[str] = []
     sys.addaudithook(_guard(f"{scratch.resolve()}/", forbidden))

@@ -1,8 +1,10 @@
 """The limits on untrusted cases: each way to leave them is a violation, and the other cases go on."""
 
+import importlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,8 +39,13 @@ def write_outside() -> None:
         raise ValueError("hidden by a parser") from error
 
 
+def import_outside() -> None:
+    importlib.import_module("imported_first")
+
+
 CASES: dict[str, tuple[Callable[[], object], str]] = {
     "read": (lambda: Path("inside").write_text("x"), ""),
+    "import": (import_outside, ""),
     "refused": (refuse, ""),
     "limited": (exhaust, ""),
     "another exception": (lambda: {}["x"], "KeyError: 'x'"),
@@ -60,10 +67,16 @@ def test_counts_each_kind_of_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     counts = Counts()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "imported_first.py").touch()
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     check([(name, run) for name, (run, _) in CASES.items()], lambda run: run(), scratch, counts)
-    assert (counts.read, counts.refused, counts.limited, counts.cases) == (1, 2, 1, len(CASES))
+    assert (counts.read, counts.refused, counts.limited, counts.cases) == (2, 2, 1, len(CASES))
     expected = {name: problem for name, (_, problem) in CASES.items() if problem}
     assert counts.violations.keys() == expected.keys()
     for name, problem in expected.items():
         assert counts.violations[name].startswith(problem), name
-    assert [path.name for path in tmp_path.rglob("*")] == ["scratch", "inside"]
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert names == ["imported_first.py", "inside", "modules", "scratch"]
