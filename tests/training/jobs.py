@@ -1,6 +1,7 @@
 """A data set of a few drawn images, and recipes that train on it within a second."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,21 @@ def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> 
                     encoded.getvalue(), label, split, f"class {label}/{index}.png", width=40, height=44
                 )
         writer.finish({"dataset": "tiny"})
+
+
+def output_bytes(trained: Job) -> dict[str, bytes]:
+    """The bytes of all files that another stage reads."""
+    assert trained.outputs is not None
+    files = [*sorted(trained.outputs.model.iterdir()), trained.outputs.history]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def log_of(trained: Job) -> dict[str, Any]:
+    assert trained.outputs is not None
+    log: dict[str, Any] = json.loads(trained.outputs.log.read_text())
+    return log
+
+
+def states_of(trained: Job) -> list[Path]:
+    directory = Path(trained.state or "") / "tiny" / trained.method
+    return sorted(directory.iterdir()) if directory.exists() else []

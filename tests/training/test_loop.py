@@ -1,12 +1,8 @@
-"""A complete training: its outputs, its selection, its end, and byte-equal resumption."""
+"""A complete training: its outputs, its selection, its end."""
 
 import csv
 import dataclasses
-import functools
-import json
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,74 +19,20 @@ from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.artifact import load_method
 from pipeline.report.report_data import read_history
 from pipeline.runtime.errors import UserError
-from pipeline.training import checkpoint, loop, outputs, pace, run
+from pipeline.training import loop, run
 from pipeline.training.embed import RowEmbedder
 from pipeline.training.history import TEST_METRICS
 from pipeline.training.job import Job
 from pipeline.training.log import Clock
 from pipeline.training.step import Learner, NotFinite
 from pipeline.training.worker import Worker
-from tests.training.jobs import Killed, job, recipe, write_tiny_set
+from tests.training.jobs import Killed, job, log_of, recipe, states_of, write_tiny_set
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
 
 CPU = torch.device("cpu")
 
 
-def _output_bytes(job: Job) -> dict[str, bytes]:
-    """The bytes of all files that another stage reads."""
-    assert job.outputs is not None
-    files = [*sorted(job.outputs.model.iterdir()), job.outputs.history]
-    return {path.name: path.read_bytes() for path in files}
-
-
-def _log(job: Job) -> dict[str, Any]:
-    assert job.outputs is not None
-    log: dict[str, Any] = json.loads(job.outputs.log.read_text())
-    return log
-
-
-def _state(job: Job) -> list[Path]:
-    directory = Path(job.state or "") / "tiny" / job.method
-    return sorted(directory.iterdir()) if directory.exists() else []
-
-
-def _killed_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Lets step `step` raise before it does any work."""
-    original = loop.train_step
-
-    def train_step(*arguments: Any) -> Any:
-        if arguments[1].step == step:
-            raise Killed
-        return original(*arguments)
-
-    patch.setattr(loop, "train_step", train_step)
-
-
-def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
-    """Trains `job`, killed and restarted at each of `steps`, then to the end."""
-    for step in steps:
-        with pytest.MonkeyPatch.context() as patch:
-            _killed_at(step, patch)
-            with pytest.raises(Killed):
-                loop.train(job, 0, 1, CPU)
-        assert job.outputs is not None
-        assert not job.outputs.model.exists()
-    loop.train(job, 0, 1, CPU)
-
-
-@pytest.fixture(scope="session")
-def fresh_root(tmp_path_factory: pytest.TempPathFactory, tiny_set: Path) -> Callable[[], Path]:
-    def make() -> Path:
-        root = tmp_path_factory.mktemp("root")
-        (root / "data/shards").mkdir(parents=True)
-        (root / "data/shards/tiny").symlink_to(tiny_set / "data/shards/tiny")
-        return root
-
-    return make
-
-
-@pytest.mark.slow
 def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reports: list[dict[str, float]] = []
     training_job = job(root, recipe("baseline"))
@@ -124,11 +66,11 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "untrained.safetensors",
         "weights.safetensors",
     ]
-    log = _log(training_job)
+    log = log_of(training_job)
     assert log["images_per_second"] > 0
     assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}
     assert log["resumed_at"] == []
-    assert _state(training_job) == []  # the state of an ended run is deleted
+    assert states_of(training_job) == []  # the state of an ended run is deleted
     assert "144/144 images" in capsys.readouterr().err
 
 
@@ -180,164 +122,11 @@ def test_patience_ends_a_run_early_also_after_a_resume(root: Path, monkeypatch: 
     assert [row["iteration"] for row in before] == validations
     assert after == before  # its receiver may have lost them
     assert (result["iteration"], result["best_iteration"]) == (8, 4)
-    assert _log(training_job)["resumed_at"] == [8]
+    assert log_of(training_job)["resumed_at"] == [8]
 
 
 def _raise_killed(*_: Any) -> None:
     raise Killed
-
-
-@pytest.fixture(scope="session")
-def uninterrupted_bytes(fresh_root: Callable[[], Path]) -> Callable[[str], dict[str, bytes]]:
-    """The output bytes of a method's training that was not interrupted; each is trained once."""
-
-    @functools.cache
-    def trained(method: str) -> dict[str, bytes]:
-        straight = job(fresh_root(), recipe(method))
-        loop.train(straight, 0, 1, CPU)
-        return _output_bytes(straight)
-
-    return trained
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "steps"),
-    [
-        ("irt", (1, 4, 7, 11)),  # the memory of 36 is full at step 3 and then overwrites its rows
-        # One step of average pooling; the memory of 48 is full after four; then prototypes are chosen.
-        ("gsp", (2, 4, 6, 9)),
-    ],
-)
-def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
-    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]], method: str, steps: tuple[int, ...]
-) -> None:
-    broken = job(root, recipe(method))
-    _interrupted(broken, steps)
-    assert _output_bytes(broken) == uninterrupted_bytes(method)
-    checkpoint_steps = (2, 4, 5, 6, 8, 10, 12)
-    assert _log(broken)["resumed_at"] == [
-        max(w for w in checkpoint_steps if w <= step) for step in steps if step >= 2
-    ]
-    assert _state(broken) == []
-
-
-def _train_and_die(job: Job, iteration: int) -> None:
-    """Trains in this process and kills it in the middle of the checkpoint of an iteration."""
-    original = torch.save
-
-    def save(content: Any, file: Any) -> None:
-        if content["iteration"] == iteration:
-            file.write(b"half of it")
-            os.kill(os.getpid(), signal.SIGKILL)
-        original(content, file)
-
-    pace.SHORT = 60.0
-    checkpoint.torch.save = save
-    loop.train(job, 0, 1, CPU)
-
-
-@pytest.mark.slow
-def test_a_kill_during_a_checkpoint_resumes_from_the_previous_one(
-    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]]
-) -> None:
-    broken = job(root, recipe("irt"))
-    process = multiprocessing.get_context("forkserver").Process(target=_train_and_die, args=(broken, 8))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    (state,) = _state(broken)
-    names = sorted(path.name for path in state.iterdir())
-    assert [name for name in names if name.endswith(".pt")] == ["00000005.pt", "00000006.pt"]
-    assert [name.split(".")[1] for name in names if name.endswith(".partial")] == ["00000008"]
-    loop.train(broken, 0, 1, CPU)
-    assert _output_bytes(broken) == uninterrupted_bytes("irt")
-    assert _log(broken)["resumed_at"] == [6]
-
-
-@pytest.mark.slow
-def test_a_damaged_checkpoint_resumes_from_the_previous_one(
-    root: Path,
-    uninterrupted_bytes: Callable[[str], dict[str, bytes]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    broken = job(root, recipe("irt"))
-    with pytest.MonkeyPatch.context() as patch:
-        _killed_at(9, patch)
-        with pytest.raises(Killed):
-            loop.train(broken, 0, 1, CPU)
-    (state,) = _state(broken)
-    newest = max(state.glob("*.pt"))
-    os.truncate(newest, newest.stat().st_size // 2)
-    loop.train(broken, 0, 1, CPU)
-    assert "00000008.pt is damaged" in capsys.readouterr().err
-    assert _log(broken)["resumed_at"] == [6]
-    assert _output_bytes(broken) == uninterrupted_bytes("irt")
-
-
-@pytest.mark.slow
-def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
-    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed = recipe("baseline", optimizer={"weight_decay": 0.5})
-    straight = job(fresh_root(), changed)
-    loop.train(straight, 0, 1, CPU)
-    root = fresh_root()
-    with monkeypatch.context() as patch:
-        _killed_at(7, patch)
-        with pytest.raises(Killed):
-            loop.train(job(root, recipe("baseline")), 0, 1, CPU)
-    changed_job = job(root, changed)
-    assert len(_state(changed_job)) == 1
-    loop.train(changed_job, 0, 1, CPU)
-    message = (
-        "did not end and that differs in recipe.optimizer.weight_decay (0.01, now 0.5): starting from the "
-        "first step."
-    )
-    assert message in capsys.readouterr().err
-    assert _log(changed_job)["resumed_at"] == []
-    assert _output_bytes(changed_job) == _output_bytes(straight)
-    assert _state(changed_job) == []
-
-
-@pytest.mark.slow
-def test_refuses_a_checkpoint_in_the_state_of_another_recipe(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
-    for training_job in (first, second):
-        with monkeypatch.context() as patch:
-            _killed_at(3, patch)
-            with pytest.raises(Killed):
-                loop.train(training_job, 0, 1, CPU)
-    older, newest = _state(first)
-    (older / "00000002.pt").replace(newest / "00000004.pt")
-    (newest / "00000002.pt").replace(older / "00000004.pt")
-    for training_job in (first, second):
-        with pytest.raises(UserError, match="belongs to another run"):
-            loop.train(training_job, 0, 1, CPU)
-
-
-@pytest.mark.slow
-def test_a_full_disk_stops_the_run_without_partial_outputs(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    training_job = job(root, recipe("baseline"))
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.torch, "save", full)
-        with pytest.raises(UserError, match=r"The disk is full: .*00000002\.pt"):
-            loop.train(training_job, 0, 1, CPU)
-    with monkeypatch.context() as patch:
-        patch.setattr(outputs, "save_recipe", full)
-        with pytest.raises(UserError, match=r"The disk is full: .*models/tiny/baseline/0"):
-            loop.train(training_job, 0, 1, CPU)
-    assert training_job.outputs is not None
-    assert list(training_job.outputs.model.parent.iterdir()) == []
-    loop.train(training_job, 0, 1, CPU)  # the same command ends the run when the disk has room
-    assert _log(training_job)["resumed_at"] == [12]
 
 
 def test_a_loss_that_is_not_finite_names_rows_and_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

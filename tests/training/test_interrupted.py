@@ -1,0 +1,198 @@
+"""An interrupted training: resumed to the same bytes, or refused."""
+
+import functools
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.runtime.errors import UserError
+from pipeline.training import checkpoint, loop, outputs, pace
+from pipeline.training.job import Job
+from tests.training.jobs import Killed, job, log_of, output_bytes, recipe, states_of
+
+pytestmark = pytest.mark.usefixtures("every_checkpoint")
+
+CPU = torch.device("cpu")
+
+
+def _killed_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Lets step `step` raise before it does any work."""
+    original = loop.train_step
+
+    def train_step(*arguments: Any) -> Any:
+        if arguments[1].step == step:
+            raise Killed
+        return original(*arguments)
+
+    patch.setattr(loop, "train_step", train_step)
+
+
+def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
+    """Trains `job`, killed and restarted at each of `steps`, then to the end."""
+    for step in steps:
+        with pytest.MonkeyPatch.context() as patch:
+            _killed_at(step, patch)
+            with pytest.raises(Killed):
+                loop.train(job, 0, 1, CPU)
+        assert job.outputs is not None
+        assert not job.outputs.model.exists()
+    loop.train(job, 0, 1, CPU)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted_bytes(fresh_root: Callable[[], Path]) -> Callable[[str], dict[str, bytes]]:
+    """The output bytes of a method's training that was not interrupted; each is trained once."""
+
+    @functools.cache
+    def trained(method: str) -> dict[str, bytes]:
+        straight = job(fresh_root(), recipe(method))
+        loop.train(straight, 0, 1, CPU)
+        return output_bytes(straight)
+
+    return trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        ("irt", (1, 4, 7, 11)),  # the memory of 36 is full at step 3 and then overwrites its rows
+        # One step of average pooling; the memory of 48 is full after four; then prototypes are chosen.
+        ("gsp", (2, 4, 6, 9)),
+    ],
+)
+def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
+    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]], method: str, steps: tuple[int, ...]
+) -> None:
+    broken = job(root, recipe(method))
+    _interrupted(broken, steps)
+    assert output_bytes(broken) == uninterrupted_bytes(method)
+    checkpoint_steps = (2, 4, 5, 6, 8, 10, 12)
+    assert log_of(broken)["resumed_at"] == [
+        max(w for w in checkpoint_steps if w <= step) for step in steps if step >= 2
+    ]
+    assert states_of(broken) == []
+
+
+def _train_and_die(job: Job, iteration: int) -> None:
+    """Trains in this process and kills it in the middle of the checkpoint of an iteration."""
+    original = torch.save
+
+    def save(content: Any, file: Any) -> None:
+        if content["iteration"] == iteration:
+            file.write(b"half of it")
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(content, file)
+
+    pace.SHORT = 60.0
+    checkpoint.torch.save = save
+    loop.train(job, 0, 1, CPU)
+
+
+@pytest.mark.slow
+def test_a_kill_during_a_checkpoint_resumes_from_the_previous_one(
+    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]]
+) -> None:
+    broken = job(root, recipe("irt"))
+    process = multiprocessing.get_context("forkserver").Process(target=_train_and_die, args=(broken, 8))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    (state,) = states_of(broken)
+    names = sorted(path.name for path in state.iterdir())
+    assert [name for name in names if name.endswith(".pt")] == ["00000005.pt", "00000006.pt"]
+    assert [name.split(".")[1] for name in names if name.endswith(".partial")] == ["00000008"]
+    loop.train(broken, 0, 1, CPU)
+    assert output_bytes(broken) == uninterrupted_bytes("irt")
+    assert log_of(broken)["resumed_at"] == [6]
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_resumes_from_the_previous_one(
+    root: Path,
+    uninterrupted_bytes: Callable[[str], dict[str, bytes]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = job(root, recipe("irt"))
+    with pytest.MonkeyPatch.context() as patch:
+        _killed_at(9, patch)
+        with pytest.raises(Killed):
+            loop.train(broken, 0, 1, CPU)
+    (state,) = states_of(broken)
+    newest = max(state.glob("*.pt"))
+    os.truncate(newest, newest.stat().st_size // 2)
+    loop.train(broken, 0, 1, CPU)
+    assert "00000008.pt is damaged" in capsys.readouterr().err
+    assert log_of(broken)["resumed_at"] == [6]
+    assert output_bytes(broken) == uninterrupted_bytes("irt")
+
+
+@pytest.mark.slow
+def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
+    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = recipe("baseline", optimizer={"weight_decay": 0.5})
+    straight = job(fresh_root(), changed)
+    loop.train(straight, 0, 1, CPU)
+    root = fresh_root()
+    with monkeypatch.context() as patch:
+        _killed_at(7, patch)
+        with pytest.raises(Killed):
+            loop.train(job(root, recipe("baseline")), 0, 1, CPU)
+    changed_job = job(root, changed)
+    assert len(states_of(changed_job)) == 1
+    loop.train(changed_job, 0, 1, CPU)
+    message = (
+        "did not end and that differs in recipe.optimizer.weight_decay (0.01, now 0.5): starting from the "
+        "first step."
+    )
+    assert message in capsys.readouterr().err
+    assert log_of(changed_job)["resumed_at"] == []
+    assert output_bytes(changed_job) == output_bytes(straight)
+    assert states_of(changed_job) == []
+
+
+@pytest.mark.slow
+def test_refuses_a_checkpoint_in_the_state_of_another_recipe(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
+    for training_job in (first, second):
+        with monkeypatch.context() as patch:
+            _killed_at(3, patch)
+            with pytest.raises(Killed):
+                loop.train(training_job, 0, 1, CPU)
+    older, newest = states_of(first)
+    (older / "00000002.pt").replace(newest / "00000004.pt")
+    (newest / "00000002.pt").replace(older / "00000004.pt")
+    for training_job in (first, second):
+        with pytest.raises(UserError, match="belongs to another run"):
+            loop.train(training_job, 0, 1, CPU)
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_run_without_partial_outputs(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    training_job = job(root, recipe("baseline"))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.torch, "save", full)
+        with pytest.raises(UserError, match=r"The disk is full: .*00000002\.pt"):
+            loop.train(training_job, 0, 1, CPU)
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "save_recipe", full)
+        with pytest.raises(UserError, match=r"The disk is full: .*models/tiny/baseline/0"):
+            loop.train(training_job, 0, 1, CPU)
+    assert training_job.outputs is not None
+    assert list(training_job.outputs.model.parent.iterdir()) == []
+    loop.train(training_job, 0, 1, CPU)  # the same command ends the run when the disk has room
+    assert log_of(training_job)["resumed_at"] == [12]
