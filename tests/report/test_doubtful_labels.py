@@ -1,5 +1,6 @@
 """Pairs of classes with images that are more similar than the median within a class."""
 
+import tracemalloc
 from itertools import combinations
 
 import numpy as np
@@ -9,12 +10,13 @@ from pipeline.report import doubtful_labels as module
 from pipeline.report.doubtful_labels import SimilarClasses, doubtful_labels
 
 
-@pytest.mark.parametrize("block", [7, 1 << 24])
-def test_equal_the_definition(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+@pytest.mark.parametrize("block", [7, 40, 1 << 24])
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_the_definition(monkeypatch: pytest.MonkeyPatch, block: int, seed: int) -> None:
     monkeypatch.setattr(module, "_BLOCK", block)
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     labels = generator.permutation(np.repeat(np.arange(5) * 3, [4, 1, 6, 3, 5]))
-    vectors = generator.normal(size=(5, 4))[labels // 3] + 0.9 * generator.normal(size=(len(labels), 4))
+    vectors = generator.normal(size=(5, 4))[labels // 3] + 1.5 * generator.normal(size=(len(labels), 4))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     pairs = list(combinations(range(len(labels)), 2))
     cosine = {pair: float(vectors[pair[0]] @ vectors[pair[1]]) for pair in pairs}
@@ -47,3 +49,17 @@ def test_separated_classes_are_not_doubtful() -> None:
 
 def test_classes_of_one_image_have_no_median() -> None:
     assert doubtful_labels(np.eye(3, dtype=np.float32), np.arange(3), 5).median is None
+
+
+def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two million pairs of images, and of classes, are above the median: 16 MB for the cosines alone."""
+    monkeypatch.setattr(module, "_BLOCK", 1 << 14)
+    vectors = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    labels = np.repeat(np.arange(1500), 2)
+    tracemalloc.start()
+    result = doubtful_labels(vectors, labels, 5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert result.classes > 500_000
+    assert peak < 6 * 2**20
