@@ -23,6 +23,7 @@ from pipeline.data.scratch import Scratch
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 ATTEMPTS = 10  # as torchvision
+LONGEST = 100  # longer side over shorter side of an image that is resized
 _KERNELS: dict[str, Callable[..., object]] = {
     "bilinear": torch._C._nn._upsample_bilinear2d_aa,
     "bicubic": torch._C._nn._upsample_bicubic2d_aa,
@@ -116,10 +117,21 @@ def crop_for_testing(
 
     With fit `shorter` the shorter side becomes `input.resize`, otherwise both sides; None: `input.size`.
     """
+    if input.fit == "shorter":
+        picture = _middle(picture)
     height, width = picture.shape[:2]
     resized_width, resized_height, left, top = _centre(width, height, input)
     resized = _resized(picture, resized_height, resized_width, input.interpolation)
     _planes(resized[top : top + input.size, left : left + input.size], out)
+
+
+def _middle(picture: UInt8[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "h w 3"]:
+    """The picture, its longer side cut to LONGEST times the shorter one. A centre crop is a small part of the
+    middle, and an image of 65,500 x 1 pixels, resized to 256 rows, would have 4 x 10^9 pixels."""
+    height, width = picture.shape[:2]
+    longest = LONGEST * min(height, width)
+    top, left = (max(0, side - longest) // 2 for side in (height, width))
+    return picture[top : height - top, left : width - left]
 
 
 def region_for_testing(width: int, height: int, input: Input) -> Region:

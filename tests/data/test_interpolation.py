@@ -143,3 +143,19 @@ def test_recipes_use_the_resizing_of_their_authors(dataset: str) -> None:
         "irt_l",
         "irt_r",
     }
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_long_image_is_cut_before_it_is_resized(picture: Picture, turned: bool) -> None:
+    """The limit of the pixels allows 178,956,970 x 1, 10^13 pixels after resizing."""
+    source, expected, out = picture(2_000, 8), *np.empty((2, 3, 32, 32), np.uint8)
+    long = np.concatenate([source[:, ::-1]] * 30 + [source] + [source[:, ::-1]] * 30, axis=1)
+    longest = np.zeros((1, 178_956_970, 3), np.uint8)
+    input = Input(size=32, resize=40, interpolation="bicubic")
+    if turned:
+        source, long, longest = (image.transpose(1, 0, 2) for image in (source, long, longest))
+    crop_for_testing(source, input, expected)
+    crop_for_testing(long, input, out)
+    assert np.abs(out.astype(int) - expected.astype(int)).max() <= 1
+    crop_for_testing(longest, input, out)
+    assert not out.any()
