@@ -11,7 +11,7 @@ from pipeline.ladder.page import cells, page
 from pipeline.ladder.picture import Panel, picture
 from pipeline.methods.pretrained import default_network
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file, write_json
+from pipeline.runtime.files import atomic_file, regular, write_json
 
 RESULT, PICTURE, PAGE = "ladder.json", "ladder.svg", "ladder.html"
 
@@ -132,7 +132,7 @@ def _other_lines(result: Result, plan: Plan) -> Iterator[str]:
 def groups_of(path: Path) -> dict[str, str]:
     """The group of each class. Raises UserError for a file that cannot be read or lacks a column."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with regular(path).open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
         return {row["label"]: row["group"] for row in rows}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:

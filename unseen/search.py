@@ -6,19 +6,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+import numpy as np
+
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Answer, Catalog
 from pipeline.catalog.duplicates import Group, duplicates
-from pipeline.catalog.embedder import Precision
+from pipeline.catalog.embedder import Precision, encoded
 from pipeline.catalog.measure import description, measure
 from pipeline.catalog.results_page import duplicates_page, page
+from pipeline.data.heif import readable
 from pipeline.evaluation.unknown import Threshold, UncalibratedError
 from pipeline.index.kinds import KINDS
+from pipeline.ingest.completeness import require_complete
 from pipeline.ingest.files.archive import is_hidden
 from pipeline.ingest.sources.folder import SUFFIXES, Directory
 from pipeline.methods.pretrained import Network
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file
+from pipeline.runtime.files import atomic_file, regular, require_replaceable
+from pipeline.runtime.names import printable
 
 
 def write_catalog(
@@ -35,6 +40,8 @@ def write_catalog(
     """Builds or updates a catalog and prints its size, and with `duplicates_html` the groups of
     near-duplicates, which it also writes to this page. Raises UserError as `build` does.
     """
+    if duplicates_html is not None:
+        require_replaceable(duplicates_html)
     setting = KINDS[kind]() if kind else None
     catalog = build(
         photos, output, model, skip_damaged, setting, labels, workers=workers, precision=precision
@@ -57,10 +64,10 @@ def _duplicate_lines(groups: Sequence[Group], unread: Sequence[str]) -> Iterator
     count = sum(len(group.pictures) for group in groups)
     yield f"{len(groups):,} groups of near-duplicates with {count:,} pictures"
     for group in groups:
-        names = ", ".join(copy.path for copy in group.pictures)
+        names = ", ".join(printable(copy.path) for copy in group.pictures)
         yield f"  {names}" + ("  (different labels)" if group.contradictory else "")
     if unread:
-        yield f"{len(unread):,} files are missing and could not be compared, first {unread[0]}"
+        yield f"{len(unread):,} files are missing and could not be compared, first {printable(unread[0])}"
 
 
 def measurement(photos: Path, network: Network, labels: str) -> str:
@@ -96,7 +103,7 @@ def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
     paths = [path for photo in photos for path in (_below(photo) if photo.is_dir() else [photo])]
     if lists is not None:
         try:
-            text = sys.stdin.read() if str(lists) == "-" else lists.read_text(encoding="utf-8")
+            text = sys.stdin.read() if str(lists) == "-" else regular(lists).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{lists} cannot be read: {error}.", "Write one path a line, in UTF-8."
@@ -108,12 +115,23 @@ def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
 
 
 def find_photos(
-    directory: Path, photos: Sequence[Path], k: int, html: Path | None, share: float | None, as_json: bool
+    directory: Path,
+    photos: Sequence[Path],
+    k: int,
+    html: Path | None,
+    share: float | None,
+    as_json: bool,
+    skip_damaged: bool = False,
 ) -> str:
     """The k nearest pictures of each photo as text or JSON; also writes them to a page. `share`: the largest
     rate of false matches; if it is not calibrated for the model, the output states this and answers no photo
-    with `unknown`. Raises UserError as `Catalog`, its `threshold` and its `find` do otherwise."""
+    with `unknown`. `skip_damaged`: photos that cannot be read are listed on the standard error. Raises
+    UserError as `Catalog`, its `threshold` and its `find` do otherwise, and if no photo can be read."""
+    if html is not None:
+        require_replaceable(html)
     catalog = Catalog(directory)
+    if skip_damaged:
+        photos = _undamaged(photos)
     threshold, problem = None, None
     if share is not None:
         try:
@@ -129,6 +147,23 @@ def find_photos(
     if as_json:
         return _json(catalog, photos, answers, threshold, problem)
     return "".join(f"{line}\n" for line in _lines(catalog, photos, answers, statement))
+
+
+def _undamaged(photos: Sequence[Path]) -> list[Path]:
+    """The photos that can be read; the standard error lists the others. Raises UserError if there is none."""
+    undamaged = []
+    for photo in photos:
+        try:
+            require_complete(np.frombuffer(readable(encoded(photo)), np.uint8))
+        except UserError as error:
+            sys.stderr.write(f"excluded: {error.what}\n")
+        except ValueError as error:
+            sys.stderr.write(f"excluded: {printable(str(photo))} cannot be read as a picture: {error}.\n")
+        else:
+            undamaged.append(photo)
+    if not undamaged:
+        raise UserError("No photo can be read.", "Convert them to JPEG or PNG.")
+    return undamaged
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -159,7 +194,8 @@ def _json(
             for photo, answer in zip(photos, answers, strict=True)
         ],
     }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()  # a byte of a name that is not UTF-8: \\udcff
 
 
 def _lines(
@@ -169,12 +205,12 @@ def _lines(
         yield statement
     for photo, answer in zip(photos, answers, strict=True):
         if answer.unknown:
-            yield f"{photo}: unknown"
+            yield f"{printable(str(photo))}: unknown"
             continue
-        yield str(photo)
-        width = max((len(product.label) for product in answer.products), default=0)
+        yield printable(str(photo))
+        width = max((len(printable(product.label)) for product in answer.products), default=0)
         for product in answer.products:
             votes = f"{product.votes} match{'es' * (product.votes > 1)}"
-            yield f"      {product.similarity:.3f}  {product.label:<{width}}  {votes}"
+            yield f"      {product.similarity:.3f}  {printable(product.label):<{width}}  {votes}"
         for rank, match in enumerate(answer.matches, 1):
-            yield f"{rank:4d}  {match.similarity:.3f}  {catalog.photos / match.path}"
+            yield f"{rank:4d}  {match.similarity:.3f}  {printable(str(catalog.photos / match.path))}"

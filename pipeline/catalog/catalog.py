@@ -244,7 +244,10 @@ class Catalog:
             return self._threshold_without_labels(missing, known, remedy, at_most_false, confidence)
         names = sorted({label for label in self.labels if label is not None})
         if len(names) < 2:
-            raise UserError(f"All pictures of {self.directory} have the label {self.labels[0]}.", remedy)
+            raise UserError(
+                f"All pictures of {self.directory} have the label {self.labels[0]}.",
+                "Add pictures of other products, or correct the labels with --labels.",
+            )
         trained = None if known is None else np.array([name in known for name in names])
         return calibrate(self._rivals(), len(names), at_most_false, confidence, trained)
 

@@ -21,6 +21,7 @@ from pipeline.catalog.catalog import Catalog
 from pipeline.data.decode import decode
 from pipeline.data.heif import readable
 from pipeline.index.index import search
+from pipeline.runtime.files import regular
 
 SIMILARITY = 0.9
 DIFFERENCE = 6.0  # JPEG at quality 40, or a copy at half of the size, differs by less
@@ -104,7 +105,7 @@ def _group(catalog: Catalog, members: list[tuple[int, float | None]]) -> Group:
 def thumbnail(path: Path) -> Float32[np.ndarray, "S S 3"] | None:
     """The picture of a file at 32 x 32 pixels; None if its file is missing or no picture any more."""
     try:
-        encoded = readable(path.read_bytes())
+        encoded = readable(regular(path).read_bytes())
         values = decode(np.frombuffer(encoded, np.uint8))
     except (OSError, ValueError):
         return None

@@ -24,6 +24,8 @@ from pipeline.methods.artifact import load_method
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import regular
+from pipeline.runtime.names import printable
 
 BATCH = 64  # images
 COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
@@ -180,10 +182,11 @@ def encoded(picture: Picture) -> bytes:
     if isinstance(picture, bytes):
         return picture
     try:
-        return Path(picture).read_bytes()
-    except OSError as error:
-        raise UserError(f"{picture} cannot be read: {error.strerror}.", "Correct the path.") from None
+        return regular(Path(picture)).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{name_of(picture)} cannot be read: {reason}.", "Correct the path.") from None
 
 
 def name_of(picture: Picture) -> str:
-    return f"a picture of {len(picture):,} bytes" if isinstance(picture, bytes) else str(picture)
+    return f"a picture of {len(picture):,} bytes" if isinstance(picture, bytes) else printable(str(picture))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import regular
 
 NONE, FOLDERS = "none", "folders"
 
@@ -34,7 +35,7 @@ def labels_of(source: str, paths: Sequence[str]) -> list[str | None]:
 
 def _from_csv(path: Path) -> dict[str, str]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with regular(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in ("path", "label") if name not in (reader.fieldnames or ())]
             if missing:
@@ -42,12 +43,20 @@ def _from_csv(path: Path) -> dict[str, str]:
                     f"{path} has no column {' and no column '.join(missing)}.",
                     "Write a first line with the names: path,label.",
                 )
+            for name in ("path", "label"):
+                if (count := list(reader.fieldnames or ()).count(name)) > 1:
+                    raise UserError(f"{path} has {count} columns {name}.", "Keep one of them.")
             labels: dict[str, str] = {}
             for row in reader:
                 picture, label = row["path"] or "", row["label"] or ""
                 if not picture or not label:
                     raise UserError(
                         f"{path}:{reader.line_num}: path or label is empty.", "Complete or remove the line."
+                    )
+                if "\0" in picture + label:
+                    raise UserError(
+                        f"{path}:{reader.line_num}: a value contains the character NUL.",
+                        "Save the file as UTF-8 text.",
                     )
                 name = PurePosixPath(picture).as_posix()
                 if labels.setdefault(name, label) != label:

@@ -20,11 +20,13 @@ from pipeline.ingest.sources.folder import (
     Directory,
     enumerated,
     irregular_sentence,
+    is_text,
     unread_images,
     unread_sentence,
 )
 from pipeline.ingest.workers import Damaged, Job, outcomes
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.names import printable
 from pipeline.runtime.progress import track
 
 RECENT = 2_000_000_000  # ns; the coarsest clock of a usual file system (FAT) has steps of two seconds
@@ -58,17 +60,17 @@ def listed(
     files = Directory(photos)
     names = [name for name in files.names() if not is_hidden(name)]
     if files.irregular:
-        sys.stderr.write(f"catalog: warning: {_printable(irregular_sentence(files.irregular))}\n")
+        sys.stderr.write(f"catalog: warning: {printable(irregular_sentence(files.irregular))}\n")
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
     if others:
         counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
-        sys.stderr.write(f"catalog: skipped: {_printable(counts)}\n")
-    undecoded = [_printable(name) for name in pictures if _printable(name) != name]
+        sys.stderr.write(f"catalog: skipped: {printable(counts)}\n")
+    undecoded = [printable(name) for name in pictures if not is_text(name)]
     if undecoded:
         raise UserError(f"{photos}: file names are not valid UTF-8: {enumerated(undecoded)}.", "Rename them.")
     if unread := unread_images(names):
-        sys.stderr.write(f"catalog: warning: {_printable(unread_sentence(unread))} {CONVERT}\n")
+        sys.stderr.write(f"catalog: warning: {printable(unread_sentence(unread))} {CONVERT}\n")
     stamps = {name: _stamp(photos / name) for name in pictures}
     known = unchanged or {}
     digests = {name: known[name, stamps[name]] for name in pictures if (name, stamps[name]) in known}
@@ -94,11 +96,6 @@ def _stamp(path: Path) -> Stamp:
     except OSError:  # the reading reports it
         return Stamp(-1, None)
     return Stamp(status.st_size, status.st_mtime_ns if time.time_ns() - status.st_mtime_ns > RECENT else None)
-
-
-def _printable(name: str) -> str:
-    """A file name with the bytes that are not UTF-8 replaced."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _digest(picture: Content) -> str:

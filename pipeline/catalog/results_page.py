@@ -15,6 +15,7 @@ from pipeline.data.heif import readable
 from pipeline.report import page as report_page
 from pipeline.report.pictures import data_uri
 from pipeline.report.recipes import text
+from pipeline.runtime.names import printable
 
 SIZE = 220  # pixels of a picture's longer side
 _HERE = Path(__file__).parent
@@ -30,7 +31,7 @@ def page(
     threshold."""
     sections = [
         {
-            "name": text(str(query)),
+            "name": text(printable(str(query))),
             "unknown": answer.unknown,
             "image": data_uri(_octets(encoded(query)), SIZE),
             "matches": [

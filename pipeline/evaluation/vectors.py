@@ -22,6 +22,7 @@ from pipeline.data.embeddings import UNIT
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import regular
 
 COLUMNS = "label, embedding, and optionally row_id, is_query, is_gallery"
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
@@ -158,7 +159,7 @@ def _numbered(labels: np.ndarray, where: str) -> Int64[np.ndarray, "N"]:
 
 def _npy(path: Path) -> np.ndarray:
     try:
-        values: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        values: np.ndarray = np.load(regular(path), mmap_mode="r", allow_pickle=False)
     except Exception as error:  # of the parsers of the header too: SyntaxError, TokenError, ...
         raise UserError(f"{path} cannot be read: {error}.", "Write it with numpy.save.") from error
     return values
@@ -168,7 +169,7 @@ def _labels(path: Path) -> np.ndarray:
     if path.suffix.lower() == ".npy":
         return _npy(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = regular(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}.", "Write one label a line, in UTF-8.") from error
     return np.array(lines, dtype=object)
@@ -176,6 +177,7 @@ def _labels(path: Path) -> np.ndarray:
 
 def _table(path: Path, parquet: bool) -> pa.Table:
     try:
+        regular(path)
         if parquet:
             table = pq.read_table(path)
         else:

@@ -24,7 +24,7 @@ from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file, write_json
+from pipeline.runtime.files import atomic_file, regular, write_json
 
 SCHEMA_VERSION = 1  # of the directory; files of unreleased versions have none
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
@@ -144,8 +144,8 @@ def saved_state(method: Method) -> dict[str, Tensor]:
 
 def _read_recipe(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        content = json.loads(regular(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} is missing.", _RETRAIN) from None
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}.", _FETCH) from error

@@ -37,7 +37,7 @@ from pipeline.models.published_network import (
 )
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file, write_json
+from pipeline.runtime.files import atomic_file, regular, write_json
 
 ABOUT, WEIGHTS, LINEAR = "network.json", "weights.safetensors", "linear.safetensors"
 SCHEMA_VERSION = 1
@@ -313,7 +313,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         return {
             name: value.float() if value.is_floating_point() else value
-            for name, value in read_state(path).items()
+            for name, value in read_state(regular(path)).items()
         }
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.", "Correct --weights.") from error

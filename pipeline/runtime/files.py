@@ -79,6 +79,8 @@ def system_problem(error: Exception, path: Path | None = None) -> UserError | No
             f"{place or 'A file'}: the disk or the network storage failed: {reason}.",
             "See the messages of the system (`dmesg`). Then run the same command again.",
         )
+    if number in (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+        return UserError(f"{place or 'A path'} cannot be used: {reason}.", "Correct the path.")
     if number in (errno.EMFILE, errno.ENFILE):
         return UserError(
             f"{place or 'A file'} cannot be opened: {reason}.", "Raise the limit of open files (`ulimit -n`)."
@@ -92,12 +94,40 @@ def _existing_parent(path: Path | None) -> Path:
     return next(parent for parent in (path, *path.parents) if os.path.exists(parent))
 
 
+def regular(path: Path) -> Path:
+    """`path`. Raises OSError if it is a named pipe, socket or device: a read of one may never end."""
+    path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a named pipe, socket or device, not a file", str(path))
+    return path
+
+
+def require_replaceable(path: Path) -> None:
+    """Raises UserError if `path` exists and is not a file, so that a file cannot or must not replace it. Call
+    it before long work whose result is written there."""
+    path = Path(path)
+    if path.is_file() or not path.exists():
+        return
+    kind = "a directory" if path.is_dir() else "a named pipe, socket or device"
+    raise UserError(f"{path} is {kind}, expected a file or a new path.", "Choose another path for the file.")
+
+
+def create_directory(path: Path) -> None:
+    """Creates a directory and its parents unless they exist. Raises UserError if a file is in the place of
+    one of them."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        file = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
+        raise UserError(f"{file} is not a directory.", "Choose another path, or move this file.") from error
+
+
 def require_writable(*directories: Path) -> None:
     """Raises UserError if a file cannot be created in one of the directories. Missing ones are created. Call
     it before long work whose results are written there."""
     for directory in directories:
         with unwritable_is_an_error(directory):
-            directory.mkdir(parents=True, exist_ok=True)
+            create_directory(directory)
             remove_partial_files(directory, "writable")
             probe = _partial(directory / "writable")
             probe.touch(exist_ok=False)
@@ -110,11 +140,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
     `path`.
 
     On any error it is removed, and `path` does not change. The partial files of killed writers of `path` are
-    removed first.
+    removed first. Raises UserError if `path` is a directory, named pipe or device, which is never replaced.
     """
     path = Path(path)
     with unwritable_is_an_error(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        require_replaceable(path)
+        create_directory(path.parent)
         remove_partial_files(path.parent, path.name)
         partial = _partial(path)
         partial.touch(0o666, exist_ok=False)  # the system applies the umask
@@ -159,7 +190,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     """
     with unwritable_is_an_error(Path(path)):
         path = Path(path).resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        create_directory(path.parent)
         restore_directory(path)
         for entry in path.parent.iterdir():
             if _is_partial(entry.name, path.name) and entry.is_dir():

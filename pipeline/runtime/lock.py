@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import unwritable_is_an_error
+from pipeline.runtime.files import create_directory, unwritable_is_an_error
 
 
 @contextlib.contextmanager
@@ -18,8 +18,13 @@ def exclusive(path: Path, work: str) -> Iterator[None]:
     taken over. Raises UserError with `work` if another process holds the lock.
     """
     with unwritable_is_an_error(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquired(path, work)
+        create_directory(path.parent)
+        try:
+            descriptor = _acquired(path, work)
+        except FileNotFoundError as error:  # of a file system that creates no files, such as /proc
+            raise UserError(
+                f"{path.parent} accepts no new file: {error.strerror}.", "Choose another directory."
+            ) from error
     try:
         with unwritable_is_an_error(path):
             os.ftruncate(descriptor, 0)

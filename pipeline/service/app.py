@@ -39,6 +39,7 @@ from pipeline.catalog.catalog import answer_of
 from pipeline.data.heif import readable
 from pipeline.report.pictures import jpeg
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import regular
 from pipeline.service.current import Current, State
 from pipeline.service.photo_size import size_of
 from pipeline.service.settings import ServiceSettings
@@ -288,7 +289,7 @@ def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
     if not 0 <= row < len(catalog):
         raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
     try:
-        content = (catalog.photos / catalog.paths[row]).read_bytes()
+        content = regular(catalog.photos / catalog.paths[row]).read_bytes()
     except OSError:
         raise HTTPException(404, f"{catalog.paths[row]} is missing.") from None
     if hashlib.sha256(content).hexdigest() != catalog.sha256[row]:

@@ -45,6 +45,8 @@ def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
         ("file,label\na.jpg,x\n", "has no column path"),
         ("path,label\na.jpg,\n", r":2: path or label is empty"),
         ("path,label\na.jpg,x\na.jpg,y\n", r":3: a\.jpg has the labels x and y"),
+        ("path,label,label\na.jpg,x,y\n", "has 2 columns label"),
+        ("path,label\na.jpg,x\0y\n", r":2: a value contains the character NUL"),
         (None, "cannot be read"),
     ],
 )

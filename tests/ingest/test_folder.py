@@ -192,6 +192,8 @@ class TestCsv:
             ("path,label,splits\nc0/0.jpg,a,train\n", r"unknown column `splits`.*\n.*Did you mean split\?"),
             ("path,label\nc0/0.jpg,a\nc0/9.jpg,a\n", r"labels\.csv:3: .*raw contains no file 'c0/9\.jpg'"),
             ("path,label\n../outside.jpg,a\n", r"labels\.csv:2: .*raw contains no file '\.\./outside\.jpg'"),
+            ("path,label,label\nc0/0.jpg,a,b\n", r"labels\.csv has 2 columns `label`"),
+            ("path,label\nc0/0.jpg,a\0b\n", r"labels\.csv:2: a value contains the character NUL"),
             ("path,label\nc0/0.jpg,a\nc0/0.jpg,b\n", r"labels\.csv:3: c0/0\.jpg is listed twice"),
             ("path,label\nc0/0.jpg,\n", r"labels\.csv:2: no label"),
             ("path,label\nc0/0.jpg,a,b\n", r"labels\.csv:2: more values than the 2 columns"),

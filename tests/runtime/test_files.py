@@ -338,3 +338,22 @@ def test_a_partial_file_that_is_being_written_remains(tmp_path: Path) -> None:
         partial.write_text("1")
     assert not killed.exists()
     assert foreign.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory"])
+def test_a_file_never_replaces_a_pipe_or_a_directory(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target"
+    os.mkfifo(target) if kind == "pipe" else target.mkdir()
+    before = target.stat().st_ino
+    with pytest.raises(UserError, match=f"{target} is a "), atomic_file(target):
+        raise AssertionError("the check precedes the work")
+    assert target.stat().st_ino == before
+    assert os.listdir(tmp_path) == ["target"]
+
+
+def test_a_link_without_a_target_is_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.symlink_to("nothing")
+    with atomic_file(target) as partial:
+        partial.write_text("new")
+    assert target.read_text() == "new"

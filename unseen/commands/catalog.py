@@ -117,6 +117,7 @@ def index(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--page", type=PATH, help="Also write the matches to this HTML file.")
+@click.option("--skip-damaged", is_flag=True, help="Exclude unreadable photos instead of stopping.")
 def find(
     catalog: Path,
     photos: tuple[Path, ...],
@@ -125,6 +126,7 @@ def find(
     share: float | None,
     as_json: bool,
     page: Path | None,
+    skip_damaged: bool,
 ) -> None:
     """Find the most similar pictures of a catalog.
 
@@ -133,7 +135,7 @@ def find(
     """
     from unseen.search import find_photos, queries
 
-    sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json))
+    sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json, skip_damaged))
 
 
 @click.command(

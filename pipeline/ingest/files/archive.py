@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import regular
 
 MAX_MEMBER = 2**29  # bytes; no image file is that large
 MAX_NESTED = 2**35  # bytes of an archive in an archive, which is copied to the disk
@@ -119,7 +120,7 @@ class Zip:
 
     def _members(self) -> list[zipfile.ZipInfo]:
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            with zipfile.ZipFile(regular(self.path)) as archive:
                 return archive.infolist()
         except FileNotFoundError:
             raise UserError(

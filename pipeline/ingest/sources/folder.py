@@ -25,6 +25,7 @@ from pipeline.ingest.collection import Collection, Picture
 from pipeline.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from pipeline.ingest.splits import held_out
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.names import printable
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
@@ -53,8 +54,9 @@ class Directory:
         self.path = Path(path)
         self.irregular: list[str] = []
         if not self.path.is_dir():
+            problem = "is a file, expected a folder" if self.path.exists() else "does not exist"
             raise UserError(
-                f"{self.path} does not exist.", "Put the images there, or correct the path of the source."
+                f"{self.path} {problem}.", "Put the images there, or correct the path of the source."
             )
 
     def names(self) -> list[str]:
@@ -127,7 +129,7 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     files = Directory(root) if is_folder else Archive(root)
     names = files.names()
     for name in names:
-        if not _is_text(name):
+        if not is_text(name):
             raise UserError(f"{root}: the file name {name!r} is not valid UTF-8.", "Rename it.")
     rows = _from_csv(files, names, source.labels) if source.labels else _from_directories(root, names)
     unread = [] if source.labels else unread_images(names)
@@ -146,7 +148,7 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     ]
     facts: dict[str, Any] = {"other_files": dict(suffixes)} | ({"unread_images": unread} if unread else {})
     if isinstance(files, Directory) and files.irregular:
-        facts["irregular_files"] = files.irregular
+        facts["irregular_files"] = [printable(name) for name in files.irregular]
     return Collection(str(root), pictures, partial(_read, files), facts)
 
 
@@ -244,6 +246,9 @@ def _require_columns(columns: list[str], table: str) -> None:
                 f"{table} has no column `{column}`; its columns: {', '.join(columns) or 'none'}.",
                 "The first line must name the columns.",
             )
+    for column in (*REQUIRED, *OPTIONAL):
+        if columns.count(column) > 1:
+            raise UserError(f"{table} has {columns.count(column)} columns `{column}`.", "Keep one of them.")
     for column in set(columns) - set(REQUIRED) - set(OPTIONAL):
         if similar := difflib.get_close_matches(column.lower().strip(), OPTIONAL, n=1, cutoff=0.75):
             raise UserError(
@@ -259,6 +264,8 @@ def _parse(values: dict[str, str], columns: list[str], line: str) -> _Row:
             f"{line}: more values than the {len(columns)} columns.",
             "Put values that contain a comma in quotes.",
         )
+    if "\0" in values["label"] or "\0" in values["path"]:
+        raise UserError(f"{line}: a value contains the character NUL.", "Save the file as UTF-8 text.")
     label = values["label"].strip()
     if not label:
         raise UserError(f"{line}: no label.", "Give the class of every image.")
@@ -305,7 +312,8 @@ def _is_regular(path: str | Path) -> bool:
         return True
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
+    """Whether a file name is valid UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,0 +1,19 @@
+"""File names as text."""
+
+import pytest
+
+from pipeline.runtime.names import printable
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("schön 1.jpg", "schön 1.jpg"),
+        ("日本.png", "日本.png"),
+        ("a\x1b[2Jb\n\x00", "a\\x1b[2Jb\\n\\x00"),
+        ("\u202egpj.exe", "\\u202egpj.exe"),
+        ("\udcff.png", "\ufffd.png"),
+    ],
+)
+def test_control_characters_are_escaped_and_other_bytes_replaced(name: str, shown: str) -> None:
+    assert printable(name) == shown
