@@ -18,6 +18,22 @@ _BYTES = re.compile(r"(?:tried to allocate|(?:malloc|realloc) of size) (\d+)")  
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
 _LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
 _PROJECT = ("pipeline.", "stages.", "unseen.")
+LEAST = 2**30  # bytes for torch, FAISS and their threads
+
+
+def require_memory(least: int) -> None:
+    """Raises UserError if a limit of this process is below `least` bytes.
+
+    The libraries in C end the process without a message if one of their own allocations fails. Their needs
+    do not depend on the data, so that this check precedes the work.
+    """
+    for option, limit in _limits():
+        if limit < least:
+            raise UserError(
+                f"The limit of this process is {limit / 2**30:.2f} GiB (`ulimit {option}`); torch and FAISS "
+                f"need {least / 2**30:g} GiB.",
+                "Raise the limit. docs/reliability.md lists the memory of each stage.",
+            )
 
 
 def memory_problem(error: Exception) -> UserError | None:
@@ -34,8 +50,7 @@ def memory_problem(error: Exception) -> UserError | None:
     module = _innermost(error.__traceback__)
     limits = [
         f" The limit of this process is {limit / 2**30:.2f} GiB (`ulimit {option}`)."
-        for option, kind in _LIMITS.items()
-        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY
+        for option, limit in _limits()
     ]
     return UserError(
         f"The memory does not suffice: {size} could not be allocated{f' in {module}' if module else ''}."
@@ -51,6 +66,12 @@ def lacks_memory(error: Exception, path: Path) -> bool:
     """
     octets = _BYTES.search(str(error))
     return isinstance(error, MemoryError) and octets is not None and int(octets[1]) <= path.stat().st_size
+
+
+def _limits() -> list[tuple[str, int]]:
+    """(option of ulimit, bytes) of the limits of this process."""
+    limits = [(option, resource.getrlimit(kind)[0]) for option, kind in _LIMITS.items()]
+    return [(option, limit) for option, limit in limits if limit != resource.RLIM_INFINITY]
 
 
 def _innermost(traceback: TracebackType | None) -> str | None:

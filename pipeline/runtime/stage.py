@@ -13,6 +13,7 @@ from pathlib import Path
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
 from pipeline.runtime.leftovers import remove_leftover_directories
+from pipeline.runtime.memory import require_memory
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
@@ -68,13 +69,15 @@ def _end(*_: object) -> None:
     raise _Terminated(128 + signal.SIGTERM)
 
 
-def main(run: Callable[..., None], *axes: str) -> None:
+def main(run: Callable[..., None], *axes: str, memory: int = 0) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
-    (dataset, method, fold, seed)."""
+    (dataset, method, fold, seed). `memory`: the bytes below which a limit of the process is an error."""
     import argparse
+    import faulthandler
 
     parent = os.environ.pop(PARENT, "")
     end_with_parent(int(parent) if parent else None)
+    faulthandler.enable()  # a library that ends the process shows where
     parser = argparse.ArgumentParser(description=(run.__doc__ or "").split("\n")[0])
     for axis in axes:
         parser.add_argument(axis, type=int if axis in ("fold", "seed") else str)
@@ -83,6 +86,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
         with report_errors():
             _require_own_clone(Path(sys.argv[0]).resolve())
             os.chdir(ROOT)
+            require_memory(memory)
             remove_leftover_directories(ROOT)
             run(**arguments)
     finally:

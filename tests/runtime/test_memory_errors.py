@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.runtime.memory import memory_problem
+from pipeline.runtime.memory import LEAST, memory_problem
 
 # Allocates in a module with the name of one of the project, below a limit.
 PROGRAM = """
@@ -62,3 +62,20 @@ def test_names_the_size_of_an_array() -> None:
 def test_other_errors_are_no_problem_of_memory() -> None:
     assert memory_problem(RuntimeError("shapes differ")) is None
     assert memory_problem(ValueError("std::bad_alloc")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [LEAST - 1, LEAST])
+def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(limit: int) -> None:
+    program = (
+        "import resource\n"
+        "from pipeline.runtime.memory import LEAST\nfrom pipeline.runtime.stage import main\n"
+        f"resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))\n"
+        "main(lambda: print('work'), memory=LEAST)\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if limit < LEAST:
+        assert process.stderr.startswith("error: The limit of this process is 1.00 GiB (`ulimit -d`)")
+        assert process.stdout == ""
+    else:
+        assert process.stdout == "work\n"

@@ -2,9 +2,10 @@
 
 A zip archive of a user with as many images and classes as SOP, half of the classes for training: pictures of
 12 x 12 random pixels, a small network, embeddings of 512 dimensions. Each stage runs as a process under the
-limit TOO_SMALL on its private memory (RLIMIT_DATA), in which it finishes or ends with a message. If it did
-not finish, it runs under the limit PEAK, in which it must. `unseen evaluate` runs on VECTORS drawn vectors,
-as many as SOP has images, compared with each other.
+limits SMALL on its private memory (RLIMIT_DATA), in which it finishes or ends with one message; a traceback
+and an end without a message are violations. If it did not finish, it runs under the limit PEAK, in which it
+must. Ray, which runs the trials of a sweep, does not start under SMALL, so `sweep` runs under PEAK only.
+`unseen evaluate` runs on VECTORS drawn vectors, as many as SOP has images, compared with each other.
 """
 
 import argparse
@@ -30,8 +31,9 @@ from tests.torture.miniature import Project, project
 STATE = results.RESULTS / "memory.json"
 POLL = 0.02  # seconds between two reads of the memory of a process
 GIB = 2**30
-TOO_SMALL = 600 * 2**20  # bytes: for the libraries, and less than the data
+SMALL = (600 * 2**20, GIB)  # bytes: for the libraries, and for a part of the data
 CELL = ("folder", "ms", "0")
+FOLDS = (("folder", "ms", "1", "0"), ("folder", "ms", "2", "0"))
 IMAGES_PER_CLASS = 120_053 / 22_634  # of SOP
 SIDE = 12  # pixels
 VECTORS, DIM, EVALUATE_PEAK = 120_053, 512, 2.0  # rows, dimensions, GiB
@@ -43,8 +45,13 @@ PEAK: dict[str, tuple[tuple[str, ...], float]] = {
     "export": (CELL, 3.0),
     "evaluate": (CELL, 3.0),
     "analyze": (CELL, 3.0),
+    "train_fold": (FOLDS[0], 3.0),
+    "export_fold": (FOLDS[0], 3.0),
+    "ensemble": (CELL[:2], 4.0),
+    "sweep": (CELL[:2], 3.0),
     "report": ((), 2.0),
 }
+ONLY_PEAK = ("sweep",)
 
 
 def write_images(path: Path, count: int) -> None:
@@ -61,12 +68,14 @@ def write_images(path: Path, count: int) -> None:
 
 
 def enlarge(path: Path) -> None:
-    """Sets the data set of params.yaml, 512 dimensions, and the settings of a full run."""
+    """Sets the data set of params.yaml, 512 dimensions, and the settings of a full run with a sweep and an
+    ensemble."""
     yaml = YAML()
     params = yaml.load(path.read_text(encoding="utf-8"))
     params["run"]["datasets"] = ["folder"]
     recipe = params["datasets"].pop("parts")["recipe"]
-    recipe["dim"] = 512
+    recipe["dim"] = DIM
+    params["sweep"]["ms"]["space"] = {"dim": {"grid": [DIM // 2, DIM]}}
     recipe["backbone"]["pretrained"] = False
     recipe["training"]["validate_every"] = 4
     params["datasets"]["folder"] = {"source": {"path": "data/raw/folder/images.zip"}, "recipe": recipe}
@@ -118,40 +127,51 @@ def peak_gib(process: int) -> float:
 
 
 def measured(copy: Project, command: Sequence[str], peak: float, only_large: bool = False) -> dict[str, Any]:
-    """The results of a command under the small limit and, if it does not finish or with `only_large`, under
-    `peak` GiB. Raises RuntimeError if these do not suffice."""
-    small = None if only_large else run(copy, command, TOO_SMALL)
-    finished = small is not None and small["status"] == 0
-    last = small if small is not None and finished else run(copy, command, int(peak * GIB))
-    if last["status"] != 0:
+    """The results of a command under each small limit until it finishes and, if it does not or with
+    `only_large`, under `peak` GiB. Raises RuntimeError if these do not suffice."""
+    answers: dict[str, str] = {}
+    violations: dict[str, str] = {}
+    cpu_seconds = 0.0
+    for limit in (*(() if only_large else SMALL), int(peak * GIB)):
+        last = run(copy, command, limit)
+        cpu_seconds += last["cpu_seconds"]
+        if last["status"] == 0:
+            break
+        name, errors = f"{limit / GIB:.2g} GiB", last["errors"]
+        answers[name] = "; ".join(errors) or f"status {last['status']}"
+        if len(errors) != 1 or not errors[0].startswith("error:"):
+            violations[name] = f"status {last['status']}: {last['end']}"
+    else:
         raise RuntimeError(f"{command} fails with {peak:g} GiB: {last['end']}")
-    result = {
-        "limit_gib": TOO_SMALL / GIB if finished else peak,
+    return {
+        "limit_gib": limit / GIB,
         "peak_gib": round(last["peak_gib"], 2),
-        "cpu_seconds": last["cpu_seconds"],
-        "too_small": "finished" if finished else "not run",
+        "cpu_seconds": cpu_seconds,
+        "answers": answers,
+        "violations": violations,
     }
-    if small is not None and not finished:
-        result["too_small"] = "; ".join(small["errors"]) or f"status {small['status']}"
-        result["cpu_seconds"] += small["cpu_seconds"]
-    return result
 
 
 def campaign(rows: int, vectors: int, state: Path) -> None:
     """Measures everything again."""
-    with project() as copy:
+    with project(several=True) as copy:
         enlarge(copy.path / "params.yaml")
         write_images(copy.path / "data/raw/folder/images.zip", rows)
+        size = f"{rows:,} images"
         for stage, (arguments, peak) in PEAK.items():
-            measure(copy, stage, (f"stages.{stage}", *arguments), peak, f"{rows:,} images", state)
+            if stage == "ensemble":  # reads all members
+                for member in ("train_fold", "export_fold"):
+                    run(copy, (f"stages.{member}", *FOLDS[1]), int(PEAK[member][1] * GIB))
+            command = (f"stages.{stage}", *arguments)
+            measure(copy, stage, command, peak, size, state, only_large=stage in ONLY_PEAK)
         file = copy.scratch / "vectors.arrow"
         draw = np.random.default_rng(0)
         drawn = draw.standard_normal((vectors, DIM), dtype=np.float32)
         drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
         write_embeddings(file, np.arange(vectors), np.arange(vectors) // 5, drawn)
         command = ("unseen", "evaluate", str(file), "--bootstrap", "100")
-        size = f"{vectors:,} vectors"
-        measure(copy, "unseen evaluate", command, EVALUATE_PEAK, size, state, only_large=True)
+        drawn_size = f"{vectors:,} vectors"
+        measure(copy, "unseen evaluate", command, EVALUATE_PEAK, drawn_size, state, only_large=True)
 
 
 def measure(
@@ -169,7 +189,9 @@ def measure(
     identity = {"digest": results.version(modules), "commit": results.commit()}
     values = measured(copy, command, peak, only_large)
     results.record(state, name, {**identity, "rows": size, **values})
-    print(f"{name}, {size}: {values['peak_gib']} GiB, {values['cpu_seconds']:.0f} CPU s", flush=True)
+    violation = f", {len(values['violations'])} violations" if values["violations"] else ""
+    peak_and_time = f"{values['peak_gib']} GiB, {values['cpu_seconds']:.0f} CPU s"
+    print(f"{name}, {size}: {peak_and_time}{violation}", flush=True)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.memory import PEAK, enlarge, measure, measured, write_images
+from tests.torture.memory import PEAK, SMALL, enlarge, measure, measured, write_images
 from tests.torture.miniature import project
 from tests.torture.results import load
 
@@ -13,7 +13,7 @@ from tests.torture.results import load
 def test_a_stage_stays_below_its_limit(tmp_path: Path) -> None:
     state = tmp_path / "memory.json"
     arguments, peak = PEAK["resolve"]
-    with project() as copy:
+    with project(several=True) as copy:
         enlarge(copy.path / "params.yaml")
         write_images(copy.path / "data/raw/folder/images.zip", 150)
         command = ("stages.resolve", *arguments)
@@ -24,3 +24,24 @@ def test_a_stage_stays_below_its_limit(tmp_path: Path) -> None:
     row = load(state)["resolve"]
     assert row["rows"] == "150 images"
     assert 0.05 < row["peak_gib"] < peak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "is_violation"),
+    [
+        ("raise", True),
+        ("sys.exit(3)", True),
+        ("sys.stderr.write('error: the memory does not suffice'); sys.exit(1)", False),
+    ],
+)
+def test_only_one_message_is_an_end_without_violation(answer: str, is_violation: bool) -> None:
+    with project() as copy:
+        module = copy.path / "large.py"
+        module.write_text(
+            f"import sys\ntry:\n    bytearray({SMALL[-1]})\nexcept MemoryError:\n    {answer}\n"
+        )
+        row = measured(copy, ("large",), 2.0)
+    assert row["limit_gib"] == 2.0
+    assert bool(row["violations"]) == is_violation
+    assert row["answers"].keys() == {"0.59 GiB", "1 GiB"}
