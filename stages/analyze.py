@@ -9,7 +9,6 @@ from pipeline.analysis.verification import Intervals
 from pipeline.config.inputs import AnalyzeInputs, read_inputs
 from pipeline.ingest.sources.parts import creature_masks
 from pipeline.runtime.files import write_json
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 
 
@@ -31,4 +30,4 @@ def run(dataset: str, method: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", "seed", memory=LEAST)
+    main(run, "dataset", "method", "seed")

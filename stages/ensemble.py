@@ -4,7 +4,6 @@ ensemble, mean and deviation."""
 from pathlib import Path
 
 from pipeline.config.inputs import EnsembleInputs, read_inputs
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.ensemble import ensemble
 
@@ -16,4 +15,4 @@ def run(dataset: str, method: str) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", memory=LEAST)
+    main(run, "dataset", "method")

@@ -6,7 +6,6 @@ from pipeline.config.inputs import EvaluateInputs, read_inputs
 from pipeline.evaluation.headline import headline
 from pipeline.evaluation.run import evaluate_run, write
 from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 
 
@@ -21,4 +20,4 @@ def run(dataset: str, method: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", "seed", memory=LEAST)
+    main(run, "dataset", "method", "seed")

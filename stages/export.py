@@ -6,7 +6,6 @@ from pipeline.cluster.export import run_export
 from pipeline.config import ExportSettings, Params, settings
 from pipeline.config.inputs import ExportInputs, read_inputs
 from pipeline.export.positions import export_positions
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 
 
@@ -27,4 +26,4 @@ def run(dataset: str, method: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", "seed", memory=LEAST)
+    main(run, "dataset", "method", "seed")

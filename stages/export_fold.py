@@ -6,7 +6,6 @@ from pipeline.cluster.export import embedder
 from pipeline.config import ExportSettings, Params, settings
 from pipeline.config.inputs import ExportInputs, read_inputs
 from pipeline.methods.artifact import training_settings
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.member_export import export_member
 from pipeline.studies.ensemble.members import Member
@@ -25,4 +24,4 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", "fold", "seed", memory=LEAST)
+    main(run, "dataset", "method", "fold", "seed")

@@ -7,7 +7,6 @@ from pipeline.config import Params, TrainSettings, concurrent_trials, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import SweepInputs, read_inputs
 from pipeline.runtime.cores import loader_threads_of
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 from pipeline.studies.sweep.sweep import sweep
 
@@ -27,4 +26,4 @@ def run(dataset: str, method: str) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", memory=LEAST)
+    main(run, "dataset", "method")

@@ -6,7 +6,6 @@ from pipeline.cluster.training import run_training
 from pipeline.config import Params, TrainSettings, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 from pipeline.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
@@ -26,4 +25,4 @@ def run(dataset: str, method: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", "seed", memory=LEAST)
+    main(run, "dataset", "method", "seed")

@@ -8,7 +8,6 @@ from pipeline.config import Params, TrainSettings, settings
 from pipeline.config.command import field_origins
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.data.shards import Shards
-from pipeline.runtime.memory import LEAST
 from pipeline.runtime.stage import main
 from pipeline.studies.ensemble.fold_training import member_job, require_fold_data
 from pipeline.studies.ensemble.members import Member
@@ -33,4 +32,4 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, "dataset", "method", "fold", "seed", memory=LEAST)
+    main(run, "dataset", "method", "fold", "seed")

@@ -13,13 +13,14 @@ from pathlib import Path
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
 from pipeline.runtime.leftovers import remove_leftover_directories
-from pipeline.runtime.memory import require_memory
+from pipeline.runtime.memory import LEAST, require_memory
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 PARENT = "UNSEEN_PARENT"
+_SMALL = ("resolve", "ingest", "report")  # stages that load neither torch nor FAISS
 _GRACE = 5.0  # seconds between SIGTERM and the forced end of a stage, in which it can end its cluster
 
 
@@ -69,9 +70,10 @@ def _end(*_: object) -> None:
     raise _Terminated(128 + signal.SIGTERM)
 
 
-def main(run: Callable[..., None], *axes: str, memory: int = 0) -> None:
+def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
-    (dataset, method, fold, seed). `memory`: the bytes below which a limit of the process is an error."""
+    (dataset, method, fold, seed). A limit of memory below the needs of torch and FAISS is an error in a stage
+    that loads them."""
     import argparse
     import faulthandler
 
@@ -86,7 +88,8 @@ def main(run: Callable[..., None], *axes: str, memory: int = 0) -> None:
         with report_errors():
             _require_own_clone(Path(sys.argv[0]).resolve())
             os.chdir(ROOT)
-            require_memory(memory)
+            if Path(sys.argv[0]).stem not in _SMALL:
+                require_memory(LEAST)
             remove_leftover_directories(ROOT)
             run(**arguments)
     finally:

@@ -65,16 +65,20 @@ def test_other_errors_are_no_problem_of_memory() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [LEAST - 1, LEAST])
-def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(limit: int) -> None:
+@pytest.mark.parametrize(
+    ("stage", "limit", "refused"),
+    [("train", LEAST - 1, True), ("train", LEAST, False), ("ingest", LEAST - 1, False)],
+)
+def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(
+    stage: str, limit: int, refused: bool
+) -> None:
     program = (
-        "import resource\n"
-        "from pipeline.runtime.memory import LEAST\nfrom pipeline.runtime.stage import main\n"
-        f"resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))\n"
-        "main(lambda: print('work'), memory=LEAST)\n"
+        "import resource, sys\nfrom pipeline.runtime.stage import main\n"
+        f"sys.argv[0] = '{stage}.py'\nresource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))\n"
+        "main(lambda: print('work'))\n"
     )
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    if limit < LEAST:
+    if refused:
         assert process.stderr.startswith("error: The limit of this process is 1.00 GiB (`ulimit -d`)")
         assert process.stdout == ""
     else:
