@@ -21,7 +21,7 @@ from pipeline.config import TrainSettings
 from pipeline.runtime.errors import UserError
 from pipeline.training.job import Job
 from pipeline.training.loop import train
-from tests.training.jobs import job, recipe
+from tests.training.jobs import double_precision, job, recipe
 
 CPU = torch.device("cpu")
 ONE, TWO = TrainSettings(workers=1, gpu="no"), TrainSettings(workers=2, gpu="no")
@@ -186,8 +186,10 @@ def test_two_workers_log_the_loss_of_one_after_a_kill(
                 os.kill(os.getpid(), signal.SIGKILL)
             torch.distributed.barrier()  # rank 0 waits for the dead rank 1
         from pipeline.training.loop import train
+        from tests.training.jobs import double_precision
 
-        return train(job, rank, world, device)
+        with double_precision():
+            return train(job, rank, world, device)
 
     row = run_training(shared, TWO, loop)
     errors = capsys.readouterr().err
@@ -196,10 +198,9 @@ def test_two_workers_log_the_loss_of_one_after_a_kill(
     assert errors.count("train tiny/baseline/0: 144/144 images") == 1
     assert "warning" not in errors, "the internals of Ray Train match LeanTrainer"
     single = with_other_outputs(shared, tmp_path / "alone")
-    train(single, 0, 1, CPU)
-    # float32 kernels round differently for half a batch.
-    # tests/training/test_two_workers.py compares in float64.
-    assert losses(shared) == pytest.approx(losses(single), rel=1e-3)
+    with double_precision():
+        train(single, 0, 1, CPU)
+    assert losses(shared) == pytest.approx(losses(single), rel=1e-6)
     assert row["iteration"] == 12
     log = log_of(shared)
     assert log["workers"] == 2

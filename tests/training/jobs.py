@@ -1,7 +1,9 @@
 """A data set of a few drawn images, and recipes that train on it within a second."""
 
+import contextlib
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from PIL import Image
 
 from pipeline.config import Recipe, TrainSettings
 from pipeline.data.shard_writer import ShardWriter
+from pipeline.training import run
 from pipeline.training.job import Job, job_of
 from tests.methods.small import OF_METHODS, layered
 
@@ -41,6 +44,24 @@ def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
     """The job of `recipe` on data set `tiny` under `root`."""
     machine = TrainSettings(loader_threads=1, checkpoint_every=2)
     return job_of("tiny", recipe.method, seed, recipe, root, machine)
+
+
+@contextlib.contextmanager
+def double_precision() -> Iterator[None]:
+    """Trainings that begin in this process compute in float64.
+
+    An optimizer enlarges the rounding of float32, which differs between numbers of workers and processors.
+    """
+    initial = run.initial_method
+
+    def in_double_precision(*arguments: Any) -> Any:
+        return initial(*arguments).double()
+
+    run.initial_method = in_double_precision
+    try:
+        yield
+    finally:
+        run.initial_method = initial
 
 
 def write_tiny_set(root: Path, classes: int = CLASSES, images: int = IMAGES) -> None:
