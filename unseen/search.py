@@ -3,23 +3,24 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from os.path import exists, samefile
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.catalog.build import build
-from pipeline.catalog.catalog import Answer, Catalog
+from pipeline.catalog.catalog import ABOUT, Answer, Catalog
 from pipeline.catalog.duplicates import Group, duplicates
-from pipeline.catalog.embedder import Precision, encoded
+from pipeline.catalog.embedder import BATCH, Precision, encoded, name_of
 from pipeline.catalog.measure import description, measure
+from pipeline.catalog.pictures import picture_names
 from pipeline.catalog.results_page import duplicates_page, page
 from pipeline.data.heif import readable
 from pipeline.evaluation.unknown import Threshold, UncalibratedError
 from pipeline.index.kinds import KINDS
 from pipeline.ingest.completeness import require_complete
-from pipeline.ingest.files.archive import is_hidden
-from pipeline.ingest.sources.folder import SUFFIXES, Directory
+from pipeline.ingest.sources.folder import SUFFIXES, UNREAD_SUFFIXES, Directory, enumerated
 from pipeline.methods.pretrained import Network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file, regular, require_replaceable
@@ -37,22 +38,26 @@ def write_catalog(
     workers: int | None = None,
     precision: Precision | Literal["auto"] | None = None,
 ) -> None:
-    """Builds or updates a catalog and prints its size, and with `duplicates_html` the groups of
-    near-duplicates, which it also writes to this page. Raises UserError as `build` does.
+    """Builds or updates a catalog and prints its size, the first names of excluded pictures, and with
+    `duplicates_html` the groups of near-duplicates, which it also writes to this page. Raises UserError as
+    `build` does.
     """
     if duplicates_html is not None:
-        require_replaceable(duplicates_html)
+        _require_page(duplicates_html)
     setting = KINDS[kind]() if kind else None
     catalog = build(
         photos, output, model, skip_damaged, setting, labels, workers=workers, precision=precision
     )
-    excluded = len(catalog.about["left_out"])
+    excluded = catalog.about["left_out"]
     parts = [f"{len(catalog):,} pictures"]
     if labelled := len(catalog) - catalog.labels.count(None):
         parts.append(f"{labelled:,} with one of {len({*catalog.labels} - {None}):,} labels")
     if excluded:
-        parts.append(f"{excluded:,} excluded")
+        parts.append(f"{len(excluded):,} excluded")
     sys.stdout.write(f"{output}: {', '.join(parts)}\n")
+    if excluded:
+        reasons = enumerated([f"{name} ({reason})" for name, reason in excluded.items()])
+        sys.stdout.write(f"excluded: {reasons}. {output / ABOUT} lists them under left_out.\n")
     if duplicates_html is not None:
         groups, unread = duplicates(catalog)
         with atomic_file(duplicates_html) as aside:
@@ -96,7 +101,8 @@ def measurement(photos: Path, network: Network, labels: str) -> str:
 
 def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
     """The pictures to search for: files, all pictures below folders, and the paths in a text file, one a
-    line; `-` is the standard input.
+    line; `-` is the standard input. The standard error lists what is omitted in folders, as `unseen index`
+    does.
 
     Raises UserError if there is none, or if the list cannot be read.
     """
@@ -125,13 +131,12 @@ def find_photos(
 ) -> str:
     """The k nearest pictures of each photo as text or JSON; also writes them to a page. `share`: the largest
     rate of false matches; if it is not calibrated for the model, the output states this and answers no photo
-    with `unknown`. `skip_damaged`: photos that cannot be read are listed on the standard error. Raises
-    UserError as `Catalog`, its `threshold` and its `find` do otherwise, and if no photo can be read."""
+    with `unknown`. `skip_damaged`: photos that cannot be read are listed on the standard error and in the
+    JSON. Raises UserError as `Catalog`, its `threshold` and its `find` do otherwise, if no photo can be read,
+    and for a page that would replace a photo."""
     if html is not None:
-        require_replaceable(html)
+        _require_page(html, photos)
     catalog = Catalog(directory)
-    if skip_damaged:
-        photos = _undamaged(photos)
     threshold, problem = None, None
     if share is not None:
         try:
@@ -139,43 +144,80 @@ def find_photos(
         except UncalibratedError as error:
             problem = error
     statement = f"{problem.what} {problem.remedy}" if problem else threshold and threshold.sentence()
-    answers = catalog.identify(photos, k, threshold)
+    if skip_damaged:
+        results = _identified(catalog, photos, k, threshold)
+    else:
+        results = Results(list(photos), catalog.identify(photos, k, threshold), {})
     if html is not None:
-        text = page(catalog, photos, answers, statement)
+        text = page(catalog, results.photos, results.answers, statement)
         with atomic_file(html) as aside:
             aside.write_text(text, encoding="utf-8")
     if as_json:
-        return _json(catalog, photos, answers, threshold, problem)
-    return "".join(f"{line}\n" for line in _lines(catalog, photos, answers, statement))
+        return _json(catalog, results, threshold, problem)
+    return "".join(f"{line}\n" for line in _lines(catalog, results, statement))
 
 
-def _undamaged(photos: Sequence[Path]) -> list[Path]:
-    """The photos that can be read; the standard error lists the others. Raises UserError if there is none."""
-    undamaged = []
+class Results(NamedTuple):
+    """What `find` answers."""
+
+    photos: list[Path]
+    answers: list[Answer]  # one for each photo
+    excluded: dict[Path, str]  # photo that cannot be read -> reason
+
+
+def _identified(catalog: Catalog, photos: Sequence[Path], k: int, threshold: Threshold | None) -> Results:
+    """The answers for the photos that can be read; the standard error lists the others. Raises UserError if
+    there is none.
+
+    A batch is decoded once, unless it contains a damaged photo.
+    """
+    results = Results([], [], {})
+    for start in range(0, len(photos), BATCH):
+        batch = list(photos[start : start + BATCH])
+        try:
+            answers = catalog.identify(batch, k, threshold)
+        except UserError:
+            excluded = _damaged(batch)
+            sys.stderr.writelines(f"excluded: {reason}\n" for reason in excluded.values())
+            results.excluded.update(excluded)
+            batch = [photo for photo in batch if photo not in excluded]
+            answers = catalog.identify(batch, k, threshold)
+        results.photos.extend(batch)
+        results.answers.extend(answers)
+    if not results.photos:
+        raise UserError("No photo can be read.", "Convert them to JPEG or PNG.")
+    return results
+
+
+def _damaged(photos: Sequence[Path]) -> dict[Path, str]:
+    """The photos that cannot be read, each with a sentence."""
+    reasons = {}
     for photo in photos:
         try:
             require_complete(np.frombuffer(readable(encoded(photo)), np.uint8))
         except UserError as error:
-            sys.stderr.write(f"excluded: {error.what}\n")
+            reasons[photo] = error.what
         except ValueError as error:
-            sys.stderr.write(f"excluded: {printable(str(photo))} cannot be read as a picture: {error}.\n")
-        else:
-            undamaged.append(photo)
-    if not undamaged:
-        raise UserError("No photo can be read.", "Convert them to JPEG or PNG.")
-    return undamaged
+            reasons[photo] = f"{name_of(photo)} cannot be read as a picture: {error}."
+    return reasons
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for name in Directory(folder).names():
-        if PurePosixPath(name).suffix.lower() in SUFFIXES and not is_hidden(name):
-            yield folder / name
+def _require_page(path: Path, photos: Sequence[Path] = ()) -> None:
+    """Raises UserError for a page that would replace a directory, a pipe, a picture or one of `photos`."""
+    require_replaceable(path)
+    is_query = exists(path) and any(exists(photo) and samefile(path, photo) for photo in photos)
+    if is_query or path.suffix.lower() in SUFFIXES | UNREAD_SUFFIXES:
+        problem = "is a photo of the search" if is_query else f"has the suffix of a picture, {path.suffix}"
+        raise UserError(f"{path} {problem}: the page would replace it.", "Name a page such as found.html.")
+
+
+def _below(folder: Path) -> list[Path]:
+    return [folder / name for name in picture_names(Directory(folder), "find").pictures]
 
 
 def _json(
     catalog: Catalog,
-    photos: Sequence[Path],
-    answers: Sequence[Answer],
+    results: Results,
     threshold: Threshold | None,
     problem: UncalibratedError | None,
 ) -> str:
@@ -191,19 +233,18 @@ def _json(
                 "products": [product._asdict() for product in answer.products],
                 "matches": [match._asdict() for match in answer.matches],
             }
-            for photo, answer in zip(photos, answers, strict=True)
+            for photo, answer in zip(results.photos, results.answers, strict=True)
         ],
+        "excluded": [{"query": str(photo), "reason": reason} for photo, reason in results.excluded.items()],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return text.encode(errors="backslashreplace").decode()  # a byte of a name that is not UTF-8: \\udcff
 
 
-def _lines(
-    catalog: Catalog, photos: Sequence[Path], answers: Sequence[Answer], statement: str | None
-) -> Iterator[str]:
+def _lines(catalog: Catalog, results: Results, statement: str | None) -> Iterator[str]:
     if statement is not None:
         yield statement
-    for photo, answer in zip(photos, answers, strict=True):
+    for photo, answer in zip(results.photos, results.answers, strict=True):
         if answer.unknown:
             yield f"{printable(str(photo))}: unknown"
             continue

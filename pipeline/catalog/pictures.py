@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from pipeline.ingest.sources.folder import (
     enumerated,
     irregular_sentence,
     is_text,
+    repeated_sentence,
     unread_images,
     unread_sentence,
 )
@@ -46,6 +48,44 @@ class Listed(NamedTuple):
     sha256: list[str]
     stamps: list[Stamp]
     damaged: dict[str, str]  # path -> reason
+    # path -> reason: images in formats that are not read, pipes and devices
+    not_read: Mapping[str, str] = MappingProxyType({})
+
+
+class Names(NamedTuple):
+    """The names of the files below a folder."""
+
+    pictures: list[str]  # sorted
+    not_read: dict[str, str]  # as in Listed
+
+
+def picture_names(files: Directory, command: str) -> Names:
+    """The pictures below a folder by their suffix, without hidden files.
+
+    The standard error lists what is omitted, in lines that begin with `command`: named pipes and devices,
+    folders that a link names a second time, the number of files with other suffixes, and images in formats
+    that are not read. Raises UserError if a folder cannot be listed.
+    """
+    names = [name for name in files.names() if not is_hidden(name)]
+    pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
+    unread = unread_images(names)
+    others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
+    lines = []
+    if files.irregular:
+        lines.append(f"warning: {irregular_sentence(files.irregular)}")
+    if files.repeated:
+        lines.append(f"warning: {repeated_sentence(files.repeated)}")
+    if others:
+        lines.append(
+            "skipped: " + ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
+        )
+    if unread:
+        lines.append(f"warning: {unread_sentence(unread)} {CONVERT}")
+    sys.stderr.writelines(f"{command}: {printable(line)}\n" for line in lines)
+    reasons = dict.fromkeys(unread, "a format that is not read") | dict.fromkeys(
+        files.irregular, "a named pipe, socket or device"
+    )
+    return Names(pictures, {printable(name): reason for name, reason in reasons.items()})
 
 
 def listed(
@@ -53,24 +93,14 @@ def listed(
 ) -> Listed:
     """Reads every picture below a folder completely, except those in `unchanged`: sha256 by path and stamp.
 
-    Files without the suffix of a picture are skipped and counted; hidden files are ignored. A warning lists
-    images in formats that are not read. Raises UserError if a folder cannot be listed, or for a file name
-    that is not UTF-8.
+    The standard error lists what is omitted, as `picture_names` does. Raises UserError if a folder cannot be
+    listed, or for a file name that is not UTF-8.
     """
     files = Directory(photos)
-    names = [name for name in files.names() if not is_hidden(name)]
-    if files.irregular:
-        sys.stderr.write(f"catalog: warning: {printable(irregular_sentence(files.irregular))}\n")
-    pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
-    others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
-    if others:
-        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
-        sys.stderr.write(f"catalog: skipped: {printable(counts)}\n")
+    pictures, not_read = picture_names(files, "catalog")
     undecoded = [printable(name) for name in pictures if not is_text(name)]
     if undecoded:
         raise UserError(f"{photos}: file names are not valid UTF-8: {enumerated(undecoded)}.", "Rename them.")
-    if unread := unread_images(names):
-        sys.stderr.write(f"catalog: warning: {printable(unread_sentence(unread))} {CONVERT}\n")
     stamps = {name: _stamp(photos / name) for name in pictures}
     known = unchanged or {}
     digests = {name: known[name, stamps[name]] for name in pictures if (name, stamps[name]) in known}
@@ -83,7 +113,9 @@ def listed(
         else:
             digests[name] = result
     paths = [name for name in pictures if name in digests]
-    return Listed(paths, [digests[name] for name in paths], [stamps[name] for name in paths], damaged)
+    return Listed(
+        paths, [digests[name] for name in paths], [stamps[name] for name in paths], damaged, not_read
+    )
 
 
 def _stamp(path: Path) -> Stamp:

@@ -116,6 +116,7 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
             "recall": None if measured is None else measured._asdict(),
             "labels": contents.label_source,
             "left_out": contents.pictures.damaged,
+            "not_read": dict(contents.pictures.not_read),
             "files": {path.relative_to(directory).as_posix(): sha256_of(path) for path in files},
             "sizes": {path.relative_to(directory).as_posix(): path.stat().st_size for path in files},
         }

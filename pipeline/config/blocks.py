@@ -161,7 +161,7 @@ class Training(Strict):
     minimum_gain: NonNegative = 0.0
     # of torch on a CPU, per worker: with another number, sums round differently. With more than there are
     # cores, the result is the same and takes longer.
-    threads: Count = 2
+    threads: Annotated[int, Field(ge=1, le=1024)] = 2
     # torch.compile for the backbone: faster on a GPU after about a minute; float sums are rounded differently
     compile: bool = False
     # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it

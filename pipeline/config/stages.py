@@ -5,10 +5,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline.config.blocks import Count, Positive, Seed
+from pipeline.config.blocks import Count, Seed
 from pipeline.config.names import Name
 from pipeline.config.strict import Strict
 
+MAX_RESAMPLES = 100_000  # of an interval
+# Of an interval: a comparison needs more sign flips than 1 / (1 - confidence), see evaluation/statistics
+MAX_CONFIDENCE = 0.9999
+MAX_TRIALS = 10_000  # of a sweep on one data set
+MAX_COMBINATIONS = 1_000_000  # of the grids of a sweep, of which `total` draws
 Ranks = tuple[Count, ...]  # the K of Recall@K
 
 
@@ -152,7 +157,7 @@ class ExportSettings(Strict):
     workers: Count = 1
     batch_size: Count = 256
     # of every image, one descriptor of them all (pipeline/export/scales.py)
-    scales: tuple[Positive, ...] = Field(default=(1.0,), min_length=1)
+    scales: tuple[Annotated[float, Field(gt=0, le=16)], ...] = Field(default=(1.0,), min_length=1)
 
     @field_validator("scales")
     @classmethod
@@ -210,8 +215,8 @@ class EvaluateBlock(Strict):
     """Block `evaluate`."""
 
     recall_at: Ranks | None = None  # None: the published K of each data set
-    bootstrap: Count = 1000  # class resamples of an interval
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    bootstrap: Annotated[int, Field(ge=1, le=MAX_RESAMPLES)] = 1000  # class resamples of an interval
+    confidence: Annotated[float, Field(gt=0, le=MAX_CONFIDENCE)] = 0.95
     seed: Seed = 0
     map: bool = True  # also mean average precision over the whole ranking; always computed on the CPU
     nmi: bool = False  # agreement of a k-means clustering with the classes
@@ -234,10 +239,10 @@ class EvaluateSettings(EvaluateBlock):
 class AnalyzeSettings(Strict):
     """Block `analyze`."""
 
-    histogram_bins: Annotated[int, Field(ge=10)] = 100
+    histogram_bins: Annotated[int, Field(ge=10, le=10_000)] = 100
     pairs: Count = 1_000_000  # sampled pairs of a similarity histogram; all pairs if there are fewer
     # splits of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
-    transfer_splits: Count = 1000
+    transfer_splits: Annotated[int, Field(ge=1, le=100_000)] = 1000
     transfer_classes: Count = 200  # largest number of classes in a split; of larger data sets a random subset
     transfer_ridge: Annotated[float, Field(gt=0)] = 0.05  # GSP sec. 4.4
     reduce: Reduce | None = None  # also similarities of reduced embeddings (IRT fig. 5: PCA 256)
@@ -249,7 +254,7 @@ class ReportSettings(Strict):
     title: str = "unseen: retrieval on classes never seen in training"
     queries: Count = 12  # of each gallery
     neighbours: Count = 8  # shown per query
-    thumbnail: Count = 144  # pixels of the longer side; a click enlarges it
+    thumbnail: Annotated[int, Field(ge=1, le=4096)] = 144  # pixels of the longer side; a click enlarges it
 
 
 class SweepSettings(Strict):
@@ -285,7 +290,16 @@ class SweepSettings(Strict):
                 "lengths; several seeds need scheduler none"
             )
         points = math.prod(len(axis.grid) for axis in self.space.values() if axis.grid is not None)
-        if self.total is not None and self.total > points and all(axis.grid for axis in self.space.values()):
+        is_grid = all(axis.grid for axis in self.space.values())
+        trials = self.total or points * (1 if is_grid else self.trials)
+        if trials > MAX_TRIALS:
+            raise ValueError(f"the sweep has {trials:,} trials, at most {MAX_TRIALS:,} are possible")
+        if points > MAX_COMBINATIONS:
+            raise ValueError(
+                f"the grids of the space have {points:,} combinations, at most {MAX_COMBINATIONS:,} are "
+                "possible; draw some of their values with choice"
+            )
+        if self.total is not None and self.total > points and is_grid:
             raise ValueError(
                 f"total: {self.total} trials, but the grids of the space have {points} combinations; "
                 "lower it or add values"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.config.stages import MAX_CONFIDENCE, MAX_RESAMPLES
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.metrics import PerQuery
 from pipeline.evaluation.protocol import Protocol
@@ -22,13 +23,15 @@ from pipeline.evaluation.tables import SELECTED
 from pipeline.evaluation.vectors import read_vectors, sides_of_arrays
 from pipeline.runtime.errors import UserError
 
+MAX_RANK = 2**31 - 1  # of Recall@K
 Metrics = dict[str, float | int | str]
 _NORMALISED = "vectors were divided by their length in float64, then rounded to float32"
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The defaults are those of block `evaluate` in params.yaml."""
+    """The defaults are those of block `evaluate` in params.yaml. Raises UserError for a value out of its
+    range."""
 
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
     bootstrap: int = 1000  # class resamples of an interval
@@ -36,6 +39,16 @@ class Settings:
     seed: int = 0
     class_means: bool = False  # also each metric as a mean over classes
     normalize: bool = False
+
+    def __post_init__(self) -> None:
+        ranks = self.recall_at
+        valid = len(ranks) > 0 and min(ranks) >= 1 and max(ranks) <= MAX_RANK
+        _require(valid, "recall_at", ", ".join(map(str, ranks)) or "empty", f"ranks of 1 to {MAX_RANK:,}")
+        valid = 1 <= self.bootstrap <= MAX_RESAMPLES
+        _require(valid, "bootstrap", self.bootstrap, f"1 to {MAX_RESAMPLES:,}")
+        valid = 0 < self.confidence <= MAX_CONFIDENCE
+        _require(valid, "confidence", self.confidence, f"above 0 and at most {MAX_CONFIDENCE}")
+        _require(self.seed >= 0, "seed", self.seed, "0 or more")
 
     def protocol(self) -> Protocol:
         protocol = Protocol(
@@ -47,6 +60,11 @@ class Settings:
             training_protocol="unknown",  # the vectors are from any tool
         )
         return dataclasses.replace(protocol, normalisation=_NORMALISED) if self.normalize else protocol
+
+
+def _require(valid: bool, name: str, value: object, expected: str) -> None:
+    if not valid:
+        raise UserError(f"{name} is {value}, expected {expected}.", f"Correct {name}.")
 
 
 class Difference(NamedTuple):
@@ -99,7 +117,7 @@ def evaluate_vectors(
     Keys: recall_at_<K>, r_precision, map_at_r, map, each with `_low` and `_high` (class bootstrap), queries,
     lone_queries (of classes with one row, excluded from the averages), gallery, classes, protocol (a
     hash) and training_protocol (unknown). `normalize` divides each vector by its length first. Raises
-    UserError as `sides_of_arrays` does, and if no class has two rows.
+    UserError as `Settings` and `sides_of_arrays` do, and if no class has two rows.
     """
     settings = Settings(tuple(recall_at), bootstrap, confidence, seed, normalize=normalize)
     sides = sides_of_arrays(np.asarray(embeddings), labels, normalize=normalize)

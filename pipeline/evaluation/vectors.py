@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from pipeline.data.embeddings import UNIT
 from pipeline.evaluation.metrics import Rows
@@ -25,6 +25,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import regular
 
 COLUMNS = "label, embedding, and optionally row_id, is_query, is_gallery"
+COLUMN_NAMES = ("label", "embedding", "row_id", "is_query", "is_gallery")
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 
 
@@ -57,6 +58,9 @@ def read_vectors(path: Path, labels: Path | None = None, normalize: bool = False
             f"{', '.join(table.column_names)}.",
             f"Write the columns {COLUMNS}.",
         )
+    for name in dict.fromkeys(table.column_names):
+        if name in COLUMN_NAMES and (count := table.column_names.count(name)) > 1:
+            raise UserError(f"{path} has {count} columns {name}.", "Write each column once.")
     optional = {
         argument: _column(path, table, name)
         for name, argument in (
@@ -81,17 +85,18 @@ def sides_of_arrays(
 ) -> Sides:
     """The sides of (N, D) vectors with N labels. A side that is None contains every row.
 
-    normalize: divide each vector by its length, in float64. Otherwise vectors must have the length 1 (to
-    1e-3) and keep their bits. `where` begins the messages.
+    normalize: divide each vector by its length, in float64, for lengths of any magnitude. Otherwise vectors
+    must have the length 1 (to 1e-3) and keep their bits. `where` begins the messages.
 
-    Raises UserError if there is no row, the numbers of vectors and labels differ, a label or a value of a
-    vector is missing, a row id occurs twice, or a vector is zero or, unless `normalize`, has another length.
+    Raises UserError if there is no row, the values are not real numbers, the numbers of vectors and labels
+    differ, a label or a value of a vector is missing, a row id occurs twice, or a vector is zero or, unless
+    `normalize`, has another length.
     """
     labels = np.asarray(labels)
-    if embeddings.ndim != 2 or not np.issubdtype(embeddings.dtype, np.number):
+    if embeddings.ndim != 2 or embeddings.dtype.kind not in "fiu":
         raise UserError(
             f"{where}: the shape is {embeddings.shape} of {embeddings.dtype}, expected (rows, dimensions) of "
-            "numbers.",
+            "real numbers.",
             "Write one row of numbers per image.",
         )
     if not embeddings.size:
@@ -116,6 +121,9 @@ def sides_of_arrays(
 
 
 def _unit(embeddings: np.ndarray, where: str, normalize: bool) -> Float32[np.ndarray, "N D"]:
+    if embeddings.dtype.itemsize > 8:  # longdouble; a value beyond float64 becomes infinity
+        with np.errstate(over="ignore"):
+            embeddings = embeddings.astype(np.float64)
     finite = np.isfinite(embeddings).all(axis=1)
     if not finite.all():
         raise UserError(
@@ -123,23 +131,42 @@ def _unit(embeddings: np.ndarray, where: str, normalize: bool) -> Float32[np.nda
             f"first in row {int(np.flatnonzero(~finite)[0])}.",
             "Repair the tool that wrote them, or leave these rows out.",
         )
-    if not normalize:
+    if normalize:
+        return _normalised(embeddings, where)
+    with np.errstate(over="ignore"):  # a length of infinity is refused
         embeddings = np.ascontiguousarray(embeddings, np.float32)
-    norms = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))
-    if not normalize:
-        other = np.abs(norms - 1) > UNIT
-        if other.any():
-            row = int(np.flatnonzero(other)[0])
-            raise UserError(
-                f"{where}: {np.count_nonzero(other):,} of {len(other):,} vectors do not have the length 1; "
-                f"row {row} has {norms[row]:g}.",
-                "Divide each vector by its length, or let --normalize do it.",
-            )
-        return embeddings
+        norms = _norms(embeddings)
+    other = np.abs(norms - 1) > UNIT
+    if other.any():
+        row = int(np.flatnonzero(other)[0])
+        raise UserError(
+            f"{where}: {np.count_nonzero(other):,} of {len(other):,} vectors do not have the length 1; "
+            f"row {row} has {norms[row]:g}.",
+            "Divide each vector by its length, or let --normalize do it.",
+        )
+    return embeddings
+
+
+def _normalised(embeddings: np.ndarray, where: str) -> Float32[np.ndarray, "N D"]:
+    """Each vector divided by its length."""
+    with np.errstate(over="ignore", under="ignore"):
+        norms = _norms(embeddings)
+    # The squares of these over- or underflow: a power of two, which rounds nothing, scales them before.
+    extreme = np.flatnonzero((norms < 1e-140) | (norms > 1e140))
+    if len(extreme):
+        embeddings = embeddings.astype(np.float64)
+        exponents = np.frexp(np.abs(embeddings[extreme]).max(axis=1))[1]
+        embeddings[extreme] = np.ldexp(embeddings[extreme], -exponents[:, None])
+        norms[extreme] = _norms(embeddings[extreme])
     if not norms.all():
         row = int(np.flatnonzero(norms == 0)[0])
         raise UserError(f"{where}: the vector of row {row} is zero.", "Leave this row out.")
     return (embeddings / norms[:, None]).astype(np.float32)
+
+
+def _norms(embeddings: np.ndarray) -> Float64[np.ndarray, "N"]:
+    norms: np.ndarray = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))
+    return norms
 
 
 def _numbered(labels: np.ndarray, where: str) -> Int64[np.ndarray, "N"]:

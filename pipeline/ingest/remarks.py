@@ -1,5 +1,5 @@
-"""Remarks after a successful ingest: excluded images, images in unsupported formats, named pipes, equal
-images with different labels, sources that DVC does not track."""
+"""Remarks after a successful ingest: excluded images, files that were not read, folders that links name
+twice, equal images with different labels, sources that DVC does not track."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,15 @@ from typing import Any
 
 from pipeline.config.dataset import Source
 from pipeline.ingest.releases import PUBLISHED
-from pipeline.ingest.sources.folder import CONVERT, irregular_sentence, unread_sentence
+from pipeline.ingest.sources.folder import (
+    CONVERT,
+    enumerated,
+    irregular_sentence,
+    other_sentence,
+    repeated_sentence,
+    unlisted_sentence,
+    unread_sentence,
+)
 
 _TRACKED = "data/raw"  # of the project: dvc.yaml names data/raw/<dataset>
 
@@ -18,10 +26,11 @@ def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str
     directory."""
     summary = manifest["ingest"]
     if summary["skipped_images"]:
-        classes = len(summary["dropped_classes"])
-        dropped = f" and all images of {classes:,} classes" if classes else ""
+        names = enumerated([skipped["source"] for skipped in summary["skipped"]])
+        classes = summary["dropped_classes"]
+        dropped = f", and with them all images of class {enumerated(classes)}" if classes else ""
         yield (
-            f"excluded damaged images: {summary['skipped_images']:,}{dropped}. "
+            f"excluded damaged images: {summary['skipped_images']:,}: {names}{dropped}. "
             f"{output / 'manifest.json'} lists them under ingest.skipped."
         )
     if unread := manifest.get("unread_images"):
@@ -32,6 +41,12 @@ def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str
         yield (
             f"{irregular_sentence(irregular)} {output / 'manifest.json'} lists them under irregular_files."
         )
+    if repeated := manifest.get("repeated_folders"):
+        yield repeated_sentence(repeated)
+    if unlisted := manifest.get("unlisted_images"):
+        yield unlisted_sentence(unlisted["count"], unlisted["first"])
+    if others := manifest.get("other_files"):
+        yield other_sentence(others, manifest["other_file_names"])
     duplicates = manifest.get("duplicates", {})
     if across := duplicates.get("across_classes"):
         first, second = duplicates["pairs"][0]

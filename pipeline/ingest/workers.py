@@ -96,5 +96,7 @@ def _process_chunk(sources: list[str]) -> list[Any]:
 def _process(job: Job[Any], source: str) -> Any:
     try:
         return job.work(job.read(source))
-    except (ValueError, OSError) as error:
+    except OSError as error:  # its text contains the path of the file on this machine
+        return Damaged(error.strerror or str(error))
+    except ValueError as error:
         return Damaged(str(error))

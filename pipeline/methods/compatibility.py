@@ -3,7 +3,8 @@ on torch's meta device, which allocates no weights."""
 
 import torch
 
-from pipeline.config.methods import Recipe
+from pipeline.config.losses import HybridLoss
+from pipeline.config.methods import CrtRecipe, Recipe
 from pipeline.methods.build import build_method
 from pipeline.methods.method import Method
 from pipeline.methods.multihead import Multihead
@@ -38,6 +39,25 @@ def require_compatible(recipe: Recipe) -> Method:
                 str(error), "Name the file with backbone.checkpoint, or set backbone.pretrained=false."
             ) from None
     return method
+
+
+def loss_terms(recipe: Recipe) -> list[str]:
+    """The names of the terms of a method's objective."""
+    loss = recipe.loss
+    if isinstance(recipe, CrtRecipe):
+        terms = [loss.name, f"{loss.name}_auxiliary", "consistency"]
+        return terms + ["diversity"] * (recipe.transform == "coded_residual")
+    memory = getattr(recipe, "memory", None)
+    remembers = ["memory"] * (memory is not None and memory.with_batch)
+    if isinstance(loss, HybridLoss):
+        terms = [loss.pair.name, *remembers, loss.proxy.name]
+    else:
+        terms = [loss.name, *remembers]
+    if getattr(recipe, "zero_shot", None) is not None:
+        terms.append("zero_shot")
+    if getattr(recipe, "koleo_weight", 0.0) > 0:
+        terms.append("koleo")
+    return terms
 
 
 def _require_size(method: Method, recipe: Recipe) -> None:

@@ -121,8 +121,9 @@ def require_networks(
 ) -> dict[tuple[str, str], int]:
     """The dimension of the embeddings of each method on each data set.
 
-    Raises UserError for a recipe from which no method can be built, such as one with an unknown network, and
-    for one that cannot be trained in several passes (`machine.images_per_pass`).
+    Raises UserError for a recipe from which no method can be built, such as one with an unknown network, for
+    one that cannot be trained in several passes (`machine.images_per_pass`), and for a gradient noise of a
+    term that the loss does not have.
     """
     # torch and timm take seconds to import: checks that do not need them run first.
     from pipeline.methods.compatibility import require_compatible
@@ -131,6 +132,8 @@ def require_networks(
     dimensions: dict[tuple[str, str], int] = {}
     of_parts: dict[str, int] = {}  # recipes that differ in the training alone have the same network
     for training in trainings:
+        with located(params, training):
+            require_measurable(training.recipe)
         parts = training.recipe.model_dump_json(exclude={"batch", "optimizer", "schedule", "training"})
         if parts not in of_parts:
             with located(params, training):
@@ -143,6 +146,20 @@ def require_networks(
             of_parts[parts] = method.dim
         dimensions.setdefault((training.dataset, training.method), of_parts[parts])
     return dimensions
+
+
+def require_measurable(recipe: Recipe) -> None:
+    """Raises UserError if `training.gradient_noise` names no loss term of the recipe. Training would raise
+    the same error at its first step."""
+    from pipeline.methods.compatibility import loss_terms
+    from pipeline.training.gradient_noise import LOSS
+
+    name, terms = recipe.training.gradient_noise, loss_terms(recipe)
+    if name not in (None, LOSS, *terms):
+        raise UserError(
+            f"training.gradient_noise: this recipe has no loss term {name!r}.",
+            f"Name one of {', '.join(terms)}, {LOSS} for their sum, or null to measure nothing.",
+        )
 
 
 def require_classes(params: Params, labels: Int[np.ndarray, " N"], trainings: Iterable[Training]) -> None:

@@ -34,6 +34,7 @@ from pipeline.config import (
     sweep_settings,
 )
 from pipeline.config.command import field_origins
+from pipeline.config.document import Document
 from pipeline.config.inputs import (
     MODELS,
     AnalyzeInputs,
@@ -203,6 +204,10 @@ def check(run: Plan) -> None:
     for training in trainings:
         with located(run.params, training):
             require_statistics(training.recipe)
+    for dataset, method in product(run.axes.datasets, run.axes.methods):
+        for document, key, reduce in _reductions(run, dataset, method):
+            cell = dataset, method
+            require_reducible(document, key, reduce, cell, sizes[dataset], dimensions[cell])
     for dataset, size in sizes.items():
         if size is None:
             continue
@@ -212,7 +217,6 @@ def check(run: Plan) -> None:
         require_batches(run.params, size, of_dataset)
         dims = {method: dimensions[dataset, method] for method in run.axes.methods}
         require_evaluable(run.params, run.evaluation(dataset), dataset, size, dims)
-        require_reducible(run.params, "analyze", run.analyze.reduce, dataset, size, dims)
 
 
 def _trainings(run: Plan) -> list[Training]:
@@ -323,6 +327,23 @@ def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSetti
     if row.analyze_reduce is not None:
         analyze = analyze.model_copy(update={"reduce": Reduce.parse(row.analyze_reduce)})
     return evaluate, analyze
+
+
+def _reductions(run: Plan, dataset: str, method: str) -> Iterator[tuple[Document, str, Reduce]]:
+    """The reductions of `with_reductions`, each with the document and the key that set it."""
+    row = run.params.rows.get(method)
+    evaluate, analyze = with_reductions(run, dataset, method)
+    for block, key, settings_of_row, settings_of_run in (
+        ("evaluate", "reduce", evaluate, run.evaluate),
+        ("analyze", "analyze_reduce", analyze, run.analyze),
+    ):
+        reduce = settings_of_row.reduce
+        if reduce is None:
+            continue
+        if row is None or reduce == settings_of_run.reduce:
+            yield run.params, f"{block}.reduce", reduce
+        else:
+            yield row.document, f"{row.study}.{key}", reduce
 
 
 def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:

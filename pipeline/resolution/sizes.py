@@ -15,6 +15,7 @@ from pipeline.config import (
     PartsSource,
     Source,
 )
+from pipeline.config.document import Document
 from pipeline.config.stages import IvfPqSettings, IvfSettings, Reduce
 from pipeline.data.folds import validation_classes
 from pipeline.ingest.collection import require_usable
@@ -95,8 +96,8 @@ def require_folds(params: Params, ensemble: EnsembleSettings, dataset: str, size
 def require_evaluable(
     params: Params, evaluate: EvaluateSettings, dataset: str, size: Size, dimensions: dict[str, int]
 ) -> None:
-    """Raises UserError for a recall beyond the gallery, a reduction to more dimensions than the embeddings
-    have, and an index that the gallery is too small for. `dimensions`: of the embeddings of each method."""
+    """Raises UserError for a recall beyond the gallery, and an index that the gallery is too small for.
+    `dimensions`: of the embeddings of each method."""
     _require_ranks(params, "evaluate.recall_at", evaluate.recall_at, dataset, size)
     approximate = evaluate.approximate
     if isinstance(approximate, IvfSettings | IvfPqSettings) and (approximate.lists or 0) > size.neighbours:
@@ -106,7 +107,6 @@ def require_evaluable(
             f"is {approximate.lists:,}, but {dataset} has {size.neighbours:,} neighbours of a query",
             f"Set it to {size.neighbours} or less, or leave it out.",
         )
-    require_reducible(params, "evaluate", evaluate.reduce, dataset, size, dimensions)
     for method, dim in dimensions.items():
         if isinstance(approximate, IvfPqSettings) and dim % approximate.code_bytes:
             divisors = ", ".join(str(divisor) for divisor in range(1, dim + 1) if dim % divisor == 0)
@@ -120,19 +120,24 @@ def require_evaluable(
 
 
 def require_reducible(
-    params: Params, block: str, reduce: Reduce | None, dataset: str, size: Size, dimensions: dict[str, int]
+    document: Document, key: str, reduce: Reduce, cell: tuple[str, str], size: Size | None, dim: int
 ) -> None:
-    """Raises UserError for a reduction of a block to more dimensions than the embeddings of a method have."""
-    for method, dim in dimensions.items():
+    """Raises UserError for a reduction to more dimensions than the embeddings have.
+
+    document, key: where it is set. cell: data set and method. dim: of its embeddings. size: of the data set;
+    None if it is unknown.
+    """
+    most, images = dim, ""
+    if size is not None:
         most = min(dim, size.train_images - 1)  # the rank of the train embeddings around their mean
-        if reduce is not None and reduce.dim > most:
-            raise _beyond(
-                params,
-                f"{block}.reduce.dim",
-                f"is {reduce.dim:,}, but {method} on {dataset} has embeddings of {dim} dimensions, "
-                f"of {size.train_images:,} train images",
-                f"Set {block}.reduce.dim to {most} or less.",
-            )
+        images = f", of {size.train_images:,} train images"
+    if reduce.dim > most:
+        raise _beyond(
+            document,
+            f"{key}.dim",
+            f"is {reduce.dim:,}, but {cell[1]} on {cell[0]} has embeddings of {dim} dimensions{images}",
+            f"Set {key}.dim to {most} or less.",
+        )
 
 
 def _require_ranks(params: Params, key: str, ranks: tuple[int, ...], dataset: str, size: Size) -> None:
@@ -145,7 +150,7 @@ def _require_ranks(params: Params, key: str, ranks: tuple[int, ...], dataset: st
         )
 
 
-def _beyond(params: Params, key: str, problem: str, remedy: str) -> UserError:
-    """The error for a setting of params.yaml, with the line of the key."""
-    line = params.line(key)
-    return UserError(f"{params.label}{f':{line}' if line else ''}: {key} {problem}.", remedy)
+def _beyond(document: Document, key: str, problem: str, remedy: str) -> UserError:
+    """The error for a setting of a document, with the line of the key."""
+    line = document.line(key)
+    return UserError(f"{document.label}{f':{line}' if line else ''}: {key} {problem}.", remedy)

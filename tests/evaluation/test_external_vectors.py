@@ -176,6 +176,63 @@ def test_refuses_a_zero_vector_that_should_be_normalised() -> None:
         evaluate_vectors(np.zeros((62, 4)), LABELS, normalize=True)
 
 
+@pytest.mark.parametrize("power", [-200, 200])
+def test_normalises_vectors_whose_squares_over_or_underflow(power: int) -> None:
+    x = np.random.default_rng(0).standard_normal((62, 16))
+    extreme = x.copy()
+    extreme[:40] *= 2.0 ** (5 * power)  # to about 1e-301 and 1e301
+    assert evaluate_vectors(extreme, LABELS, normalize=True) == evaluate_vectors(x, LABELS, normalize=True)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_extended_precision_is_cast_to_float64(normalize: bool) -> None:
+    x = vectors(0.4)
+    metrics = evaluate_vectors(x.astype(np.longdouble), LABELS, normalize=normalize)
+    assert metrics == evaluate_vectors(x, LABELS, normalize=normalize)
+    beyond = x.astype(np.longdouble)
+    beyond[3] *= np.longdouble(2) ** 5000
+    with pytest.raises(UserError, match="NaN or infinity, the first in row 3"):
+        evaluate_vectors(beyond, LABELS, normalize=normalize)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("kind", ["complex64", "m8[s]", "bool", "object"])
+def test_refuses_values_that_are_not_real_numbers(kind: str, normalize: bool) -> None:
+    x = np.eye(16)[LABELS % 16].astype(kind)
+    with pytest.raises(UserError, match="expected \\(rows, dimensions\\) of real numbers"):
+        evaluate_vectors(x, LABELS, normalize=normalize)
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.parametrize("name", ["label", "embedding", "row_id"])
+def test_refuses_a_column_that_occurs_twice(tmp_path: Path, suffix: str, name: str) -> None:
+    content = table(vectors(0.4), row_id=np.arange(62))
+    content = content.append_column(name, content[name])
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(content, path)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, content.schema) as writer:
+            writer.write_table(content)
+    with pytest.raises(UserError, match=f"x.{suffix} has 2 columns {name}|x.{suffix} cannot be read"):
+        read_vectors(path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("recall_at", [(), (0,), (1, 10**30)]),
+        ("bootstrap", [0, 10**15]),
+        ("confidence", [0.0, 1.0, 2.0, float("nan"), 0.9999999999999999]),
+        ("seed", [-1]),
+    ],
+)
+def test_refuses_settings_out_of_range_before_the_work(setting: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(UserError, match=f"{setting} is .*, expected "):
+            evaluate_vectors(np.zeros(0), [], **{setting: value})
+
+
 def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> None:
     x = vectors(0.4)
     np.save(tmp_path / "x.npy", x)

@@ -90,7 +90,26 @@ class TestDirectories:
             (tmp_path / name).write_bytes(b"")
         facts = listing(tmp_path).facts
         assert facts["unread_images"] == ["c1/a.psd", "c1/b.JXL", "c2/c.jxl"]
-        assert facts["other_files"] == {".jxl": 2, ".psd": 1, ".txt": 1}
+        assert facts["other_files"] == {".txt": 1}
+
+    def test_lists_files_without_the_suffix_of_an_image(self, tmp_path: Path) -> None:
+        folder(tmp_path)
+        (tmp_path / "lost").mkdir()
+        names = ["lost/0.jpg_large", "lost/1", "lost/2", "lost/3", "lost/4", "lost/5"]
+        for name in [*names, "lost/.hidden"]:
+            (tmp_path / name).write_bytes(b"")
+        facts = listing(tmp_path).facts
+        assert facts["other_files"] == {".jpg_large": 1, "": 5}
+        assert facts["other_file_names"] == names[:5]
+
+    def test_lists_folders_that_a_link_names_again(self, tmp_path: Path) -> None:
+        folder(tmp_path)
+        (tmp_path / "c4").symlink_to("c0")
+        (tmp_path / "c1" / "loop").symlink_to(tmp_path)
+        (tmp_path / ".cache").symlink_to("c0")
+        result = listing(tmp_path)
+        assert result.facts["repeated_folders"] == ["c1/loop = .", "c4 = c0"]
+        assert {picture.class_name for picture in result.pictures} == {"c0", "c1", "c2", "c3"}
 
     def test_omits_pipes_and_devices_and_lists_them(self, tmp_path: Path) -> None:
         folder(tmp_path)
@@ -240,4 +259,18 @@ class TestCsv:
         (root / "c0" / "scan.dat").write_bytes(encode(pixels(1)))
         result = listing(root, "path,label\nc0/scan.dat,a\nc1/0.jpg,b\n")
         assert sorted(p.source for p in result.pictures) == ["c0/scan.dat", "c1/0.jpg"]
-        assert result.facts == {"other_files": {".jpg": 7}}
+        images = [f"c{c}/{i}.jpg" for c in range(4) for i in range(2)]
+        assert result.facts == {
+            "other_files": {},
+            "unlisted_images": {"count": 7, "first": [name for name in images if name != "c1/0.jpg"][:5]},
+        }
+
+    def test_lists_images_and_files_that_a_csv_omits(self, root: Path) -> None:
+        for name in ("c3/x.jp2", "c3/notes.txt"):
+            (root / name).write_bytes(b"")
+        table = "path,label\n" + "".join(f"c{c}/{i}.jpg,{c}\n" for c in range(4) for i in range(2))
+        assert listing(root, table).facts == {
+            "other_files": {".txt": 1},
+            "other_file_names": ["c3/notes.txt"],
+            "unlisted_images": {"count": 1, "first": ["c3/x.jp2"]},
+        }

@@ -13,9 +13,9 @@ from tests.ingest.pictures import folder
 from tests.resolved import write_resolved
 
 
-def configure(path: str = "raw", **ingest: Any) -> None:
+def configure(path: str = "raw", labels: str | None = None, **ingest: Any) -> None:
     """The resolved file of data set `mine` in the working directory."""
-    source = {"kind": "folder", "path": path, "order": "name"}
+    source = {"kind": "folder", "path": path, "labels": labels, "order": "name"}
     write_resolved(Path(), "ingest", "mine", source=source, ingest={"resize": 20, "quality": 90} | ingest)
 
 
@@ -50,13 +50,18 @@ def test_reports_excluded_images(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder(Path("raw"))
-    next(path for path in sorted(Path("raw").rglob("*")) if path.is_file()).write_bytes(b"broken")
-    configure(on_error="skip")
+    Path("raw/c0/0.jpg").write_bytes(b"broken")
+    configure(str(tmp_path / "raw"), on_error="skip")
+    Path("raw/c1/gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
     run("mine")
     note = (
-        "note: excluded damaged images: 1. data/shards/mine/manifest.json lists them under ingest.skipped.\n"
+        "note: excluded damaged images: 2: c0/0.jpg, c1/gone.jpg. data/shards/mine/manifest.json lists them "
+        "under ingest.skipped.\n"
     )
     assert note in capsys.readouterr().err
+    manifest = Path("data/shards/mine/manifest.json").read_text()
+    assert '"No such file or directory"' in manifest
+    assert str(tmp_path) not in manifest, "manifest and report are shared"
 
 
 def test_reports_images_in_formats_that_are_not_read(
@@ -99,3 +104,29 @@ def test_reports_pipes_and_equal_images_with_different_labels(
     shards = Shards(Path("data/shards/mine")).manifest
     assert shards["irregular_files"] == ["c0/pipe.jpg"]
     assert shards["duplicates"]["pairs"] == [["c0/0.jpg", "c1/copy.jpg"]]
+
+
+def test_reports_files_that_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(Path("raw"))
+    Path("raw/lost").mkdir()
+    for name in ("x.jpg_large", "without suffix"):
+        Path("raw/lost", name).write_bytes(b"")
+    Path("raw/linked").symlink_to("c0")
+    configure()
+    run("mine")
+    errors = capsys.readouterr().err
+    assert (
+        "note: 2 files are not read, by the suffix (1 without suffix, 1 .jpg_large): lost/without suffix, "
+        "lost/x.jpg_large.\n"
+    ) in errors
+    assert (
+        "note: 1 folder is another folder under a second name, by a link, and not read again: linked = c0.\n"
+    ) in errors
+    rows = [f"c{c}/{image}.jpg,{c}" for c in range(4) for image in range(3)]
+    Path("raw/labels.csv").write_text("path,label\n" + "\n".join(rows[:-1]) + "\n")
+    configure(labels="labels.csv")
+    run("mine")
+    assert "note: 1 image is not in the CSV, and not read: c3/2.jpg.\n" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def test_results_are_in_order(processes: int) -> None:
     for source, result in zip(sources[:-1], results, strict=False):
         assert isinstance(result, Prepared)
         assert result.image == read(source)
-    assert results[-1] == Damaged("[Errno 2] No such file or directory: 'missing'")
+    assert results[-1] == Damaged("No such file or directory"), "without the path"
 
 
 @pytest.mark.slow

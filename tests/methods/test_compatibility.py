@@ -6,8 +6,10 @@ import pytest
 
 from pipeline.config import Params, resolve
 from pipeline.config.recipe_files import published
-from pipeline.methods.compatibility import require_compatible
+from pipeline.methods.build import initial_method
+from pipeline.methods.compatibility import loss_terms, require_compatible
 from pipeline.runtime.errors import UserError
+from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,3 +44,24 @@ def test_every_recipe_builds_a_method(dataset: str) -> None:
     params = Params(ROOT / "params.yaml")
     for method in published("methods"):
         require_compatible(resolve(params, dataset, method, {"backbone.pretrained": False}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "blocks"),
+    [
+        *((method, {}) for method in METHODS),
+        ("baseline", {"memory": {"size": 30}}),
+        ("baseline", {"memory": {"size": 30, "with_batch": False}}),
+        ("baseline", {"loss": {"name": "snca"}}),
+        ("baseline", {"loss": {"name": "proxy_anchor"}}),
+        ("crt", {"transform": "average"}),
+        ("gsp", {"zero_shot": None}),
+        ("irt", {"koleo_weight": 0.0}),
+        ("irt", {"loss": {"name": "proxy_anchor"}, "memory": None}),
+    ],
+)
+def test_the_terms_of_a_recipe_are_those_of_its_objective(method: str, blocks: dict[str, object]) -> None:
+    settings, (images, labels) = recipe(method, **blocks), batch()
+    built = initial_method(settings, CLASSES, SAMPLES, seed=0).train()
+    assert loss_terms(settings) == list(built.objective(built(images), labels, places(labels)))

@@ -71,6 +71,11 @@ def make_shards(directory: Path) -> None:
         writer.finish(
             {
                 "dataset": directory.name,
+                "unread_images": [f"{number}.jxl" for number in range(9)],
+                "repeated_folders": ["9 = 8"],
+                "unlisted_images": {"count": 7, "first": ["a.jpg", "b.jpg"]},
+                "other_files": {".txt": 2},
+                "other_file_names": ["notes.txt", "prices.txt"],
                 "duplicates": {
                     "images": 2, "across_classes": 1, "across_splits": 0,
                     "pairs": [["6/1.jpg", "7/2.jpg"], ["8/0.jpg", "8/3.jpg"]],

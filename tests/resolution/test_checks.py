@@ -28,7 +28,7 @@ from tests.params import project
         ),
         ("run.datasets", ["part"], r"unknown datasets\.part\.(.|\n)*Did you mean parts"),
         ("run.sweeps", ["gspp"], r"unknown methods\.gspp\.(.|\n)*Did you mean gsp"),
-        ("evaluate.confidence", 95, r"evaluate\.confidence.*less than 1.*got 95"),
+        ("evaluate.confidence", 95, r"evaluate\.confidence.*less than or equal to 0\.9999.*got 95"),
     ],
 )
 def test_a_mistake_in_params_ends_the_stage(folder: Path, key: str, value: Any, message: str) -> None:
@@ -123,6 +123,38 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
             r"methods\.ms\.batch\.images_per_class=",
         ),
         ("sweep.gpx.space", {"dim": {"grid": [8]}}, r":1: unknown sweep\.gpx\.[^$]*run\.sweeps lists"),
+        *(
+            (key, 10**9, rf":1: {re.escape(key)}: Input should be less than or equal to \d+, got 1000000000")
+            for key in (
+                "evaluate.bootstrap",
+                "analyze.histogram_bins",
+                "analyze.transfer_splits",
+                "report.thumbnail",
+                "methods.ms.training.threads",
+            )
+        ),
+        ("export.scales", [1, 17], r":1: export\.scales: Input should be less than or equal to 16"),
+        (
+            "methods.ms.training.gradient_noise",
+            "contrastive",
+            r"training\.gradient_noise: this recipe has no loss term 'contrastive'[^$]*"
+            r"Name one of multi_similarity, loss for their sum",
+        ),
+        (
+            "sweep.ms",
+            {"space": {"dim": {"uniform": [2, 9]}}, "trials": 10**9},
+            r":1: sweep\.ms: the sweep has 1,000,000,000 trials, at most 10,000",
+        ),
+        (
+            "sweep.ms",
+            {"space": {f"a{axis}": {"grid": list(range(10))} for axis in range(5)}},
+            r":1: sweep\.ms: the sweep has 100,000 trials, at most 10,000",
+        ),
+        (
+            "sweep.ms",
+            {"space": {f"a{axis}": {"grid": list(range(10))} for axis in range(9)}, "total": 2},
+            r":1: sweep\.ms: the grids of the space have 1,000,000,000 combinations, at most 1,000,000",
+        ),
         ("sweep.ms.space", {"dim": {"uniform": [2, 1]}}, r":1: sweep\.ms\.space: uniform: .* must ascend"),
     ],
 )

@@ -1,5 +1,6 @@
 """The sizes of data sets, and the batches, folds and ranks that fit them."""
 
+import dataclasses
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ import pytest
 
 from pipeline.config import EnsembleSettings, FolderSource, Params, Source, resolve
 from pipeline.config.strict import Strict
+from pipeline.resolution import files
 from pipeline.resolution.files import check, plan
 from pipeline.resolution.sizes import Size, require_batches, size_of
 from pipeline.resolution.trainings import of_folds
 from pipeline.runtime.errors import UserError
+from pipeline.studies.catalogue import entries, study_of
 from tests.params import project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,3 +104,27 @@ def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:
     )
     with pytest.raises(UserError, match=message):
         check(plan(project(folder, changes)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", ["reduce", "analyze_reduce"])
+def test_refuses_a_row_of_a_study_that_is_reduced_to_more_than_its_dimensions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, block: str
+) -> None:
+    methods = {entry.label: entry.method for entry in entries(study_of("irt-figure-5"))}
+    method = methods["irt-r"]
+    changes = {"run.datasets": ["sop"], "run.methods": [method], "run.sweeps": [], "run.seeds": [0]}
+    monkeypatch.setattr(files, "require_files", lambda *_: None)
+    monkeypatch.setattr(files, "is_small", lambda _: False)
+    run = plan(project(folder, changes))
+    dims = {("sop", method): 200}
+    monkeypatch.setattr(files, "require_networks", lambda *_: dims)
+    row = run.params.rows[method]
+    run.params.rows[method] = dataclasses.replace(row, reduce=None, analyze_reduce=None)
+    check(run)
+    run.params.rows[method] = dataclasses.replace(
+        run.params.rows[method], **{block: {"dim": 201, "whiten": "none"}}
+    )
+    message = rf"{row.study}\.{block}\.dim is 201, but {method} on sop has embeddings of 200 dimensions"
+    with pytest.raises(UserError, match=message):
+        check(run)

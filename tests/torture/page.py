@@ -137,7 +137,12 @@ _DIGEST_ROWS = (
         "0.1 s for 60,000 rows of 512 dimensions",
         "test_refuses_one_flipped_bit_in_any_column",
     ),
-    ("catalog and its model", "at each opening", "a read of its files", "test_one_wrong_bit_is_an_error"),
+    (
+        "catalog and its model",
+        "at each opening; by `find` only files up to 64 MiB and the model, of larger ones the size",
+        "a read of its files",
+        "test_one_wrong_bit_is_an_error",
+    ),
     (
         "every output of the graph, also the weights of models",
         "by `unseen doctor --verify`",

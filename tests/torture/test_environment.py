@@ -1,5 +1,5 @@
-"""Stages run for a user without the rights of root and without a home directory, in a path with a space and a
-letter outside ASCII."""
+"""Stages up to a training run for a user without the rights of root and without a home directory, in a path
+with a space and a letter outside ASCII."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def test_stages_run_without_root_and_home(open_folder: Path, tmp_path: Path) -> 
     write_project(project)
     for path in (project, *project.rglob("*")):
         os.chmod(path, 0o777)
-    operations = required(["ingest"])
+    operations = required(["train"])
     for module in {name for operation in operations for name in operation.modules}:
         import_module(module)
     log = tmp_path / "log"
@@ -61,7 +61,7 @@ def test_stages_run_without_root_and_home(open_folder: Path, tmp_path: Path) -> 
     assert os.waitstatus_to_exitcode(status) == 0, log.read_text()
     for operation in operations:
         for output in operation.outputs:
-            assert any((project / output).rglob("*")), output
+            assert (project / output).is_file() or any((project / output).rglob("*")), output
 
 
 def test_a_copy_of_the_project_inherits_no_settings_of_dvc_git_and_make(

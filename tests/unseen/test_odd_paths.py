@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.photos import save_model, save_photos
-from unseen import cli
+from tests.photos import COUNT, save_model, save_photos
+from unseen import cli, search
 
 pytestmark = pytest.mark.slow
 ESCAPE = "\x1b[2J"
@@ -109,8 +109,94 @@ def test_find_excludes_damaged_photos_if_asked(
     printed = capsys.readouterr()
     assert printed.out.splitlines()[0] == str(tmp_path / "a.png")
     assert [line.split()[0] for line in printed.err.splitlines() if ".png" in line] == ["excluded:"] * 2
+    cli.main(["find", str(catalog), str(tmp_path), "-k", "1", "--skip-damaged", "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert [entry["query"] for entry in content["queries"]] == [str(tmp_path / "a.png")]
+    assert [entry["query"] for entry in content["excluded"]] == [
+        str(tmp_path / name) for name in ("b.png", "c.png")
+    ]
+    assert all("cannot be read" in entry["reason"] for entry in content["excluded"])
     (tmp_path / "a.png").unlink()
     assert "No photo can be read" in _refused(capsys, "find", catalog, tmp_path, "--skip-damaged")
+
+
+def test_find_decodes_a_photo_once_unless_its_batch_is_damaged(
+    catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = catalog.parent / "photos/shelf 1/deep/schön 1.jpg"
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(photo.read_bytes())
+    (tmp_path / "2.jpg").write_bytes(b"no picture")
+    monkeypatch.setattr("unseen.search.BATCH", 2)
+    checked: list[list[Path]] = []
+    check = search._damaged
+    monkeypatch.setattr(search, "_damaged", lambda batch: checked.append(batch) or check(batch))
+    cli.main(["find", str(catalog), str(tmp_path), "-k", "1", "--skip-damaged", "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert [Path(entry["query"]).name for entry in content["queries"]] == ["0.jpg", "1.jpg", "3.jpg"]
+    assert {entry["matches"][0]["path"] for entry in content["queries"]} == {"shelf 1/deep/schön 1.jpg"}
+    assert checked == [[tmp_path / "2.jpg", tmp_path / "3.jpg"]]
+
+
+def test_find_lists_what_it_omits_in_a_folder(
+    catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = (catalog.parent / "photos/shelf 1/deep/schön 1.jpg").read_bytes()
+    for name in ("a.jpg", "b.jp2", "nosuffix", ".hidden.jp2"):
+        (tmp_path / name).write_bytes(picture)
+    os.mkfifo(tmp_path / "pipe.jpg")
+    cli.main(["find", str(catalog), str(tmp_path), "-k", "1"])
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0] == str(tmp_path / "a.jpg")
+    assert [line for line in printed.err.splitlines() if line.startswith("find:")] == [
+        "find: warning: 1 entry is a named pipe, socket or device, and not read: pipe.jpg.",
+        "find: skipped: 1 .jp2, 1 no suffix",
+        "find: warning: 1 image has a format that is not read: b.jp2. Convert them to JPEG or PNG.",
+    ]
+
+
+def test_a_page_replaces_no_photo(catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos, model = catalog.parent / "photos", catalog.parent / "model"
+    whole = (photos / "shelf 1/deep/schön 1.jpg").read_bytes()
+    for name in ("photo.jpg", "photo"):
+        (tmp_path / name).write_bytes(whole)
+    (tmp_path / "page.html").symlink_to("photo")
+    folder = tmp_path / "photo.jpg", tmp_path / "photo"
+    for page in ("photo.jpg", "photo", "page.html", "new.JP2"):
+        assert "the page would replace it" in _refused(
+            capsys, "find", catalog, *folder, "--page", tmp_path / page
+        )
+        assert [path.read_bytes() for path in folder] == [whole, whole]
+        assert not (tmp_path / "new.JP2").exists()
+    new = tmp_path / "new"
+    message = _refused(capsys, "index", photos, new, "--model", model, "--duplicates", folder[0])
+    assert "has the suffix of a picture, .jpg" in message
+    assert not new.exists()
+    assert folder[0].read_bytes() == whole
+
+
+def test_index_names_excluded_pictures_and_lists_what_it_does_not_read(
+    catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, model = save_photos(tmp_path / "photos"), catalog.parent / "model"
+    (photos / f"{ESCAPE}cut.jpg").write_bytes(b"no picture")
+    (photos / "phone.jxl").write_bytes(b"")
+    (photos / "shelf 9").symlink_to("shelf 0")
+    os.mkfifo(photos / "pipe.jpg")
+    new = tmp_path / "new"
+    cli.main(["index", str(photos), str(new), "--model", str(model), "--skip-damaged"])
+    printed = capsys.readouterr()
+    first, second = printed.out.splitlines()
+    assert first == f"{new}: {COUNT} pictures, 1 excluded"
+    assert second.startswith("excluded: \\x1b[2Jcut.jpg (no image format that is read")
+    assert second.endswith(f"{new / 'catalog.json'} lists them under left_out.")
+    assert "catalog: warning: 1 folder is another folder under a second name, by a link" in printed.err
+    about = json.loads((new / "catalog.json").read_text())
+    assert list(about["left_out"]) == [f"{ESCAPE}cut.jpg"]
+    assert about["not_read"] == {
+        "phone.jxl": "a format that is not read",
+        "pipe.jpg": "a named pipe, socket or device",
+    }
 
 
 @pytest.mark.parametrize("path", ["/proc/catalog", "photo.png/catalog"])

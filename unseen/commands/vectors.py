@@ -27,7 +27,7 @@ from unseen.commands.values import PATH, numbers
 @click.option("--class-means", is_flag=True, help="Also average over classes instead of queries.")
 @click.option(
     "--bootstrap",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
     help="Class resamples of an interval.",

@@ -48,11 +48,14 @@ class Directory:
 
     irregular: names that `names` omits, because a read of them may never end: named pipes, sockets and
     devices, and links to these.
+    repeated: `B = A` for each folder B that `names` omits, because it is folder A under another name, by a
+    link.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.irregular: list[str] = []
+        self.repeated: list[str] = []
         if not self.path.is_dir():
             problem = "is a file, expected a folder" if self.path.exists() else "does not exist"
             raise UserError(
@@ -61,14 +64,15 @@ class Directory:
 
     def names(self) -> list[str]:
         """The names, sorted. Links are followed. Each folder is entered once, also if a link leads to an
-        enclosing folder.
+        enclosing folder; `repeated` lists its other names, unless they are hidden.
 
         Omits files that are not regular files and lists them in `irregular`. Raises UserError if a folder
         cannot be listed, unless it is hidden or `lost+found` of a file system.
         """
         names: list[str] = []
         irregular: list[str] = []
-        entered: set[tuple[int, int]] = set()
+        repeated: list[str] = []
+        entered: dict[tuple[int, int], str] = {}  # the name of a folder, by device and inode
         unreadable: dict[str, str] = {}  # the reason, by folder
 
         def add_unreadable(error: OSError) -> None:
@@ -77,12 +81,15 @@ class Directory:
                 unreadable[str(Path(error.filename))] = error.strerror or type(error).__name__
 
         for folder, folders, files in os.walk(self.path, followlinks=True, onerror=add_unreadable):
-            status = os.stat(folder)
-            if (status.st_dev, status.st_ino) in entered:
+            status, own_name = os.stat(folder), Path(folder).relative_to(self.path).as_posix()
+            name_of_folder = entered.setdefault((status.st_dev, status.st_ino), own_name)
+            if name_of_folder != own_name:
                 folders.clear()
+                if not is_hidden(own_name):
+                    repeated.append(f"{own_name} = {name_of_folder}")
                 continue
-            entered.add((status.st_dev, status.st_ino))
-            folders.sort()
+            # hidden ones last: a folder that a hidden link names, too, is entered under its visible name
+            folders.sort(key=lambda name: (is_hidden(name), name))
             for name in files:
                 path = os.path.join(folder, name)
                 names_of_kind = names if _is_regular(path) else irregular
@@ -94,7 +101,7 @@ class Directory:
                 f"{count} cannot be read: {enumerated(reasons)}.",
                 "Allow reading and entering them (chmod u+rx), or move them to another place.",
             )
-        self.irregular = sorted(irregular)
+        self.irregular, self.repeated = sorted(irregular), sorted(repeated)
         return sorted(names)
 
     def read(self, name: str) -> bytes:
@@ -119,10 +126,11 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     test, chosen by `order` and `seed`.
 
     The class of an image in a directory is the whole path of the directory, so `a/x` and `b/x` are two
-    classes. Files that are not images are ignored, and counted in the manifest. Without a CSV, the manifest
-    also lists images in formats that are not read, as `unread_images`. It lists named pipes and devices as
-    `irregular_files`. Raises UserError with the invalid
-    file, or line of the CSV.
+    classes. The manifest lists what is not read: images in formats that are not read (`unread_images`) or,
+    with a CSV, the number and first names of the images that it does not list (`unlisted_images`); the
+    numbers of other files by suffix (`other_files`) and their first names (`other_file_names`); named pipes
+    and devices (`irregular_files`); folders that a link names a second time (`repeated_folders`). Raises
+    UserError with the invalid file, or line of the CSV.
     """
     root = Path(source.path)
     is_folder = root.is_dir() or (not root.exists() and root.suffix.lower() != ".zip")
@@ -140,16 +148,34 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     else:
         test = held_out((row.label for row in rows), source.test_share, source.order, source.seed)
         split_of = {row.label: "test" if row.label in test else "train" for row in rows}
-    known = {row.source for row in rows} | {source.labels}
-    others = (name for name in names if name not in known and not is_hidden(name))
-    suffixes = Counter(PurePosixPath(name).suffix.lower() for name in others)
     pictures = [
         Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows
     ]
-    facts: dict[str, Any] = {"other_files": dict(suffixes)} | ({"unread_images": unread} if unread else {})
-    if isinstance(files, Directory) and files.irregular:
-        facts["irregular_files"] = [printable(name) for name in files.irregular]
+    known = {row.source for row in rows} | {source.labels, *unread}
+    facts = _unread_files([name for name in names if name not in known and not is_hidden(name)])
+    if unread:
+        facts["unread_images"] = unread
+    if isinstance(files, Directory):
+        if files.irregular:
+            facts["irregular_files"] = [printable(name) for name in files.irregular]
+        if files.repeated:
+            facts["repeated_folders"] = [printable(names) for names in files.repeated]
     return Collection(str(root), pictures, partial(_read, files), facts)
+
+
+def _unread_files(names: list[str]) -> dict[str, Any]:
+    """The entries of the manifest for files that are neither read nor listed elsewhere: images, which a CSV
+    does not list, and others."""
+    images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES | UNREAD_SUFFIXES]
+    others = sorted(set(names) - set(images))
+    facts: dict[str, Any] = {
+        "other_files": dict(Counter(PurePosixPath(name).suffix.lower() for name in others))
+    }
+    if others:
+        facts["other_file_names"] = others[:_LISTED]
+    if images:
+        facts["unlisted_images"] = {"count": len(images), "first": images[:_LISTED]}
+    return facts
 
 
 def _read(files: Directory | Archive, name: str) -> bytes:
@@ -175,10 +201,33 @@ def irregular_sentence(irregular: list[str]) -> str:
     return f"{count} a named pipe, socket or device, and not read: {enumerated(irregular)}."
 
 
-def enumerated(names: list[str]) -> str:
-    """A list of the first `names`, and the number of the others."""
-    others = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + others
+def repeated_sentence(repeated: list[str]) -> str:
+    """A sentence with the number of folders that a link names a second time, and the first names."""
+    count = f"{len(repeated):,} folder{'s are' if len(repeated) > 1 else ' is'}"
+    return (
+        f"{count} another folder under a second name, by a link, and not read again: {enumerated(repeated)}."
+    )
+
+
+def unlisted_sentence(count: int, first: list[str]) -> str:
+    """A sentence with the number of images that a CSV does not list, and the first names."""
+    are = "images are" if count > 1 else "image is"
+    return f"{count:,} {are} not in the CSV, and not read: {enumerated(first, count)}."
+
+
+def other_sentence(counts: dict[str, int], first: list[str]) -> str:
+    """A sentence with the numbers of files by a suffix that is not that of an image, and the first names."""
+    total = sum(counts.values())
+    kinds = ", ".join(f"{count:,} {suffix or 'without suffix'}" for suffix, count in sorted(counts.items()))
+    are = "files are" if total > 1 else "file is"
+    return f"{total:,} {are} not read, by the suffix ({kinds}): {enumerated(first, total)}."
+
+
+def enumerated(names: list[str], count: int | None = None) -> str:
+    """A list of the first `names`, with control characters escaped, and the number of the others. `count`: of
+    all names, if these are only the first."""
+    hidden = (len(names) if count is None else count) - min(len(names), _LISTED)
+    return ", ".join(map(printable, names[:_LISTED])) + (f" and {hidden:,} more" if hidden else "")
 
 
 def _from_directories(root: Path, names: list[str]) -> list[_Row]:

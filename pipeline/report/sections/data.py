@@ -10,8 +10,12 @@ from pipeline.data.shards import Shards
 from pipeline.report.dataset import DataSet
 from pipeline.report.words import counted
 
-# lists of the manifest: files that ingest did not read
-_LEFT_OUT = {"unread_images": "Images in formats that are not read", "irregular_files": "Pipes and devices"}
+# lists of the manifest: what ingest did not read, with its noun
+_LEFT_OUT = {
+    "unread_images": ("Images in formats that are not read", "file"),
+    "irregular_files": ("Pipes and devices", "file"),
+    "repeated_folders": ("Folders that a link names again, not read twice", "folder"),
+}
 MAX_OPEN = 8  # lines; a longer list is collapsed
 
 
@@ -32,9 +36,14 @@ def content(dataset: DataSet) -> dict[str, Any]:
         ("Duplicates", _duplicates(duplicates)),
         ("Lone test images", _lone(dataset)),
     ]
-    for key, title in _LEFT_OUT.items():
-        if names := shards.manifest.get(key):
-            facts.append((title, _named(names)))
+    manifest = shards.manifest
+    for key, (title, noun) in _LEFT_OUT.items():
+        if names := manifest.get(key):
+            facts.append((title, _named(names, len(names), noun)))
+    if unlisted := manifest.get("unlisted_images"):
+        facts.append(("Images that are not in the CSV", _named(unlisted["first"], unlisted["count"])))
+    if others := manifest.get("other_files"):
+        facts.append(("Other files", _named(manifest.get("other_file_names", []), sum(others.values()))))
     if ingest.get("dropped_classes"):
         facts.append(("Dropped classes", ", ".join(ingest["dropped_classes"])))
     return {
@@ -46,10 +55,11 @@ def content(dataset: DataSet) -> dict[str, Any]:
     }
 
 
-def _named(names: list[str]) -> str:
+def _named(names: list[str], count: int, noun: str = "file") -> str:
     """The number of files and the first names."""
-    more = ", ..." if len(names) > MAX_OPEN else ""
-    return f"{counted(len(names), 'file')}: {', '.join(names[:MAX_OPEN])}{more}"
+    shown = names[:MAX_OPEN]
+    more = ", ..." if count > len(shown) else ""
+    return f"{counted(count, noun)}: {', '.join(shown)}{more}"
 
 
 def _split(shards: Shards, split: str) -> tuple[str, ...]:

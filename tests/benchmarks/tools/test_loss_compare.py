@@ -1,12 +1,15 @@
 """The comparison of two trainings step by step."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.tools import loss_compare
 from benchmarks.tools.loss_compare import Trained, compare, read, relative
 
 
@@ -56,3 +59,72 @@ def test_reads_the_outputs_of_stage_train(tmp_path: Path) -> None:
     run = read(tmp_path, "d/m/0")
     assert [step["loss"] for step in run.steps] == [1.5, 1.25]
     assert run.weights.keys() == {"w"}
+
+
+STAGE = """import csv, sys
+from pathlib import Path
+import torch
+from ruamel.yaml import YAML
+from safetensors.torch import save_file
+RATE = 0.5
+params = YAML(typ="safe").load(Path("params.yaml").read_text())
+training = params["datasets"]["parts"]["methods"]["ms"]["training"]
+assert params["run"]["methods"] == ["ms"] and training["validate_every"] == 1
+weight, rows = torch.tensor([float(sys.argv[3]) + 1.0]), []
+for step in range(training["iterations"]):
+    rows.append((step, weight.item() ** 2, 2 * weight.item()))
+    weight = weight - RATE * weight
+data = Path("data")
+for folder in ("history/parts/ms", "models/parts/ms/0"):
+    (data / folder).mkdir(parents=True)
+with (data / "history/parts/ms/0.csv").open("w", newline="") as file:
+    csv.writer(file).writerows([("iteration", "loss", "grad_norm"), *rows])
+save_file({"w": weight}, data / "models/parts/ms/0/last.safetensors")
+"""
+
+
+@pytest.mark.slow
+def test_compares_two_commits_and_the_working_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def main(*arguments: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["loss_compare", *arguments, "--steps", "2"])
+        try:
+            loss_compare.main()
+        finally:
+            lines = capsys.readouterr().out.splitlines()
+            worktrees = ["git", "worktree", "list"]
+            listed = subprocess.run(
+                worktrees, cwd=tmp_path, check=True, capture_output=True, text=True
+            ).stdout
+            assert len(listed.splitlines()) == 1, "the checkouts are removed"
+        return lines
+
+    monkeypatch.setattr(loss_compare, "ROOT", tmp_path)
+    (tmp_path / "stages").mkdir()
+    for name in ("resolve", "ingest"):
+        (tmp_path / f"stages/{name}.py").write_text("")
+    (tmp_path / "stages/train.py").write_text(STAGE)
+    (tmp_path / "params.yaml").write_text("run: {datasets: [x], methods: [y], seeds: [1]}\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "one")
+    equal = main("HEAD")
+    assert equal[:2] == [
+        f"step   {step}  loss {loss} {loss}  grad_norm {norm} {norm}"
+        for step, loss, norm in ((0, "1", "2"), (1, "0.25", "1"))
+    ]
+    assert equal[2:] == [
+        f"{name}: largest relative difference 0" for name in ("loss", "grad_norm", "last weights")
+    ]
+    (tmp_path / "stages/train.py").write_text(STAGE.replace("RATE = 0.5", "RATE = 0.75"))
+    with pytest.raises(SystemExit, match="1"):
+        main("HEAD")  # uncommitted changes
+    git("commit", "--quiet", "--all", "--message", "two")
+    differences = main("HEAD~1", "HEAD", "--tolerance", "0.9")[2:]
+    assert differences[0] == "loss: largest relative difference 0.75 at step 1, first at step 1"
+    assert differences[2] == "last weights: largest relative difference 0.75 at w, first at w"

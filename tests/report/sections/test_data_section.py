@@ -8,6 +8,13 @@ def test_the_changes_of_ingest_are_listed(page: Element) -> None:
     duplicates = "2 images with the same pixels as another image, 1 across classes, listed below"
     for part in ("1 damaged image", "cut short", duplicates, "jpeg 64, png 2", "3 images (EXIF)"):
         assert part in text
+    for part in (
+        "9 files: 0.jxl, 1.jxl, 2.jxl, 3.jxl, 4.jxl, 5.jxl, 6.jxl, 7.jxl, ...",
+        "1 folder: 9 = 8",
+        "7 files: a.jpg, b.jpg, ...",
+        "2 files: notes.txt, prices.txt",
+    ):
+        assert part in text
 
 
 def test_splits_have_their_counts(page: Element) -> None:
