@@ -14,6 +14,7 @@ from torch import Tensor
 from pipeline.data.loader import TrainBatch
 from pipeline.data.tuples import TupleSampler
 from pipeline.device.world import world_size
+from pipeline.methods.artifact import saved_state
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
@@ -213,7 +214,8 @@ def _keep_best_on_test(run: TrainingRun, metric: float) -> None:
 
 
 def _weights(method: Method) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in method.state_dict().items()}
+    """Copies on the CPU of what a model consists of, without the modules that only training needs."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in saved_state(method).items()}
 
 
 def _end(run: TrainingRun) -> None:
