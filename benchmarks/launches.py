@@ -1,4 +1,4 @@
-"""Kernel launches and host reads of one training step of each method, counted on a CPU.
+"""Kernel launches, host reads and copied bytes of one training step of each method, counted on a CPU.
 
     python benchmarks/launches.py [methods ...]
 
@@ -6,8 +6,9 @@ A launch: an operation of forward pass, loss, backward pass or clipping that rea
 except views and allocations. A GPU launches a kernel for most of them and several for some (sorts,
 reductions), so the count is a stand-in. The optimizer is not counted: on a GPU it is fused. A read: a value
 or a data-dependent size that the host waits for (tests/device/host_reads.py). The code is that for GPUs; one
-read is that of the numbers of the step, which a GPU copies while the next step is queued. The recipes are
-those of the built-in data set, with 48 images in a batch.
+read is that of the numbers of the step, which a GPU copies while the next step is queued. Bytes to the
+device: images (uint8), labels and samples of the batch. Bytes to the host: the numbers of the step. The
+recipes are those of the built-in data set, with 48 images in a batch.
 
 BEFORE has the reads and launches of commit ded8e3a, before most reads were removed.
 """
@@ -15,7 +16,7 @@ BEFORE has the reads and launches of commit ded8e3a, before most reads were remo
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -26,7 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the tests are no
 
 from pipeline.config import Params, resolve
 from pipeline.data.loader import TrainBatch
+from pipeline.device.transfer import DeviceToHost
 from pipeline.methods.build import initial_method
+from pipeline.training import step as training_step
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import Learner, train_step
 from tests.device.host_reads import HostReads, pretend_gpu
@@ -68,8 +71,25 @@ class Launches(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-def counted(name: str) -> tuple[int, int]:
-    """(launches, reads) of a step of a method, the third: prototypes and memories are initialised then."""
+class Counted(NamedTuple):
+    launches: int
+    reads: int
+    to_device: int  # bytes
+    to_host: int
+
+
+class Recorded(DeviceToHost):
+    """Records the bytes of each copy to the host."""
+
+    nbytes: ClassVar[list[int]] = []
+
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__(values)
+        self.nbytes.append(values.nbytes)
+
+
+def counted(name: str) -> Counted:
+    """The counts of a step of a method, the third: prototypes and memories are initialised then."""
     params = Params(Path("params.yaml"))
     published = resolve(params, "parts", name)
     overrides = {
@@ -92,9 +112,11 @@ def counted(name: str) -> tuple[int, int]:
     shape = (len(labels), 3, recipe.input.size, recipe.input.size)
     for step in range(3):
         images = torch.randint(0, 256, shape, dtype=torch.uint8)
+        Recorded.nbytes.clear()
         with HostReads() as reads, Launches() as launches:
             train_step(learner, TrainBatch(step, images, labels, samples))
-    return launches.count, len(reads.names)
+    to_device = images.nbytes + labels.nbytes + samples.nbytes
+    return Counted(launches.count, len(reads.names), to_device, sum(Recorded.nbytes))
 
 
 def main() -> int:
@@ -105,19 +127,22 @@ def main() -> int:
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patch:
         pretend_gpu(patch)
+        patch.setattr(training_step, "DeviceToHost", Recorded)
         counts = {name: counted(name) for name in names}
-    print(f"{'method':14s}{'launches':>10s}{'before':>8s}{'reads':>7s}{'before':>8s}")
+    print(f"{'method':14s}{'launches':>10s}{'before':>8s}{'reads':>7s}{'before':>8s}", end="")
+    print(f"{'B to device':>13s}{'B to host':>11s}")
     rows: dict[str, object] = {}
     ratios: dict[str, Ratio] = {}
-    for name, (launches, reads) in counts.items():
+    for name, (launches, reads, to_device, to_host) in counts.items():
         launches_before, reads_before = BEFORE[name]
-        print(f"{name:14s}{launches:10d}{launches_before:8d}{reads:7d}{reads_before:8d}")
-        rows[name] = {"launches": launches, "reads": reads}
+        print(f"{name:14s}{launches:10d}{launches_before:8d}{reads:7d}{reads_before:8d}", end="")
+        print(f"{to_device:13d}{to_host:11d}", flush=True)
+        rows[name] = counts[name]._asdict()
         ratios[f"{name}: reads"] = Ratio(reads, at_most=MOST_READS)
         ratios[f"{name}: reads before"] = Ratio(reads_before)
         ratios[f"{name}: launches / before"] = Ratio(launches / launches_before)
     save("launches", rows, ratios)
-    return int(max(reads for _, reads in counts.values()) > MOST_READS)
+    return int(max(count.reads for count in counts.values()) > MOST_READS)
 
 
 if __name__ == "__main__":

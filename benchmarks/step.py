@@ -8,7 +8,8 @@ map, on normalised images in the memory of the device. The step (training/step.p
 normalisation, forward pass, head, loss, backward pass, clipping, optimizer, update of the state. The
 training: the step with the loader that decodes JPEG photographs of 500 x 375, the copy to the device, and a
 checkpoint for every 100 steps, measured apart, as if no step overlapped its writing. Networks are those of
-the published recipes with random weights.
+the published recipes with random weights. All parts have the settings of torch of a training
+(training/reproducible.py).
 
 On a GPU: batch 128, bfloat16, channels last, wall time between synchronisations, all cores for the loader,
 required share of the training 0.95. On a CPU: batch 16, float32, one thread, CPU seconds of all threads, no
@@ -40,6 +41,7 @@ from pipeline.runtime.cores import loader_threads_of
 from pipeline.training.job import Job
 from pipeline.training.log import Clock
 from pipeline.training.precision import autocast, with_effective_precision
+from pipeline.training.reproducible import reproducible
 from pipeline.training.resume import save as save_checkpoint
 from pipeline.training.resume import start_or_resume
 from pipeline.training.run import TrainingRun, begin
@@ -75,14 +77,13 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="compile both with torch.compile")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_num_threads(1)
     params = Params(Path("params.yaml"))
     shares: dict[str, float] = {}
     step_shares: dict[str, float] = {}
     rows: dict[str, Any] = {}
     print(f"{'images per second':42s}{'batch':>6s}{'floor':>9s}{'step':>9s}{'share':>7s}", end="")
     print(f"{'training':>10s}{'share':>7s}{'checkpoint, s':>15s}")
-    with tempfile.TemporaryDirectory() as directory:
+    with reproducible(device, 1), tempfile.TemporaryDirectory() as directory:
         write_photographs(Path(directory, "shards"))
         for name in options.methods:
             recipe = _recipe(params, name, 128 if device.type == "cuda" else 16, options.compile)

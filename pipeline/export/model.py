@@ -23,11 +23,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
+from torch import Tensor
 
 from pipeline.config.stages import ExportSettings
 from pipeline.data.embeddings import check, write
 from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.shards import Shards
+from pipeline.device.transfer import DeviceToHost, HostToDevice, one_late
 from pipeline.export.features import START, Network, embeds_features, load_network
 from pipeline.export.scales import SINGLE_SCALE, check_scales, describe
 from pipeline.methods.artifact import LoadedModel, training_settings, weights_digest
@@ -150,19 +152,27 @@ def embed_rows(
     rows: Int64[np.ndarray, N] = loader.rows
     embeddings, attributes = np.empty((len(rows), method.dim), np.float32), []
     statistics = method.statistics(loader.input)
+    copied = HostToDevice(device)
+
+    def submitted() -> Iterator[tuple[Tensor, DeviceToHost, DeviceToHost | None]]:
+        for images, ids in loader:
+            (there,) = copied(images)
+            outputs = describe(method, normalize(there, *statistics), scales)
+            attribute = None if outputs.attributes is None else DeviceToHost(outputs.attributes.float())
+            yield ids, DeviceToHost(outputs.embedding.float()), attribute
+
     done = 0
     with (
         Progress(label, len(rows), "images") if label else contextlib.nullcontext() as progress,
         _full_precision(),
     ):
-        for images, ids in loader:
+        for ids, embedding, attribute in one_late(submitted()):
             assert np.array_equal(ids.numpy(), rows[done : done + len(ids)]), (
                 "the loader must keep the order of the rows"
             )
-            outputs = describe(method, normalize(images.to(device), *statistics), scales)
-            embeddings[done : done + len(ids)] = outputs.embedding.float().cpu().numpy()
-            if outputs.attributes is not None:
-                attributes.append(outputs.attributes.float().cpu().numpy())
+            embeddings[done : done + len(ids)] = embedding.wait().numpy()
+            if attribute is not None:
+                attributes.append(attribute.wait().numpy())
             done += len(ids)
             if progress is not None:
                 progress.advance(len(ids))

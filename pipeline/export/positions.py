@@ -9,6 +9,7 @@ contributions. Only queries have maps of single prototypes and points.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pipeline.data.loader import EvalLoader, normalize
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches, write
 from pipeline.data.shards import Shards
 from pipeline.data.transforms import Region, pixels_of, region_for_testing
+from pipeline.device.transfer import DeviceToHost, HostToDevice, one_late
 from pipeline.export.model import compute_threads, device
 from pipeline.methods.artifact import LoadedModel, load_method
 from pipeline.methods.positions.contribution import contributions
@@ -54,7 +56,8 @@ def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) 
         compute_threads(loaded.recipe.training.threads),
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
     ):
-        maps = [*_of_sample(data, loaded, sample), *_of_queries(data, loaded, test, queries)]
+        weights = chain(_of_sample(data, loaded, sample), _of_queries(data, loaded, test, queries))
+        maps = [each for of_batch in one_late(weights) for each in _maps(data, loaded.recipe.input, of_batch)]
     write(output, Positions(tuple(maps), queries))
 
 
@@ -82,7 +85,20 @@ def choose_queries(data: Shards, test: Embeddings) -> tuple[QueryMatches, ...]:
     return tuple(queries)
 
 
-def _of_sample(data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]) -> Iterator[PositionMap]:
+class _OfBatch:
+    """Weights of the images of `rows`, whose copies to the host are queued."""
+
+    def __init__(
+        self, rows: list[int], weights: PositionWeights, references: list[int] | None = None
+    ) -> None:
+        self.rows, self.references = rows, references
+        self.name, self.detail, self.size = weights.name, weights.detail, (weights.height, weights.width)
+        self.weights = DeviceToHost(weights.weights.float())
+        self.prototype = None if weights.prototype is None else DeviceToHost(weights.prototype)
+        self.point = None if weights.point is None else DeviceToHost(weights.point)
+
+
+def _of_sample(data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]) -> Iterator[_OfBatch]:
     """The maps that describe whole embeddings: those of the recipe, then the contributions to the similarity
     of an image with itself."""
     for images, batch in _batches(data, loaded, rows):
@@ -90,19 +106,19 @@ def _of_sample(data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]) 
         own = contributions(loaded.method, images)
         for each in (*weights, *([own] if own is not None else [])):
             if not each.detail:
-                yield from _maps(data, loaded, batch, each)
+                yield _OfBatch(batch, each)
 
 
 def _of_queries(
     data: Shards, loaded: LoadedModel, test: Embeddings, queries: tuple[QueryMatches, ...]
-) -> Iterator[PositionMap]:
+) -> Iterator[_OfBatch]:
     """The maps of single prototypes and points of the queries, and the contributions of each query and its
     matches to their similarity."""
     rows = np.array([query.row_id for query in queries], np.int64)
     for images, batch in _batches(data, loaded, rows):
         for weights in _of_recipe(loaded, images):
             if weights.detail:
-                yield from _maps(data, loaded, batch, weights)
+                yield _OfBatch(batch, weights)
     pairs = [
         pair
         for query in queries
@@ -118,7 +134,7 @@ def _of_queries(
         done += len(batch)
         pair_maps = contributions(loaded.method, images, vectors[part].to(images.device))
         for weights in [pair_maps] if pair_maps is not None else _of_recipe(loaded, images)[:1]:
-            yield from _maps(data, loaded, batch, weights, [reference for _, reference in pairs[part]])
+            yield _OfBatch(batch, weights, [reference for _, reference in pairs[part]])
 
 
 def _of_recipe(loaded: LoadedModel, images: Tensor) -> list[PositionWeights]:
@@ -132,32 +148,27 @@ def _batches(
     """Normalised images on the device of the model, and their rows."""
     method = loaded.method.to(device())
     statistics = method.statistics(loaded.recipe.input)
+    copied = HostToDevice(device())
     for images, ids in EvalLoader(data, rows, loaded.recipe.input, BATCH, loader_threads_of(1)):
-        yield normalize(images.to(device()), *statistics), ids.tolist()
+        (there,) = copied(images)
+        yield normalize(there, *statistics), ids.tolist()
 
 
-def _maps(
-    data: Shards,
-    loaded: LoadedModel,
-    rows: list[int],
-    weights: PositionWeights,
-    references: list[int] | None = None,
-) -> Iterator[PositionMap]:
-    size = weights.height, weights.width
-    values: Float32[np.ndarray, "B P"] = weights.weights.float().cpu().numpy()
-    for index, row in enumerate(rows):
-        prototype: Any = None if weights.prototype is None else weights.prototype[index].cpu().numpy()
-        point = None if weights.point is None else weights.point[index].tolist()
+def _maps(data: Shards, input: Input, weights: _OfBatch) -> Iterator[PositionMap]:
+    values: Float32[np.ndarray, "B P"] = weights.weights.wait().numpy()
+    for index, row in enumerate(weights.rows):
+        prototype: Any = None if weights.prototype is None else weights.prototype.wait()[index].numpy()
+        point = None if weights.point is None else weights.point.wait()[index].tolist()
         yield PositionMap(
             row,
             int(data.labels[row]),
             data.source(row),
-            _region(data, row, loaded.recipe.input),
+            _region(data, row, input),
             weights.name,
-            values[index].reshape(size),
+            values[index].reshape(weights.size),
             weights.detail,
-            None if references is None else references[index],
-            None if prototype is None else prototype.astype(np.int32).reshape(size),
+            None if weights.references is None else weights.references[index],
+            None if prototype is None else prototype.astype(np.int32).reshape(weights.size),
             None if point is None else (point[0], point[1]),
         )
 

@@ -111,7 +111,7 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
         difference = f"{len(wrong)} tensors differ, first {wrong[0]}"
         problem = f"{path} does not contain the network that {where} describes: {difference}."
         raise UserError(problem, "Train the model again.")
-    method.load_state_dict(state, strict=False)
+    load_saved_state(method, state)
     return LoadedModel(method.eval(), recipe, dataset, seed)
 
 
@@ -140,6 +140,17 @@ def saved_state(method: Method) -> dict[str, Tensor]:
         f"{name}." for name, module in method.named_modules() if getattr(module, "training_only", False)
     )
     return {name: value for name, value in method.state_dict().items() if not name.startswith(training_only)}
+
+
+def load_saved_state(method: Method, state: dict[str, Tensor]) -> None:
+    """Loads a `saved_state` of the same network. The modules that only training needs do not change.
+
+    Raises RuntimeError for a tensor of another shape.
+    """
+    training_only = method.state_dict().keys() - saved_state(method).keys()
+    missing, unknown = method.load_state_dict(state, strict=False)
+    assert training_only.issuperset(missing), f"missing: {missing}"
+    assert not unknown, f"unknown: {unknown}"
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline.config.methods import Recipe
 from pipeline.data.loader import EvalLoader
 from pipeline.data.shards import Shards
+from pipeline.device.transfer import HostToDevice
 from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.progress import Progress
@@ -48,6 +49,7 @@ class RowEmbedder:
         embeddings = torch.zeros(longest, self.method.dim, device=self.worker.device)
         visible = label is not None and self.worker.rank == 0
         done = 0
+        copied = HostToDevice(self.worker.device)
         self.method.eval()
         with Progress(str(label), len(share), "images") if visible else contextlib.nullcontext() as progress:
             for images, ids in EvalLoader(
@@ -55,8 +57,10 @@ class RowEmbedder:
             ):
                 part = slice(done, done + len(ids))
                 assert np.array_equal(ids.numpy(), share[part]), "the loader must keep the order of the rows"
+                (there,) = copied(images)
                 with autocast(self.recipe, self.worker.device):
-                    embeddings[part] = self.method.embed(to_pixels(images, self.method, self.recipe)).float()
+                    pixels = to_pixels(there, self.method, self.recipe)
+                    embeddings[part] = self.method.embed(pixels).float()
                 done = part.stop
                 if progress is not None:
                     progress.advance(len(ids))

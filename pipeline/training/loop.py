@@ -14,6 +14,7 @@ from torch import Tensor
 from pipeline.data.loader import TrainBatch
 from pipeline.data.tuples import TupleSampler
 from pipeline.device.world import world_size
+from pipeline.methods.artifact import saved_state
 from pipeline.methods.method import Method
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
@@ -25,7 +26,7 @@ from pipeline.training.log import Clock
 from pipeline.training.mining import mine
 from pipeline.training.outputs import write_outputs
 from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import save_if_due, start_or_resume, start_refit
+from pipeline.training.resume import save, save_is_due, start_or_resume, start_refit
 from pipeline.training.run import TrainingRun, begin
 from pipeline.training.state import remove_states
 from pipeline.training.step import NotFinite, Step, SubmittedStep, train_step
@@ -100,7 +101,9 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
     """Takes the steps before `stop`, or fewer if validations bring no gain.
 
     The numbers of a step are read after the next step is queued, so that a GPU does not wait for the host;
-    before a row of the history ends, and before a checkpoint, those of all steps.
+    before a row of the history ends, and before a checkpoint is written, those of all steps. Only rank 0
+    writes checkpoints, so another worker can read the numbers of such a step later. Reads communicate
+    nothing.
     """
     record, training = run.record, run.recipe.training
     batches = run.loader.iterate(record.iteration, stop)
@@ -114,19 +117,22 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
                 batch = next(on_device)
             with run.clock.phase("step"):
                 submitted = _submit(run, batch)
-                record.iteration += 1
-                row_ends = record.iteration % training.validate_every == 0 or record.iteration == run.length
-                saves = row_ends or record.iteration % run.job.checkpoint_every == 0
-                for each in (unread, submitted if saves or record.iteration == stop else None):
+            record.iteration += 1
+            row_ends = record.iteration % training.validate_every == 0 or record.iteration == run.length
+            at_interval = record.iteration % run.job.checkpoint_every == 0
+            saves = at_interval and not row_ends and save_is_due(run)
+            reads_all = row_ends or saves or record.iteration == stop
+            with run.clock.phase("step"):
+                for each in (unread, submitted if reads_all else None):
                     if each is not None:
                         step = _numbers(run, each)
                         record.add(step)
                         note = _note(step, run)
-                unread = None if saves else submitted
+            unread = None if reads_all else submitted
             if row_ends:
                 _end_row(run, submitted.learning_rate, report)
             elif saves:
-                save_if_due(run)
+                save(run)
             if progress is not None:
                 progress.advance(run.recipe.batch.size, note)
 
@@ -185,7 +191,8 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
         record.best_iteration = record.iteration
     if of_test:
         _keep_best_on_test(run, of_test[training.selection_metric])
-    save_if_due(run)
+    if save_is_due(run):
+        save(run)
     run.live.show(record.rows)
     _report(record.rows[-1], report)
 
@@ -213,7 +220,8 @@ def _keep_best_on_test(run: TrainingRun, metric: float) -> None:
 
 
 def _weights(method: Method) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in method.state_dict().items()}
+    """Copies on the CPU of what a model consists of, without the modules that only training needs."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in saved_state(method).items()}
 
 
 def _end(run: TrainingRun) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 
-from pipeline.methods.artifact import save_recipe, save_weights
+from pipeline.methods.artifact import load_saved_state, save_recipe, save_weights
 from pipeline.runtime.files import atomic_directory, write_json
 from pipeline.training import history
 from pipeline.training.log import log_of
@@ -22,10 +22,10 @@ def write_outputs(run: TrainingRun) -> None:
         shutil.copyfile(untrained_weights(run), aside / "untrained.safetensors")
         save_weights(aside / "last.safetensors", run.method)
         if record.best_on_test is not None:
-            run.method.load_state_dict(record.best_on_test_weights)
+            load_saved_state(run.method, record.best_on_test_weights)
             save_weights(aside / "best_on_test.safetensors", run.method)
         if run.recipe.training.protocol == "selected":
-            run.method.load_state_dict(record.best_weights)
+            load_saved_state(run.method, record.best_weights)
             save_weights(aside / "weights.safetensors", run.method)
         else:
             shutil.copyfile(aside / "last.safetensors", aside / "weights.safetensors")

@@ -32,7 +32,7 @@ _WEIGHTS = ("best_weights", "best_on_test_weights")  # of the record
 def save(run: TrainingRun) -> None:
     """Starts to write a checkpoint on rank 0, from copies of all values, in the background (background.py).
 
-    Waits for the checkpoint before it. Does nothing for a job that keeps no state.
+    Waits for the checkpoint before it. Writes nothing for a job that keeps no state.
     """
     checkpoints, writer, pace = run.checkpoints, run.background, run.pace
     with run.clock.phase("checkpoint"):
@@ -52,17 +52,16 @@ def save(run: TrainingRun) -> None:
         writer.start(write)
 
 
-def save_if_due(run: TrainingRun) -> None:
-    """`save`, unless checkpoints would cost too much of the time (pace.py), or the one before is still being
-    written. Rank 0 decides; the others wait for nothing.
+def save_is_due(run: TrainingRun) -> bool:
+    """Whether to `save`: not if checkpoints would cost too much of the time (pace.py), or the one before is
+    still being written. Rank 0 alone writes and decides; the others wait for nothing.
 
     A run that resumes from an older checkpoint repeats the steps since then, to the same result.
     """
-    if run.worker.rank == 0 and run.pace.due():
-        with run.clock.phase("checkpoint"):
-            is_free = run.background.wait(run.pace.patience())
-        if is_free:
-            save(run)
+    if run.checkpoints is None or run.worker.rank != 0 or not run.pace.due():
+        return False
+    with run.clock.phase("checkpoint"):
+        return run.background.wait(run.pace.patience())
 
 
 def _copies(run: TrainingRun) -> tuple[State, Parts]:

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from pipeline.config.methods import Recipe
 from pipeline.data.loader import TrainBatch, normalize
 from pipeline.device.precision import full_precision
+from pipeline.device.transfer import DeviceToHost
 from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
@@ -87,22 +88,12 @@ class SubmittedStep:
     ) -> None:
         self.number, self.learning_rate = number, learning_rate
         self._terms, self._noise, self._names = terms, noise, list(scalars)
-        values = torch.stack([scalar.detach().double() for scalar in scalars.values()])
+        self._values = DeviceToHost(torch.stack([scalar.detach().double() for scalar in scalars.values()]))
         self._outputs = _detached(outputs)
-        self._copied: torch.cuda.Event | None = None
-        if values.is_cuda:
-            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._values.copy_(values, non_blocking=True)
-            self._copied = torch.cuda.Event()
-            self._copied.record()
-        else:
-            self._values = values
 
     def result(self) -> Step:
         """Waits for the numbers. Raises NotFinite."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        numbers = dict(zip(self._names, self._values.tolist(), strict=True))
+        numbers = dict(zip(self._names, self._values.wait().tolist(), strict=True))
         if broken := {name: value for name, value in numbers.items() if not math.isfinite(value)}:
             raise NotFinite(broken, _not_finite_rows(self._outputs))
         terms, noise = ({name: numbers[name] for name in names} for names in (self._terms, self._noise))

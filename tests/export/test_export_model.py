@@ -312,6 +312,20 @@ def test_export_uses_float32_and_evaluation_mode_after_any_training(project: Pat
     )
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_has_the_embeddings_of_the_cpu(project: Path) -> None:
+    shards = Shards(project / "data/shards/tiny")
+    loaded = load_method(project / "data/models/tiny/baseline/0")
+    rows = shards.rows("test")
+    loader = EvalLoader(shards, rows, loaded.recipe.input, 5)
+    assert len(loader) > 2  # batches, of which the last is smaller
+    expected = embed_rows(loaded.method, loader, CPU).embedding
+    on_gpu, again = (embed_rows(loaded.method, loader, torch.device("cuda")).embedding for _ in range(2))
+    np.testing.assert_allclose(on_gpu, expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(on_gpu, again)
+
+
 def test_precision_settings_are_restored(project: Path) -> None:
     shards = Shards(project / "data/shards/tiny")
     method = load_method(project / "data/models/tiny/baseline/0").method

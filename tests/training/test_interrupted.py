@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.methods.artifact import saved_state
 from pipeline.runtime.errors import UserError
 from pipeline.training import checkpoint, loop, outputs, pace
 from pipeline.training.job import Job
+from pipeline.training.record import Record
+from pipeline.training.run import TrainingRun
 from tests.training.jobs import Killed, job, log_of, output_bytes, recipe, states_of
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
@@ -78,6 +81,38 @@ def test_a_repeatedly_killed_run_ends_with_the_same_bytes(
         max(w for w in checkpoint_steps if w <= step) for step in steps if step >= 2
     ]
     assert states_of(broken) == []
+
+
+_WITH_TRAINING_ONLY_MODULES: dict[str, dict[str, Any]] = {
+    "memory": {"loss": {"name": "contrastive"}, "memory": {"size": 36}},
+    "memory of all images": {"loss": {"name": "snca"}},
+    "momentum encoder": {"loss": {"name": "contrastive"}, "memory": {"size": 36, "momentum": 0.9}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", _WITH_TRAINING_ONLY_MODULES.values(), ids=_WITH_TRAINING_ONLY_MODULES)
+def test_best_weights_are_a_model_and_a_resumed_run_ends_with_the_same_bytes(
+    fresh_root: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, blocks: dict[str, Any]
+) -> None:
+    settings = recipe("baseline", **blocks, training={"watch_test": True})
+    straight, broken = (job(fresh_root(), settings) for _ in range(2))
+    records: list[Record] = []
+    write_outputs = outputs.write_outputs
+
+    def written(run: TrainingRun) -> None:
+        records.append(run.record)
+        assert saved_state(run.method).keys() < run.method.state_dict().keys()
+        for weights in (run.record.best_weights, run.record.best_on_test_weights):
+            assert weights.keys() == saved_state(run.method).keys()
+            assert all(value.device == CPU for value in weights.values())
+        write_outputs(run)
+
+    monkeypatch.setattr(loop, "write_outputs", written)
+    loop.train(straight, 0, 1, CPU)
+    _interrupted(broken, (7, 11))
+    assert [record.best_iteration for record in records] == [records[0].best_iteration] * 2
+    assert output_bytes(broken) == output_bytes(straight)
 
 
 def _train_and_die(job: Job, iteration: int) -> None:

@@ -11,6 +11,7 @@ import torch
 from pipeline.runtime.errors import UserError
 from pipeline.training import loop
 from pipeline.training.job import Job
+from pipeline.training.pace import CheckpointPace
 from pipeline.training.step import NotFinite, SubmittedStep
 from tests.training.jobs import job, recipe
 
@@ -39,9 +40,13 @@ def results(job: Job) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("due", [True, False])
 def test_numbers_are_read_after_the_next_step_is_queued(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    due: bool, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Except before a row of the history ends, and before a checkpoint that is written."""
+    monkeypatch.setattr(CheckpointPace, "due", lambda self: due)
+    monkeypatch.setattr(CheckpointPace, "patience", lambda self: 60.0)
     at_once = job(root, recipe("baseline"))
     loop.train(at_once, 0, 1, CPU)
     read: list[tuple[int, int]] = []
@@ -52,8 +57,9 @@ def test_numbers_are_read_after_the_next_step_is_queued(
     late = replace(at_once, outputs=outputs)
     loop.train(late, 0, 1, CPU)
     assert [number for number, _ in read] == list(range(12))
-    saved = {number for number in range(12) if (number + 1) % 2 == 0 or (number + 1) % 5 == 0}
-    assert [newest for _, newest in read] == [n if n in saved else n + 1 for n in range(12)]
+    saved = {1, 3, 5, 7, 9, 11} if due else set()
+    of_rows = {4, 9, 11}
+    assert [newest for _, newest in read] == [n if n in saved | of_rows else n + 1 for n in range(12)]
     assert results(late) == results(at_once)
 
 

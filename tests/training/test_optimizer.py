@@ -74,6 +74,21 @@ def test_sgd_uses_gradient_decay_and_momentum() -> None:
     torch.testing.assert_close(weight.data, expected)
 
 
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "rmsprop"])
+def test_a_gpu_has_the_fused_implementation_and_a_cpu_neither(name: str) -> None:
+    """torch accepts `fused` for parameters on a CPU too. RMSprop has no fused implementation."""
+    settings = Optimizer.model_validate({"name": name, "learning_rate": 0.1})
+    implementations = {
+        device: {
+            (bool(group.get("fused")), bool(group["foreach"]))
+            for group in build_optimizer(settings, _groups(), torch.device(device)).param_groups
+        }
+        for device in ("cpu", "cuda")
+    }
+    on_gpu = (False, True) if name == "rmsprop" else (True, False)
+    assert implementations == {"cpu": {(False, False)}, "cuda": {on_gpu}}
+
+
 def test_refuses_an_unknown_parameter_group() -> None:
     with pytest.raises(UserError, match=r"no parameter group 'proxy'.*\n.*backbone, head, proxies"):
         build_optimizer(Optimizer(multipliers={"proxy": 2.0}), _groups(), CPU)

@@ -30,6 +30,23 @@ def test_auto_is_bfloat16_where_the_processor_computes_with_it(
     assert effective("float32") == "float32"
 
 
+@pytest.mark.parametrize("name", ["test_vit", "test_vit.r160_in1k"])
+def test_auto_is_float32_on_a_cpu_for_a_network_that_is_slower_in_bfloat16(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "computes_with_bfloat16", lambda device: True)
+    precisions = {
+        (setting, where): with_effective_precision(
+            jobs.recipe("baseline", backbone={"name": name}, training={"precision": setting}),
+            torch.device(where),
+        ).training.precision
+        for setting in ("auto", "bfloat16")
+        for where in ("cpu", "cuda")
+    }
+    assert precisions.pop(("auto", "cpu")) == "float32"
+    assert set(precisions.values()) == {"bfloat16"}
+
+
 def test_auto_is_float32_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "avx2": True})
     assert effective("auto") == "float32"
