@@ -37,7 +37,9 @@ NOT_HERE = {
     "unseen study crt-table-7 --datasets cub --seeds 0 1 2": _HOURS,
     "source .venv/bin/activate": "the tests run in this environment",
     "RAY_ADDRESS=head:6379 unseen run": "needs a cluster; tests/cluster/test_connection.py connects to one",
-    "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'": "needs a cluster with a dashboard",
+    "ray job submit -- bash -c 'cd /shared/unseen && unseen run -j 8'": (
+        "needs a cluster with a dashboard; tests/deploy/test_job_submission.py submits to one"
+    ),
 }
 
 
