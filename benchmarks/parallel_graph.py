@@ -11,6 +11,7 @@ with the same graph, without a target.
 import argparse
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -50,8 +51,10 @@ class NoCluster:
         pass
 
 
-def dvc(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "dvc", *arguments], check=True, stdout=subprocess.DEVNULL)
+def dvc(*arguments: str) -> str:
+    """The standard output of DVC."""
+    command = [sys.executable, "-m", "dvc", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def project(directory: Path, stages: int, seconds: float) -> None:
@@ -115,7 +118,8 @@ def in_parallel(directory: Path, stages: int, seconds: float, slots: int) -> flo
         states = run_parallel([], [], slots, NoCluster())
     duration = time.perf_counter() - start
     assert list(states.values()) == [State.DONE] * stages
-    dvc("status")
+    changed = json.loads(dvc("status", "--json"))
+    assert changed == {}, changed
     return duration
 
 

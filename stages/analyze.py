@@ -6,10 +6,10 @@ from pathlib import Path
 from pipeline.analysis.analyze import analyze, content_of, numbers
 from pipeline.analysis.positions import object_share_rows
 from pipeline.analysis.verification import Intervals
+from pipeline.cluster.task import main
 from pipeline.config.inputs import AnalyzeInputs, read_inputs
 from pipeline.ingest.sources.parts import creature_masks
 from pipeline.runtime.files import write_json
-from pipeline.runtime.stage import main
 
 
 def run(dataset: str, method: str, seed: int) -> None:

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from pipeline.cluster.task import main
 from pipeline.config.inputs import EvaluateInputs, read_inputs
 from pipeline.evaluation.headline import headline
 from pipeline.evaluation.run import evaluate_run, write
 from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.runtime.stage import main
 
 
 def run(dataset: str, method: str, seed: int) -> None:

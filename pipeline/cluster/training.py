@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.cluster.connection import cluster_address, connection, imported, run_cluster_address
-from pipeline.cluster.devices import device_here, usable_gpu
+from pipeline.cluster.devices import device_here, gpus_here, usable_gpu
 from pipeline.config.stages import TrainSettings
 from pipeline.runtime.files import require_writable, write_json
 from pipeline.training.job import Job, Loop, possible_worlds
 
 
 def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) -> dict[str, Any]:
-    """Trains `job` on `settings.workers` workers (as many of a range as
-    the cluster has) of `job.threads` CPUs; returns the loop's value on rank 0.
+    """Trains `job` on `settings.workers` workers (as many of a range as the cluster has; for auto, as many as
+    it has GPUs) of `job.threads` CPUs; returns the loop's value on rank 0.
 
     Adds to the job's log `train_seconds` (the loop and its imports) and, if Ray starts the workers,
     `ray_seconds` (connect, start of the workers, return, shutdown). Raises UserError for a batch that the
@@ -35,9 +35,16 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
         from pipeline.training.live import require_tensorboard
 
         require_tensorboard()
+    if settings.workers == "auto" and cluster_address() is None:
+        worlds = _at_most(worlds, gpus_here(settings.gpu))
     if worlds == [1] and cluster_address() is None and run_cluster_address() is None:
         return _train_here(job, settings.gpu, loop)
     return _train_on_workers(job, settings, worlds, loop)
+
+
+def _at_most(worlds: Sequence[int], gpus: int) -> list[int]:
+    """The largest number of workers for `gpus` GPUs, one on CPUs."""
+    return [max(world for world in worlds if world <= max(1, gpus))]
 
 
 def _require_writable(job: Job) -> None:
@@ -63,14 +70,16 @@ def _train_on_workers(
     job: Job, settings: TrainSettings, worlds: Sequence[int], loop: Loop | None
 ) -> dict[str, Any]:
     """The training on workers that Ray starts."""
+    by_gpus = settings.workers == "auto" and len(worlds) > 1  # of the cluster of RAY_ADDRESS
     count = f"{worlds[-1]} worker{'s' * (worlds[-1] > 1)}"
     if len(worlds) > 1:
         count = f"{', '.join(map(str, worlds[:-1]))} or {count}"
+    count = "a worker for each GPU" if by_gpus else count
     sys.stderr.write(f"train {job.name}: starting Ray and {count} ...\n")
     sys.stderr.flush()
     began = time.time()
     processes, gpu = worlds[-1], settings.gpu != "no"
-    elastic = len(worlds) > 1
+    elastic = len(worlds) > 1 and not by_gpus
     with (
         imported("torch", "pandas"),
         connection(processes, gpu, prestart=False, elastic=elastic) as cluster,
@@ -78,6 +87,8 @@ def _train_on_workers(
         from pipeline.cluster.train_workers import fit
 
         usable = usable_gpu(settings.gpu, cluster)
+        if by_gpus:
+            worlds = _at_most(worlds, 0 if usable == "no" else cluster.gpus)
         connected = time.time()
         run = fit(job, worlds, usable, cluster, loop)
         returned = time.time()

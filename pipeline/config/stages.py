@@ -14,6 +14,7 @@ MAX_RESAMPLES = 100_000  # of an interval
 MAX_CONFIDENCE = 0.9999
 MAX_TRIALS = 10_000  # of a sweep on one data set
 MAX_COMBINATIONS = 1_000_000  # of the grids of a sweep, of which `total` draws
+_MOST_GPUS = 4096  # the upper bound of train.workers: auto; the number of GPUs of the cluster is lower
 Ranks = tuple[Count, ...]  # the K of Recall@K
 
 
@@ -89,7 +90,8 @@ class TrainSettings(Strict):
     bytes."""
 
     # [1, 8]: between 1 and 8, as many as the cluster has, also if nodes leave and join during a training
-    workers: Count | tuple[Count, Count] = 1
+    # auto: the largest divisor of the batch that is at most the number of GPUs; 1 on CPUs
+    workers: Count | tuple[Count, Count] | Literal["auto"] = 1
     gpu: Literal["auto", "yes", "no"] = "auto"
     # of a worker; None: the cores of its machine divided by the workers there, at most 8
     loader_threads: Count | None = None
@@ -100,18 +102,24 @@ class TrainSettings(Strict):
 
     @field_validator("workers")
     @classmethod
-    def _ascending(cls, workers: int | tuple[int, int]) -> int | tuple[int, int]:
+    def _ascending(cls, workers: int | tuple[int, int] | str) -> int | tuple[int, int] | str:
         if isinstance(workers, tuple) and workers[0] > workers[1]:
             raise ValueError(f"expected the smaller number first, got {list(workers)}")
         return workers
 
     @property
     def fewest_workers(self) -> int:
-        return self.workers if isinstance(self.workers, int) else self.workers[0]
+        return self._range[0]
 
     @property
     def most_workers(self) -> int:
-        return self.workers if isinstance(self.workers, int) else self.workers[1]
+        return self._range[1]
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        if self.workers == "auto":
+            return (1, _MOST_GPUS)
+        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
 
 
 class EnsembleBlock(Strict):

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import FrameType
 
 from pipeline.cluster.connection import cluster_address
-from pipeline.config import Params
+from pipeline.config import Params, TrainSettings, settings
+from pipeline.runtime.errors import UserError
 from pipeline.runtime.leftovers import remove_leftovers
 from pipeline.scheduling.cluster import RunCluster, resources
 from pipeline.scheduling.console import duration
@@ -32,6 +33,8 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
     params = Params()
     require_lists(params)
     remove_leftovers(Path())
+    if jobs != 1 and (jobs is not None or cluster_address() is not None):
+        _require_number_of_workers(params)
     if jobs is None and cluster_address() is not None:
         jobs = slots(params, *resources(_CLUSTER_LOG))
     if jobs is None or jobs == 1:
@@ -45,6 +48,15 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
             "\n".join(["", *result(), f"total duration: {duration(time.monotonic() - began)}", ""])
         )
     return status
+
+
+def _require_number_of_workers(params: Params) -> None:
+    """Raises UserError if each training takes all GPUs: parallel stages would wait for each other."""
+    if settings(params, "train", TrainSettings).workers == "auto":
+        raise UserError(
+            "train.workers is auto: each training takes all GPUs, so that stages cannot share them.",
+            "Set train.workers to a number, or run one stage at a time (`unseen run -j 1`).",
+        )
 
 
 def _in_parallel(params: Params, targets: Sequence[str], options: Sequence[str], jobs: int) -> int:

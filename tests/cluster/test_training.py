@@ -1,5 +1,6 @@
 """Trainings in this process and under Ray Train: equal numbers, equal bytes after a kill, equal errors."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.cluster import training
+from pipeline.cluster import train_workers, training
+from pipeline.cluster.connection import Cluster
 from pipeline.cluster.training import run_training
 from pipeline.config import TrainSettings
 from pipeline.runtime.errors import UserError
@@ -64,6 +66,37 @@ def test_refuses_an_indivisible_batch_before_ray_starts(
     monkeypatch.delattr(training, "connection")
     with pytest.raises(UserError, match="5 workers cannot share a batch of 12 images"):
         run_training(job(root, recipe("baseline")), TrainSettings(workers=5))
+
+
+@pytest.mark.parametrize("address", ["", "head:6379"])
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "workers"),
+    [("auto", 0, 1), ("auto", 1, 1), ("auto", 5, 4), ("yes", 99, 12), ("no", 5, 1)],
+)
+def test_automatic_workers_are_gpus_that_divide_the_batch(
+    root: Path, address: str, gpu: str, gpus: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 12 images. On this machine before Ray starts, on a cluster after it is connected."""
+    cluster = Cluster(private=address == "", name="a cluster", cpus=64, gpus=gpus)
+    numbers = []
+
+    def fit(job: Job, worlds: list[int], *_: Any) -> dict[str, Any]:
+        numbers.append(worlds)
+        return {"began": 0.0, "ended": 0.0, "result": {}}
+
+    def connection(processes: int, *_: Any, elastic: bool, **__: Any) -> Any:
+        assert not elastic
+        return contextlib.nullcontext(cluster)
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr(training, "_train_here", lambda *_: numbers.append("here") or {})
+    monkeypatch.setattr(training, "connection", connection)
+    monkeypatch.setattr(train_workers, "fit", fit)
+    job_ = replace(job(root, recipe("baseline")), outputs=None)
+    assert run_training(job_, TrainSettings(workers="auto", gpu=gpu)) == {}
+    assert numbers == ["here" if workers == 1 and not address else [workers]]
 
 
 @pytest.mark.slow

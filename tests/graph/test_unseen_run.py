@@ -11,11 +11,17 @@ pytestmark = [pytest.mark.graph, pytest.mark.ray, pytest.mark.timeout(900)]
 
 def digests(project: Project) -> dict[str, str]:
     """SHA-256 of the files that `dvc repro` reproduces to the byte."""
-    names = ("metrics", "history", "models", "evaluation", "sweep", "report")
+    names = (
+        *("shards", "models", "embeddings", "positions", "evaluation", "analysis"),
+        *("metrics", "history", "sweep", "report"),
+    )
     folders = [project.path / "data" / name for name in names]
-    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    files_of = [[path for path in sorted(folder.rglob("*")) if path.is_file()] for folder in folders]
+    assert all(files_of), "every stage wrote files"
     return {
-        str(path.relative_to(project.path)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+        str(path.relative_to(project.path)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for files in files_of
+        for path in files
     }
 
 

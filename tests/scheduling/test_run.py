@@ -68,3 +68,18 @@ def test_an_axis_without_brackets_stops_before_dvc(
     with pytest.raises(UserError, match=r"params.yaml:2: run.methods is ms, which is not a list"):
         module.run([], None)
     assert calls == []
+
+
+def test_trainings_that_take_all_gpus_run_one_at_a_time(
+    calls: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("train: {workers: auto}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"train\.workers is auto: each training takes all GPUs"):
+        module.run([], 2)
+    assert module.run(["train"], 1) == module.run(["train"], None) == 0
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert module.run(["train"], 1) == 0
+    with pytest.raises(UserError, match=r"train\.workers is auto"):
+        module.run(["train"], None)
+    assert calls == [["repro", "train"]] * 3

@@ -135,12 +135,13 @@ def test_possible_numbers_of_workers_divide_the_batch() -> None:
     twelve = BaselineRecipe.model_validate({"batch": {"classes": 3, "images_per_class": 4}})
     assert possible_worlds(twelve, TrainSettings(workers=4)) == [4]
     assert possible_worlds(twelve, TrainSettings(workers=(1, 8))) == [1, 2, 3, 4, 6]
+    assert possible_worlds(twelve, TrainSettings(workers="auto")) == [1, 2, 3, 4, 6, 12]
     with pytest.raises(UserError, match="5 workers cannot share a batch of 12"):
         possible_worlds(twelve, TrainSettings(workers=(5, 5)))
 
 
 def test_a_range_of_workers_ascends() -> None:
     assert TrainSettings.parse({"workers": [1, 8]}).most_workers == 8
-    for workers in ([8, 1], [0, 1], [1, 2, 3]):
+    for workers in ([8, 1], [0, 1], [1, 2, 3], "all"):
         with pytest.raises(ValueError, match="workers"):
             TrainSettings.parse({"workers": workers})

@@ -1,0 +1,139 @@
+"""Stages evaluate and analyze on a node of the cluster of RAY_ADDRESS: one task of Ray runs the same stage
+there, as a process of its own, with the same bytes. DVC and the waiting stage remain on the head.
+
+The process has the environment of the node, but the number of threads of the run (`_THREADS`): Ray sets
+OMP_NUM_THREADS to the CPUs of a task.
+"""
+
+import functools
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipeline.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
+from pipeline.cluster.shared import require_shared
+from pipeline.config.inputs import TrainInputs, read_inputs
+from pipeline.runtime import stage
+from pipeline.runtime.errors import UserError
+
+_RETRIES = 2  # of a task whose worker died, as of a training
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY")
+
+
+def main(run: Callable[..., None], *axes: str) -> None:
+    """`pipeline.runtime.stage.main`; where RAY_ADDRESS names a cluster, on one of its nodes. The axes are
+    those of a training: dataset, method, seed.
+
+    The task reserves `training.threads` CPUs of the recipe. The exit status is that of the stage.
+    """
+    if cluster_address() is None:
+        stage.main(run, *axes)
+        return
+    name = Path(sys.argv[0]).stem
+
+    @functools.wraps(run)  # argparse shows its docstring
+    def submit(dataset: str, method: str, seed: int) -> None:
+        training = read_inputs(TrainInputs, "train", dataset, method).settings.recipe.training
+        status = run_on_a_node(name, (dataset, method, str(seed)), training.threads)
+        if status:
+            raise SystemExit(status)
+
+    stage.main(submit, *axes)
+
+
+def run_on_a_node(name: str, cell: Sequence[str], cpus: int) -> int:
+    """The exit status of stage `name` of `cell`, run on a node as a task of `cpus` CPUs. Its output is
+    written to standard error as it appears.
+
+    Waits until the CPUs are free. A task whose worker or node died starts again, at most `_RETRIES` times.
+    Raises UserError for a cluster without the resources, for a node without the project, and for a stage that
+    a signal ended.
+    """
+    title = f"{name} {'/'.join(cell)}"
+    with connection(1, gpu=False) as cluster:
+        nodes: dict[str, str] = {}
+        for number in itertools.count():
+            cluster.claim(1, cpus, "no", nodes if number else None)
+            nodes = alive_nodes()
+            sys.stderr.write(f"{title}: starting on {cluster.name} with {cpus} CPUs ...\n")
+            sys.stderr.flush()
+            try:
+                return _output(name, cell, cpus)
+            except _WorkerDied as error:
+                if number == _RETRIES:
+                    lost = lost_nodes(nodes)
+                    raise UserError(
+                        f"The task of {title} died {number + 1} times: {error}",
+                        f"{lost} left the cluster: see the logs of Ray there."
+                        if lost
+                        else "Most often the memory of a node is full: see the logs of Ray there.",
+                    ) from error
+    raise AssertionError("the loop above returns or raises")
+
+
+class _WorkerDied(Exception):
+    """Ray lost the worker or the node of the task."""
+
+
+def _output(name: str, cell: Sequence[str], cpus: int) -> int:
+    """Runs the task, writes the lines of its output, and returns the exit status of the stage."""
+    import ray
+
+    threads = {variable: os.environ.get(variable) for variable in _THREADS}
+    # Not repeated by Ray, which would omit as many lines as the first attempt had written.
+    task = ray.remote(num_cpus=cpus, num_gpus=0, max_retries=0, num_returns="streaming")(_task)
+    try:
+        for part in map(ray.get, task.remote(stage.ROOT, name, tuple(cell), threads)):
+            if isinstance(part, int):
+                return part
+            sys.stderr.write(part)
+            sys.stderr.flush()
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        raise _WorkerDied((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
+    raise _WorkerDied("it ended without an exit status")
+
+
+def _task(
+    root: Path, name: str, cell: Sequence[str], threads: Mapping[str, str | None]
+) -> Iterator[str | int]:
+    """The task: yields the lines that the stage prints, then its exit status. The stage ends with it."""
+    require_shared(root / "stages" / f"{name}.py")
+    environment = {key: value for key, value in os.environ.items() if key not in (*threads, "RAY_ADDRESS")}
+    environment |= {key: value for key, value in threads.items() if value is not None}
+    # FAISS uses all GPUs that it finds, and this task has reserved none.
+    environment |= {stage.PARENT: str(os.getpid()), "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"stages.{name}", *cell],
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    assert process.stdout is not None
+    try:
+        # Ray sends values to the generator, which `yield from` would forward to the file.
+        for line in process.stdout:  # noqa: UP028
+            yield line
+        status = process.wait()
+    finally:
+        process.terminate()
+    if status < 0:
+        raise UserError(
+            f"Stage {name} of {'/'.join(cell)} was ended by {signal.Signals(-status).name} on node "
+            f"{socket.gethostname()}.",
+            "Most often the memory of the node is full. docs/reliability.md lists the memory of each stage.",
+        )
+    yield status
