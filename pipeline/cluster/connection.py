@@ -22,6 +22,7 @@ _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, t
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
 _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
+_RUN_AGAIN = "Run the same command again; data/state/logs/cluster.log has its output."
 # In which the workers of a training must start, whose resources were free. Ray's default of 60 is too short
 # where other processes are busy. An elastic training keeps it: its nodes leave often.
 _START_SECONDS = "600"
@@ -133,8 +134,13 @@ def connection(
     try:
         import ray
 
-        started = private_cluster(processes, gpu, object_store) if shared is None else _of_the_run(shared)
-        with started if address is None else _existing(address) as name:
+        existing = address or shared
+        cluster = (
+            private_cluster(processes, gpu, object_store)
+            if existing is None
+            else _joined(existing, of_the_run=address is None)
+        )
+        with cluster as name:
             if main_thread:
                 signal.signal(signal.SIGTERM, handler)
             resources = ray.cluster_resources()
@@ -187,36 +193,21 @@ def _check(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _existing(address: str) -> Iterator[str]:
+def _joined(address: str, of_the_run: bool) -> Iterator[str]:
+    """Joins the cluster at `address`: that of RAY_ADDRESS, or that of `unseen run -j` if `of_the_run`."""
     import ray
 
     try:
-        with _limited(address):
+        with contextlib.nullcontext() if of_the_run else _limited(address):
             ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        cluster, remedy = f"RAY_ADDRESS is {address}, but the cluster", _JOIN
+        if of_the_run:
+            cluster, remedy = f"The private Ray cluster of this run, at {address},", _RUN_AGAIN
         reason = str(error).strip().splitlines()[0]
-        what = f"RAY_ADDRESS is {address}, but the cluster cannot be joined: {reason}"
-        raise UserError(what, _JOIN) from error
+        raise UserError(f"{cluster} cannot be joined: {reason}", remedy) from error
     try:
-        yield f"the cluster at {address}"
-    finally:
-        ray.shutdown()
-
-
-@contextlib.contextmanager
-def _of_the_run(address: str) -> Iterator[str]:
-    import ray
-
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="warning")
-    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().splitlines()[0]
-        what = f"The private Ray cluster of this run, at {address}, cannot be joined: {reason}"
-        raise UserError(
-            what, "Run the same command again; data/state/logs/cluster.log has its output."
-        ) from error
-    try:
-        yield "this machine"
+        yield "this machine" if of_the_run else f"the cluster at {address}"
     finally:
         ray.shutdown()
 

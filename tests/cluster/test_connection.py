@@ -225,10 +225,10 @@ def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minute
     from ray.train.v2._internal.constants import get_env_vars_to_propagate
 
     @contextlib.contextmanager
-    def cluster(*_: object) -> Iterator[str]:
+    def cluster(*_: object, **__: object) -> Iterator[str]:
         yield "a cluster"
 
-    for name in ("private_cluster", "_of_the_run", "_existing"):
+    for name in ("private_cluster", "_joined"):
         monkeypatch.setattr(module, name, cluster)
     monkeypatch.setattr(module, "_check", lambda _: None)
     monkeypatch.setattr(ray, "cluster_resources", dict)
