@@ -61,16 +61,24 @@ class Cluster:
     shared: bool = False
 
     def claim(
-        self, workers: int, cpus: int, gpu: str, before_death: Mapping[str, str] | None = None
+        self,
+        workers: int,
+        cpus: int,
+        gpu: str,
+        before_death: Mapping[str, str] | None = None,
+        waited: float = 0.0,
     ) -> dict[str, float]:
-        """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
+        """The resources of each of `workers` processes; on a contended cluster, waits until they are free.
+
+        It does not reserve them: another stage may take them before the processes start. `waited`: the
+        seconds since the first claim for these processes, which count.
 
         `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
-        other job competes for them. If other stages share it, waits for its GPUs without limit. A cluster
-        that is not private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. `before_death`:
-        after a worker died, the nodes before (`alive_nodes`); a lost node may come back, so that resources
-        which the cluster does not have are waited for. Raises UserError when the cluster does not have the
-        resources or does not free them in time.
+        other job competes for them. If other stages share it, waits without limit. A cluster that is not
+        private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. `before_death`: after a worker
+        died, the nodes before (`alive_nodes`); a lost node may come back, so that resources which the cluster
+        does not have are waited for. Raises UserError when the cluster does not have the resources or does
+        not free them in time.
         """
         use_gpu = gpu == "yes" or (gpu == "auto" and self.gpus > 0)
         may_grow = not self.private and _WAIT in os.environ
@@ -81,11 +89,14 @@ class Cluster:
                 "Set train.workers to the number of GPUs, or train.gpu: no to train on CPUs.",
             )
         bundle = {"CPU": 1.0 if self.private else float(cpus)} | ({"GPU": 1.0} if use_gpu else {})
-        if not self.private:
-            _wait_for(self.name, workers, bundle, before_death=before_death)
-        elif self.shared and use_gpu:
-            _wait_for(self.name, workers, bundle, math.inf)
+        if self.contended:
+            _wait_for(self.name, workers, bundle, math.inf if self.private else None, before_death, waited)
         return bundle
+
+    @property
+    def contended(self) -> bool:
+        """Whether other stages or jobs use its resources."""
+        return self.shared or not self.private
 
 
 def cluster_address() -> str | None:
@@ -278,9 +289,10 @@ def _wait_for(
     bundle: dict[str, float],
     limit: float | None = None,
     before_death: Mapping[str, str] | None = None,
+    waited: float = 0.0,
 ) -> None:
     """Returns when `workers` bundles are free at once. `limit`: seconds to wait; default: UNSEEN_RAY_WAIT.
-    `before_death`: as in `Cluster.claim`.
+    `before_death`, `waited`: as in `Cluster.claim`. If `waited` has reached the limit, raises at once.
 
     It reserves them for a moment, because only Ray's scheduler computes what fits on which node.
     """
@@ -299,11 +311,11 @@ def _wait_for(
             f"Lower train.workers or training.threads of the recipe, or {wait}.",
         )
     limit = float(os.environ.get(_WAIT, "600")) if limit is None else limit
-    start = time.monotonic()
+    start = time.monotonic() - waited
     group = placement_group([bundle] * workers)
     try:
         pause = 1.0
-        while not group.wait(pause):
+        while waited >= limit or not group.wait(pause):
             waited = time.monotonic() - start
             lost = lost_nodes(before_death or {})
             if waited >= limit and lost:

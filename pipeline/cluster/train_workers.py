@@ -41,6 +41,8 @@ from pipeline.training.job import Job, Loop
 
 RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
 _RETRIES = 2  # of a run whose worker died
+_TIMEOUT = "WorkerGroupStartupTimeoutError"  # the resources did not become free
+_START_ERRORS = (_TIMEOUT, "WorkerGroupStartupFailedError")  # of Ray's controller; they may pass
 _RESUMES = "The same command resumes from the last checkpoint."
 
 
@@ -52,7 +54,8 @@ def fit(
     `worlds` are the possible numbers of workers, ascending. With several, the number follows the resources of
     a cluster that is not private; a private one does not change, and its largest possible number is taken.
     `gpu` is train.gpu. Each new start waits until the cluster has the resources of the smallest number free,
-    after a death also for those of a lost node.
+    after a death also for those of a lost node. If another stage takes the resources before the workers
+    start, Ray Train gives up after RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S, and the wait goes on.
     """
     elastic = len(worlds) > 1 and not cluster.private
     if len(worlds) > 1 and cluster.private:
@@ -60,7 +63,7 @@ def fit(
     trainer = trainer_class(cluster.private, elastic)
     if elastic and trainer is TorchTrainer:
         worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
-    deaths, checkpoint = 0, ""
+    deaths, checkpoint, waited = 0, "", 0.0
     nodes = {} if cluster.private else alive_nodes()
     with _run_directory(job) as directory:
         console = directory / "console"
@@ -73,7 +76,8 @@ def fit(
             "loop": loop,
         }
         for number in itertools.count():
-            bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None)
+            began = time.monotonic()
+            bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None, waited)
             nodes = {} if cluster.private else alive_nodes()
             arguments = _arguments(worlds, bundle, cluster.private, directory / f"run-{number}")
             if elastic:
@@ -86,12 +90,17 @@ def fit(
                 newest = newest_checkpoint(job)
                 # Nodes of an elastic training leave often: only deaths without progress count.
                 deaths = 1 if elastic and newest != checkpoint else deaths + 1
-                checkpoint = newest
+                checkpoint, waited = newest, 0.0
                 raise_unless_dead(error, job.name, worlds[-1], deaths, lost_nodes(nodes))
             except Exception as error:
+                failure = _controller_failure(error)
+                if cluster.contended and failure == _TIMEOUT:
+                    waited += time.monotonic() - began
+                    continue  # another stage or job took the resources, or a node left
                 if trainer is TorchTrainer or not internals_differ(error):
                     deaths += 1
-                    if not elastic or not isinstance(error, TrainingFailedError) or deaths > _RETRIES:
+                    may_pass = isinstance(error, TrainingFailedError) if elastic else failure in _START_ERRORS
+                    if deaths > _RETRIES or not may_pass:
                         raise_failure(error, job.name)
                     continue  # a node left while the workers started
                 _warn(error)
@@ -137,6 +146,11 @@ def internals_differ(error: Exception) -> bool:
     return isinstance(cause, AttributeError | ImportError | NotImplementedError | TypeError | RayActorError)
 
 
+def _controller_failure(error: Exception) -> str:
+    """The name of the exception that ended the controller; empty without. Ray does not export the types."""
+    return type(error.controller_failure).__name__ if isinstance(error, ControllerError) else ""
+
+
 def _warn(error: Exception) -> None:
     sys.stderr.write(
         f"warning: the fast start of workers fails with Ray {ray.__version__}: {_last_line(error)}\n"
@@ -161,7 +175,7 @@ def _arguments(
         "run_config": RunConfig(
             name=storage.name,
             storage_path=str(storage.parent),
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=_RETRIES),
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
             worker_runtime_env={} if private else {"env_vars": {"OMP_WAIT_POLICY": "passive"}},
         ),
     }

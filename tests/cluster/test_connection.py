@@ -213,6 +213,18 @@ def test_a_lost_node_is_waited_for_and_named(
     assert len(waits) == 2
 
 
+def test_a_claim_counts_the_seconds_since_the_first_claim(
+    nodes: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks = itertools.count(step=200)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=0)
+    for waited, waits in ((300.0, 1), (600.0, 0)):
+        with pytest.raises(UserError, match="the cluster did not free them within 600 s"):
+            cluster.claim(2, 2, "no", None, waited)
+        assert capsys.readouterr().err.count("waiting for 2 x (2 CPU)") == waits
+
+
 @pytest.mark.parametrize(
     ("address", "elastic", "expected"),
     [(None, False, "600"), (None, True, "600"), ("127.0.0.1:1", False, "600"), ("127.0.0.1:1", True, None)],

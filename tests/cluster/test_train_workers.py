@@ -1,7 +1,12 @@
 """Which failures end a run of workers, and the fallback to Ray's own trainer where its internals differ."""
 
+import itertools
 import signal
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +18,7 @@ from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
 from pipeline.cluster import lean_trainer, train_workers
-from pipeline.cluster.connection import Cluster
+from pipeline.cluster.connection import Cluster, connection
 from pipeline.runtime.errors import UserError
 from tests.training.jobs import job, recipe
 
@@ -137,6 +142,82 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
+
+
+class WorkerGroupStartupTimeoutError(Exception):
+    """Ray's has this name."""
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["run", "machine"])
+def test_a_lost_race_for_resources_returns_to_the_claim_within_its_limit(
+    shared: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray Train waits 400 s for resources that another stage took. A cluster of one stage has none."""
+    claims: list[float] = []
+    clock = itertools.count(step=400)
+
+    def claim(*arguments: Any) -> dict[str, float]:
+        claims.append(arguments[-1])
+        return {"CPU": 1.0}
+
+    def fit(trainer: Any) -> Any:
+        if len(claims) < 5:
+            raise ControllerError(WorkerGroupStartupTimeoutError("no resources"))
+        return SimpleNamespace(return_value={})
+
+    monkeypatch.setattr(Cluster, "claim", claim)
+    monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fit)
+    monkeypatch.setattr(train_workers, "alive_nodes", dict)
+    monkeypatch.setattr(train_workers, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    cluster = replace(HERE, shared=shared)
+    training = job(root, recipe("baseline"))
+    if shared:
+        assert train_workers.fit(training, [2], "no", cluster) == {}
+        assert claims == [0.0, 400.0, 800.0, 1200.0, 1600.0]
+    else:
+        with pytest.raises(UserError, match=r"Ray could not start the workers .*: no resources"):
+            train_workers.fit(training, [2], "no", cluster)
+        assert claims == [0.0] * 3
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_trainings_that_claim_one_cpu_at_once_train_one_after_the_other(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one holds the CPU until Ray Train has given up the start of the second one."""
+    claimed, claims, lost = threading.Barrier(2), [], root / "lost"
+
+    class Watched(Cluster):
+        def claim(self, *arguments: Any) -> dict[str, float]:
+            claims.append(arguments[-1])
+            if claims[-1]:
+                lost.touch()
+            bundle = super().claim(*arguments)
+            if not claims[-1]:
+                claimed.wait(60)  # both find the CPU free
+            return bundle
+
+    def loop(*_: Any) -> str:
+        while not lost.exists():
+            time.sleep(0.1)
+        return "trained"
+
+    def train(seed: int) -> Any:
+        try:
+            training = job(root, recipe("baseline"), seed)
+            return train_workers.fit(training, [1], "no", cluster, loop)["result"]
+        finally:
+            lost.touch()
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "0.5")
+    with connection(1, gpu=False, prestart=False), ThreadPoolExecutor(2) as threads:
+        cluster = Watched(private=True, name="this machine", cpus=1, gpus=0, shared=True)
+        assert list(threads.map(train, range(2))) == ["trained"] * 2
+    assert claims[:2] == [0.0, 0.0]
+    assert claims[2] > 0.5
 
 
 def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
