@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.cluster.private import private_cluster, use_own_token
+from pipeline.cluster.private import ends_without, private_cluster, use_own_token
 from pipeline.runtime.errors import UserError
 
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
@@ -131,6 +131,8 @@ def connection(
     address, shared = cluster_address(), run_cluster_address()
     if address is not None:
         _check(address)
+    elif shared is not None and _refuses(shared):
+        raise UserError(f"The private Ray cluster of this run, at {shared}, has ended.", _RUN_AGAIN)
     before = dict(os.environ)
     environment = _ENVIRONMENT | ({} if prestart else {"RAY_prestart_worker_first_driver": "0"})
     for name, value in environment.items():
@@ -218,7 +220,12 @@ def _joined(address: str, of_the_run: bool) -> Iterator[str]:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{cluster} cannot be joined: {reason}", remedy) from error
     try:
-        yield "this machine" if of_the_run else f"the cluster at {address}"
+        if of_the_run:
+            ended = f"The private Ray cluster of this run, at {address}, has ended.\n  {_RUN_AGAIN}"
+            with ends_without(lambda: _refuses(address), ended):
+                yield "this machine"
+        else:
+            yield f"the cluster at {address}"
     finally:
         ray.shutdown()
 
@@ -263,6 +270,18 @@ def _answers(host: str, port: int, timeout: float = 10.0) -> bool:
             return answer[3:4] == b"\x04"
     except OSError:
         return False
+
+
+def _refuses(address: str) -> bool:
+    """Whether nothing listens at `address`, which is of this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # too busy
+        return False
+    return False
 
 
 def alive_nodes() -> dict[str, str]:

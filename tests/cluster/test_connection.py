@@ -43,6 +43,24 @@ def test_refuses_an_absent_cluster_without_delay(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - start < 5
 
 
+def test_refuses_the_cluster_of_a_run_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would wait a minute and end the process in native code."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert not module._refuses(address)
+    assert module._refuses(address)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv(module.RUN_CLUSTER, address)
+    with (
+        pytest.raises(
+            UserError, match=f"The private Ray cluster of this run, at {address}, has ended"
+        ) as caught,
+        connection(1),
+    ):
+        pass
+    assert "data/state/logs/cluster.log" in caught.value.remedy
+
+
 def test_refuses_a_server_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
-from ray.train import ControllerError, ScalingConfig, WorkerGroupError
+from ray.train import ControllerError, PreemptionError, PreemptionInfo, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
@@ -45,6 +45,51 @@ def test_a_lost_node_is_the_cause_of_repeated_deaths() -> None:
     assert "memory" not in caught.value.remedy
 
 
+def test_a_preempted_node_is_the_death_of_a_worker(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fit` counts it, and Ray does not start the workers again."""
+    error = PreemptionError(PreemptionInfo(deadline_ms=0, preempted_node_to_ranks={"b": [1]}))
+    limits = []
+
+    def fit(trainer: Any) -> Any:
+        limits.append(trainer.run_config.failure_config.max_preemption_failures)
+        raise error
+
+    monkeypatch.setattr(TorchTrainer, "fit", fit)
+    monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
+    with pytest.raises(UserError, match=r"died 3 times: .*node preemption") as caught:
+        train_workers.fit(job(root, recipe("baseline")), [2], "no", replace(HERE, private=False))
+    assert "Its nodes were preempted" in caught.value.remedy
+    assert limits == [0] * 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ActorDiedError(),
+        ControllerError(ActorDiedError()),
+        WorkerGroupError("a worker failed", {0: ActorDiedError()}),
+    ],
+    ids=["controller", "worker of the controller", "worker"],
+)
+def test_a_cluster_that_ended_is_a_user_error_and_no_difference_of_internals(
+    error: Exception,
+    fits: list[str],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(trainer: Any) -> Any:
+        monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "node a (10.0.0.1)")
+        raise error
+
+    monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fail)
+    with pytest.raises(UserError, match=r"The Ray cluster of this machine ended during .* of tiny") as caught:
+        train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE)
+    assert "The same command resumes from the last checkpoint." in caught.value.remedy
+    assert fits == []
+    assert capsys.readouterr().err == ""
+
+
 def test_an_error_of_the_loop_ends_the_run() -> None:
     with pytest.raises(UserError, match="Row 3"):
         ended([RuntimeError("Connection closed by peer"), DAMAGED], workers=2)
@@ -52,6 +97,14 @@ def test_an_error_of_the_loop_ends_the_run() -> None:
         ended([RuntimeError("a defect")], workers=1)
     with pytest.raises(WorkerGroupError):
         ended([ValueError("a defect"), ActorDiedError()], workers=2)
+
+
+@pytest.fixture(autouse=True)
+def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node leaves; tests of Ray have the nodes of their cluster."""
+    if request.node.get_closest_marker("ray") is None:
+        monkeypatch.setattr(train_workers, "alive_nodes", dict)
+        monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "")
 
 
 @pytest.fixture
@@ -138,7 +191,6 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     monkeypatch.setattr(lean_trainer.LeanTrainer if private else TorchTrainer, "fit", fail)
     shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
-    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
@@ -167,7 +219,6 @@ def test_a_lost_race_for_resources_returns_to_the_claim_within_its_limit(
 
     monkeypatch.setattr(Cluster, "claim", claim)
     monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fit)
-    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     monkeypatch.setattr(train_workers, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     cluster = replace(HERE, shared=shared)
     training = job(root, recipe("baseline"))
@@ -274,7 +325,6 @@ def test_only_deaths_without_a_new_checkpoint_end_an_elastic_training(
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
-    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     assert training.state is not None
     state = training.state / "tiny/baseline/0-abc"
     state.mkdir(parents=True)
