@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.train import (
     ControllerError,
     FailureConfig,
@@ -246,7 +246,7 @@ def raise_unless_dead(
 def raise_failure(error: Exception, name: str, cluster: Cluster, lost: str) -> None:
     """Raises `error`, which ended a run. As a UserError if nodes left (`lost`) or if Ray could not start the
     workers."""
-    if lost:
+    if lost and isinstance(error, TrainingFailedError | RayError):
         left = "The Ray cluster of this machine ended" if cluster.private else f"{lost} left {cluster.name}"
         what = f"{left} during the training of {name}: {_last_line(error)}"
         raise UserError(
