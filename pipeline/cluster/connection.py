@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.cluster.private import private_cluster, use_own_token
+from pipeline.cluster.private import ends_without, private_cluster, use_own_token
 from pipeline.runtime.errors import UserError
 
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
@@ -22,6 +22,7 @@ _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, t
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
 _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
+_RUN_AGAIN = "Run the same command again; data/state/logs/cluster.log has its output."
 # In which the workers of a training must start, whose resources were free. Ray's default of 60 is too short
 # where other processes are busy. An elastic training keeps it: its nodes leave often.
 _START_SECONDS = "600"
@@ -60,16 +61,24 @@ class Cluster:
     shared: bool = False
 
     def claim(
-        self, workers: int, cpus: int, gpu: str, before_death: Mapping[str, str] | None = None
+        self,
+        workers: int,
+        cpus: int,
+        gpu: str,
+        before_death: Mapping[str, str] | None = None,
+        waited: float = 0.0,
     ) -> dict[str, float]:
-        """The resources of each of `workers` processes; on a shared cluster, waits until they are free.
+        """The resources of each of `workers` processes; on a contended cluster, waits until they are free.
+
+        It does not reserve them: another stage may take them before the processes start. `waited`: the
+        seconds since the first claim for these processes, which count.
 
         `gpu` is yes, no, or auto (if there are any). A private cluster counts processes, not cores: no
-        other job competes for them. If other stages share it, waits for its GPUs without limit. A cluster
-        that is not private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. `before_death`:
-        after a worker died, the nodes before (`alive_nodes`); a lost node may come back, so that resources
-        which the cluster does not have are waited for. Raises UserError when the cluster does not have the
-        resources or does not free them in time.
+        other job competes for them. If other stages share it, waits without limit. A cluster that is not
+        private may grow while UNSEEN_RAY_WAIT is set: its GPUs are waited for. `before_death`: after a worker
+        died, the nodes before (`alive_nodes`); a lost node may come back, so that resources which the cluster
+        does not have are waited for. Raises UserError when the cluster does not have the resources or does
+        not free them in time.
         """
         use_gpu = gpu == "yes" or (gpu == "auto" and self.gpus > 0)
         may_grow = not self.private and _WAIT in os.environ
@@ -80,11 +89,14 @@ class Cluster:
                 "Set train.workers to the number of GPUs, or train.gpu: no to train on CPUs.",
             )
         bundle = {"CPU": 1.0 if self.private else float(cpus)} | ({"GPU": 1.0} if use_gpu else {})
-        if not self.private:
-            _wait_for(self.name, workers, bundle, before_death=before_death)
-        elif self.shared and use_gpu:
-            _wait_for(self.name, workers, bundle, math.inf)
+        if self.contended:
+            _wait_for(self.name, workers, bundle, math.inf if self.private else None, before_death, waited)
         return bundle
+
+    @property
+    def contended(self) -> bool:
+        """Whether other stages or jobs use its resources."""
+        return self.shared or not self.private
 
 
 def cluster_address() -> str | None:
@@ -119,6 +131,8 @@ def connection(
     address, shared = cluster_address(), run_cluster_address()
     if address is not None:
         _check(address)
+    elif shared is not None and _refuses(shared):
+        raise UserError(f"The private Ray cluster of this run, at {shared}, has ended.", _RUN_AGAIN)
     before = dict(os.environ)
     environment = _ENVIRONMENT | ({} if prestart else {"RAY_prestart_worker_first_driver": "0"})
     for name, value in environment.items():
@@ -133,8 +147,13 @@ def connection(
     try:
         import ray
 
-        started = private_cluster(processes, gpu, object_store) if shared is None else _of_the_run(shared)
-        with started if address is None else _existing(address) as name:
+        existing = address or shared
+        cluster = (
+            private_cluster(processes, gpu, object_store)
+            if existing is None
+            else _joined(existing, of_the_run=address is None)
+        )
+        with cluster as name:
             if main_thread:
                 signal.signal(signal.SIGTERM, handler)
             resources = ray.cluster_resources()
@@ -187,36 +206,26 @@ def _check(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _existing(address: str) -> Iterator[str]:
+def _joined(address: str, of_the_run: bool) -> Iterator[str]:
+    """Joins the cluster at `address`: that of RAY_ADDRESS, or that of `unseen run -j` if `of_the_run`."""
     import ray
 
     try:
-        with _limited(address):
+        with contextlib.nullcontext() if of_the_run else _limited(address):
             ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        cluster, remedy = f"RAY_ADDRESS is {address}, but the cluster", _JOIN
+        if of_the_run:
+            cluster, remedy = f"The private Ray cluster of this run, at {address},", _RUN_AGAIN
         reason = str(error).strip().splitlines()[0]
-        what = f"RAY_ADDRESS is {address}, but the cluster cannot be joined: {reason}"
-        raise UserError(what, _JOIN) from error
+        raise UserError(f"{cluster} cannot be joined: {reason}", remedy) from error
     try:
-        yield f"the cluster at {address}"
-    finally:
-        ray.shutdown()
-
-
-@contextlib.contextmanager
-def _of_the_run(address: str) -> Iterator[str]:
-    import ray
-
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="warning")
-    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().splitlines()[0]
-        what = f"The private Ray cluster of this run, at {address}, cannot be joined: {reason}"
-        raise UserError(
-            what, "Run the same command again; data/state/logs/cluster.log has its output."
-        ) from error
-    try:
-        yield "this machine"
+        if of_the_run:
+            ended = f"The private Ray cluster of this run, at {address}, has ended.\n  {_RUN_AGAIN}"
+            with ends_without(lambda: _refuses(address), ended):
+                yield "this machine"
+        else:
+            yield f"the cluster at {address}"
     finally:
         ray.shutdown()
 
@@ -263,6 +272,18 @@ def _answers(host: str, port: int, timeout: float = 10.0) -> bool:
         return False
 
 
+def _refuses(address: str) -> bool:
+    """Whether nothing listens at `address`, which is of this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # too busy
+        return False
+    return False
+
+
 def alive_nodes() -> dict[str, str]:
     """The nodes of the cluster that this process is connected to: id -> host name and address."""
     import ray
@@ -287,9 +308,10 @@ def _wait_for(
     bundle: dict[str, float],
     limit: float | None = None,
     before_death: Mapping[str, str] | None = None,
+    waited: float = 0.0,
 ) -> None:
     """Returns when `workers` bundles are free at once. `limit`: seconds to wait; default: UNSEEN_RAY_WAIT.
-    `before_death`: as in `Cluster.claim`.
+    `before_death`, `waited`: as in `Cluster.claim`. If `waited` has reached the limit, raises at once.
 
     It reserves them for a moment, because only Ray's scheduler computes what fits on which node.
     """
@@ -308,11 +330,11 @@ def _wait_for(
             f"Lower train.workers or training.threads of the recipe, or {wait}.",
         )
     limit = float(os.environ.get(_WAIT, "600")) if limit is None else limit
-    start = time.monotonic()
+    start = time.monotonic() - waited
     group = placement_group([bundle] * workers)
     try:
         pause = 1.0
-        while not group.wait(pause):
+        while waited >= limit or not group.wait(pause):
             waited = time.monotonic() - start
             lost = lost_nodes(before_death or {})
             if waited >= limit and lost:

@@ -50,20 +50,3 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-class Titled(io.TextIOBase):
-    """The standard error of a task: writes each line to `out`, after `title`.
-
-    Lines that start with one of `hidden` are omitted.
-    """
-
-    def __init__(self, out: Console, title: str, hidden: tuple[str, ...]) -> None:
-        self.out, self.title, self.hidden = out, title, hidden
-
-    def write(self, text: str) -> int:
-        clear = "\r\x1b[2K" if self.out.isatty() else ""
-        for line in text.splitlines():
-            if not line.startswith(self.hidden):
-                self.out.write(f"{clear}{self.title}: {line}\n")
-        return len(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from pipeline.cluster.connection import cluster_address, connection
+from pipeline.cluster.connection import cluster_address, connection, run_cluster_address
 from pipeline.cluster.shared import require_shared
 from pipeline.config.stages import ExportSettings
 from pipeline.export.features import Network
@@ -27,7 +27,8 @@ _RUNS = 8  # per worker, so that a slower worker gets fewer
 
 def run_export(shards: Path, model: Path, output: Path, settings: ExportSettings) -> None:
     """`export_model` on `settings.workers` processes. One is this process, without Ray, unless RAY_ADDRESS
-    names a cluster: its head often has no GPU."""
+    names a cluster, whose head often has no GPU, or the stage shares the GPUs of this machine with others
+    (pipeline/cluster/run_cluster.py)."""
     with embedder(settings, training_settings(model).threads) as embed:
         export_model(shards, model, output, settings, embed)
 
@@ -36,7 +37,7 @@ def run_export(shards: Path, model: Path, output: Path, settings: ExportSettings
 def embedder(settings: ExportSettings, threads: int) -> Iterator[Embed]:
     """Yields the embedding by `settings.workers` processes, see `run_export`. `threads`: training.threads of
     the model; a process reserves as many CPUs of a cluster."""
-    if settings.workers == 1 and cluster_address() is None:
+    if settings.workers == 1 and cluster_address() is None and run_cluster_address() is None:
         yield LocalEmbedder(settings, loader_threads_of(1))
         return
     with embedding_workers(settings, threads) as embed:

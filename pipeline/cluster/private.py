@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,12 @@ from pipeline.runtime.leftovers import OWNER, cluster_files, owned, remove_aband
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
 _TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 _token_in_use: list[bool] = []
+_DAEMONS = ("raylet", "gcs_server")  # processes without which a cluster ends
+_ENDED = (
+    "The Ray cluster of this machine ended: one of its processes was killed, or the memory is full.\n"
+    "  Run the same command again. Trainings resume from the last checkpoint."
+)
+_INTERVAL = 0.5  # seconds between two looks at them
 _AGENTS = "agents"  # file of their process ids
 # Processes that end may still create files in the directory $1.
 _AFTER_DEATH = """read nothing
@@ -46,7 +53,8 @@ def use_own_token() -> None:
 def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[str]:
     """Starts a cluster for `processes` processes at a time.
 
-    All its processes end when the block ends, and when this process is killed. Raises UserError if one of
+    All its processes end when the block ends, and when this process is killed. If its raylet or its GCS ends
+    before, this process ends with a message and status 1. Raises UserError if one of
     them ends before the cluster has started.
     """
     import ray
@@ -72,7 +80,9 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
             names = "ray::DashboardAgent", "ray::RuntimeEnvAgent"
             agents = [str(process.pid) for process in started if _is(process, *names)]
             (directory / _AGENTS).write_text(" ".join(agents), encoding="utf-8")
-            yield "this machine"
+            daemons = [process for process in started if process.name() in _DAEMONS]
+            with ends_without(lambda: not all(map(_runs, daemons)), _ENDED):
+                yield "this machine"
         except (UserError, SystemExit, KeyboardInterrupt):
             raise
         except BaseException:
@@ -90,6 +100,32 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
                 sys.stderr.write(f"Ray's logs: {directory}/session_latest/logs\n")
             else:
                 _remove(directory)
+
+
+@contextlib.contextmanager
+def ends_without(has_ended: Callable[[], bool], error: str) -> Iterator[None]:
+    """Ends this process with `error` and status 1 if `has_ended()` becomes true during the block.
+
+    Without a raylet or a GCS, Ray ends a driver in native code: after 13 s or a minute, and mostly before an
+    exception reaches Python. What a kill leaves is left here too, and removed likewise.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_INTERVAL):
+            # A signal that ends the daemons may also end the block.
+            if has_ended() and not done.wait(_INTERVAL):
+                sys.stderr.write(f"\nerror: {error}\n")
+                sys.stderr.flush()
+                os._exit(1)
+
+    thread = threading.Thread(target=watch, name="watch of the cluster", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _init(processes: int, gpu: bool, object_store: int, directory: Path, others: set[psutil.Process]) -> None:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.train import (
     ControllerError,
     FailureConfig,
+    PreemptionError,
     RunConfig,
     ScalingConfig,
     TrainingFailedError,
@@ -41,6 +42,8 @@ from pipeline.training.job import Job, Loop
 
 RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
 _RETRIES = 2  # of a run whose worker died
+_TIMEOUT = "WorkerGroupStartupTimeoutError"  # the resources did not become free
+_START_ERRORS = (_TIMEOUT, "WorkerGroupStartupFailedError")  # of Ray's controller; they may pass
 _RESUMES = "The same command resumes from the last checkpoint."
 
 
@@ -52,7 +55,8 @@ def fit(
     `worlds` are the possible numbers of workers, ascending. With several, the number follows the resources of
     a cluster that is not private; a private one does not change, and its largest possible number is taken.
     `gpu` is train.gpu. Each new start waits until the cluster has the resources of the smallest number free,
-    after a death also for those of a lost node.
+    after a death also for those of a lost node. If another stage takes the resources before the workers
+    start, Ray Train gives up after RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S, and the wait goes on.
     """
     elastic = len(worlds) > 1 and not cluster.private
     if len(worlds) > 1 and cluster.private:
@@ -60,8 +64,8 @@ def fit(
     trainer = trainer_class(cluster.private, elastic)
     if elastic and trainer is TorchTrainer:
         worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
-    deaths, checkpoint = 0, ""
-    nodes = {} if cluster.private else alive_nodes()
+    deaths, checkpoint, waited = 0, "", 0.0
+    nodes = alive_nodes()
     with _run_directory(job) as directory:
         console = directory / "console"
         shared = job.shards if job.shards.is_dir() else None
@@ -73,8 +77,9 @@ def fit(
             "loop": loop,
         }
         for number in itertools.count():
-            bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None)
-            nodes = {} if cluster.private else alive_nodes()
+            began = time.monotonic()
+            bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None, waited)
+            nodes = alive_nodes()
             arguments = _arguments(worlds, bundle, cluster.private, directory / f"run-{number}")
             if elastic:
                 arguments["worlds"] = worlds
@@ -82,17 +87,26 @@ def fit(
                 with copied(console), _handler_of_ctrl_c():
                     result = trainer(work, train_loop_config=config, **arguments).fit()
                     return dict(result.return_value)
-            except WorkerGroupError as error:
+            except (WorkerGroupError, PreemptionError) as error:
+                lost = lost_nodes(nodes)
+                if cluster.private and lost:
+                    raise_failure(error, job.name, cluster, lost)
                 newest = newest_checkpoint(job)
                 # Nodes of an elastic training leave often: only deaths without progress count.
                 deaths = 1 if elastic and newest != checkpoint else deaths + 1
-                checkpoint = newest
-                raise_unless_dead(error, job.name, worlds[-1], deaths, lost_nodes(nodes))
+                checkpoint, waited = newest, 0.0
+                raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
             except Exception as error:
-                if trainer is TorchTrainer or not internals_differ(error):
+                failure = _controller_failure(error)
+                if cluster.contended and failure == _TIMEOUT:
+                    waited += time.monotonic() - began
+                    continue  # another stage or job took the resources, or a node left
+                lost = lost_nodes(nodes)
+                if trainer is TorchTrainer or not internals_differ(error, lost):
                     deaths += 1
-                    if not elastic or not isinstance(error, TrainingFailedError) or deaths > _RETRIES:
-                        raise_failure(error, job.name)
+                    may_pass = isinstance(error, TrainingFailedError) if elastic else failure in _START_ERRORS
+                    if deaths > _RETRIES or not may_pass or (cluster.private and lost):
+                        raise_failure(error, job.name, cluster, lost)
                     continue  # a node left while the workers started
                 _warn(error)
                 trainer = TorchTrainer
@@ -131,10 +145,18 @@ def _most(worlds: Sequence[int], cluster: Cluster, gpu: str, cpus: int = 1) -> i
     return max((world for world in worlds if world <= room), default=worlds[0])
 
 
-def internals_differ(error: Exception) -> bool:
-    """Whether a call of an internal failed: in this process, in the controller, or when its actor started."""
+def internals_differ(error: Exception, lost: str = "") -> bool:
+    """Whether a call of an internal failed: in this process, in the controller, or when its actor started.
+    An actor may also die with one of the nodes that left (`lost`)."""
     cause = error.controller_failure if isinstance(error, ControllerError) else error
-    return isinstance(cause, AttributeError | ImportError | NotImplementedError | TypeError | RayActorError)
+    if isinstance(cause, RayActorError):
+        return not lost
+    return isinstance(cause, AttributeError | ImportError | NotImplementedError | TypeError)
+
+
+def _controller_failure(error: Exception) -> str:
+    """The name of the exception that ended the controller; empty without. Ray does not export the types."""
+    return type(error.controller_failure).__name__ if isinstance(error, ControllerError) else ""
 
 
 def _warn(error: Exception) -> None:
@@ -161,7 +183,9 @@ def _arguments(
         "run_config": RunConfig(
             name=storage.name,
             storage_path=str(storage.parent),
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=_RETRIES),
+            failure_config=FailureConfig(
+                max_failures=0, controller_failure_limit=0, max_preemption_failures=0
+            ),
             worker_runtime_env={} if private else {"env_vars": {"OMP_WAIT_POLICY": "passive"}},
         ),
     }
@@ -192,14 +216,17 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     return {"result": result, "began": began, "ended": time.time()}
 
 
-def raise_unless_dead(error: Any, name: str, workers: int, deaths: int, lost: str = "") -> None:
+def raise_unless_dead(
+    error: WorkerGroupError | PreemptionError, name: str, workers: int, deaths: int, lost: str = ""
+) -> None:
     """Returns if a worker died and at most `_RETRIES` times; otherwise raises the error that ended the run.
-    `lost`: nodes that left.
+    `lost`: nodes that left. A node that is preempted counts as a worker that died.
 
     That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one:
     the others raise it when the worker that they exchange with has died.
     """
-    failures = [error.worker_failures[rank] for rank in sorted(error.worker_failures)]
+    of_ranks = {} if isinstance(error, PreemptionError) else error.worker_failures
+    failures = [of_ranks[rank] for rank in sorted(of_ranks)]
     errors = [failure for failure in failures if type(failure).__module__.partition(".")[0] != "ray"]
     if any(workers == 1 or not isinstance(each, RuntimeError) for each in errors):
         known = next((each for each in errors if isinstance(each, UserError)), None)
@@ -207,17 +234,24 @@ def raise_unless_dead(error: Any, name: str, workers: int, deaths: int, lost: st
             raise known from None
         raise error
     if deaths > _RETRIES:
-        remedy = (
-            f"{lost} left the cluster: see the logs of Ray there."
-            if lost
-            else "Most often the memory is full: lower batch.classes, input.size or train.workers."
-        )
+        remedy = "Most often the memory is full: lower batch.classes, input.size or train.workers."
+        if isinstance(error, PreemptionError):
+            remedy = "Its nodes were preempted: run it when the cluster has others."
+        elif lost:
+            remedy = f"{lost} left the cluster: see the logs of Ray there."
         what = f"A worker of the training of {name} died {deaths} times: {_last_line(error)}"
         raise UserError(what, f"{remedy} {_RESUMES}") from error
 
 
-def raise_failure(error: Exception, name: str) -> None:
-    """Raises `error`, which is not of a worker; as a UserError if Ray could not start the workers."""
+def raise_failure(error: Exception, name: str, cluster: Cluster, lost: str) -> None:
+    """Raises `error`, which ended a run. As a UserError if nodes left (`lost`) or if Ray could not start the
+    workers."""
+    if lost and isinstance(error, TrainingFailedError | RayError):
+        left = "The Ray cluster of this machine ended" if cluster.private else f"{lost} left {cluster.name}"
+        what = f"{left} during the training of {name}: {_last_line(error)}"
+        raise UserError(
+            what, f"Most often a process was killed, or the memory is full. {_RESUMES}"
+        ) from error
     if isinstance(error, TrainingFailedError):
         raise UserError(
             f"Ray could not start the workers of the training of {name}: {_last_line(error)}",

@@ -26,9 +26,11 @@ class Console:
         """An event of the scheduler. Unchanged stages have no line; the summary lists them."""
         if record is not None:
             self.ended += 1
-        if process is None:
-            return
         place = f"[{self.ended:>{len(str(self.total))}}/{self.total}] {stage}"
+        if process is None:
+            if record is not None and record.problem:
+                self.line(f"{place}: {record.state.value}, not started: {record.problem}")
+            return
         if record is None:
             self.line(f"{place}: started, log {process.log}")
             return
@@ -50,7 +52,8 @@ def summary(states: dict[str, State], records: dict[str, Record], logs: Path) ->
     for state in (State.DONE, State.RESTORED, State.FAILED, State.INTERRUPTED):
         for stage in (stage for stage, value in states.items() if value is state):
             seconds = f"{duration(records[stage].seconds):>8}" if stage in records else " " * 8
-            log = f"  {logs}/{log_name(stage)}" if state is State.FAILED else ""
+            failed = state is State.FAILED and not records[stage].problem  # otherwise it has no log
+            log = f"  {logs}/{log_name(stage)}" if failed else ""
             lines.append(f"  {stage:<{width}}  {seconds}  {state.value}{log}")
     for state in (State.UNCHANGED, State.NOT_STARTED):
         stages = [stage for stage, value in states.items() if value is state]

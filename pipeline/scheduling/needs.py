@@ -31,7 +31,8 @@ class Needs:
 def needs(params: Params, gpus: int) -> Needs:
     """The needs of parallel stages on a machine with `gpus` GPUs.
 
-    Where the machine has GPUs, Ray also starts trainings on one worker: it gives each a GPU of its own.
+    Where the machine has GPUs, Ray also starts trainings and exports on one worker: it gives each a GPU of
+    its own.
     Raises UserError for a mistake in a block.
     """
     train = settings(params, "train", TrainSettings)
@@ -40,7 +41,7 @@ def needs(params: Params, gpus: int) -> Needs:
     names = params.read("run.sweeps")
     return Needs(
         train=train.most_workers if train.most_workers > 1 or on_gpus else 0,
-        export=export.workers if export.workers > 1 else 0,
+        export=export.workers if export.workers > 1 or gpus > 0 else 0,
         sweep=max((sweep_settings(params, name).concurrent for name in names), default=0),
     )
 

@@ -23,7 +23,10 @@ class Cluster(Protocol):
     """The Ray cluster of a run."""
 
     def environment(self, stage: str) -> Mapping[str, str] | None:
-        """The environment variables by which `stage` finds the cluster; None while it starts."""
+        """The environment variables by which `stage` finds the cluster; None while it starts.
+
+        Raises UserError if there is no cluster.
+        """
 
     def end(self) -> None: ...
 
@@ -49,8 +52,8 @@ def run_parallel(
     """Runs in the working directory what `dvc repro TARGETS` would run; returns the state of each stage.
 
     Prints the events and a summary. When an exception ends the run (Ctrl-C, SIGTERM), all processes of the
-    stages and the cluster end first. Raises UserError for a graph that DVC cannot read, for unknown targets
-    and for a cluster that does not start.
+    stages and the cluster end first. Raises UserError for a graph that DVC cannot read and for unknown
+    targets.
     """
     options = check_options(options)
     force = bool({"-f", "--force"} & set(options))

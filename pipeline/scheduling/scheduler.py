@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from pipeline.runtime.errors import UserError
 from pipeline.scheduling.graph import Graph
 
 _INTERVAL = 0.05  # seconds between two polls of the running processes
@@ -32,10 +33,11 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Record:
-    """The state of a stage after a run, and the seconds that its process took."""
+    """The state of a stage after a run, and the seconds that its process took. `problem`: why it has none."""
 
     state: State
     seconds: float = 0.0
+    problem: str = ""
 
 
 @runtime_checkable
@@ -55,7 +57,8 @@ class Scheduler(Generic[AnyProcess]):
 
     changed(stage): whether a stage whose dependencies are complete must run.
     start(stage): starts it. None means that a resource is not ready yet; the stage is asked for again later.
-    report(stage, process, record): a stage started (no record) or ended (no process if it is unchanged).
+    A UserError means that the stage cannot start: it has failed.
+    report(stage, process, record): a stage started (no record) or ended (no process if it did not start).
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class Scheduler(Generic[AnyProcess]):
         return self.records[stage].state if stage in self.records else State.NOT_STARTED
 
     def _start_ready(self) -> bool:
-        """Starts stages while slots are free. Returns whether a stage started or is unchanged."""
+        """Starts stages while slots are free. Returns whether a stage started, failed to, or is unchanged."""
         progress = False
         for stage in [stage for stage in self._waiting if self._is_ready(stage)]:
             if len(self.running) == self.slots:
@@ -101,7 +104,14 @@ class Scheduler(Generic[AnyProcess]):
                 progress = True
                 continue
             self._to_run.add(stage)
-            process = self._start(stage)
+            try:
+                process = self._start(stage)
+            except UserError as error:
+                self._to_run.remove(stage)
+                self._waiting.remove(stage)
+                self._end(stage, None, Record(State.FAILED, problem=str(error)))
+                progress = True
+                continue
             if process is not None:
                 self._to_run.remove(stage)
                 self._waiting.remove(stage)

@@ -43,6 +43,24 @@ def test_refuses_an_absent_cluster_without_delay(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - start < 5
 
 
+def test_refuses_the_cluster_of_a_run_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would wait a minute and end the process in native code."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert not module._refuses(address)
+    assert module._refuses(address)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv(module.RUN_CLUSTER, address)
+    with (
+        pytest.raises(
+            UserError, match=f"The private Ray cluster of this run, at {address}, has ended"
+        ) as caught,
+        connection(1),
+    ):
+        pass
+    assert "data/state/logs/cluster.log" in caught.value.remedy
+
+
 def test_refuses_a_server_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -213,6 +231,18 @@ def test_a_lost_node_is_waited_for_and_named(
     assert len(waits) == 2
 
 
+def test_a_claim_counts_the_seconds_since_the_first_claim(
+    nodes: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks = itertools.count(step=200)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=0)
+    for waited, waits in ((300.0, 1), (600.0, 0)):
+        with pytest.raises(UserError, match="the cluster did not free them within 600 s"):
+            cluster.claim(2, 2, "no", None, waited)
+        assert capsys.readouterr().err.count("waiting for 2 x (2 CPU)") == waits
+
+
 @pytest.mark.parametrize(
     ("address", "elastic", "expected"),
     [(None, False, "600"), (None, True, "600"), ("127.0.0.1:1", False, "600"), ("127.0.0.1:1", True, None)],
@@ -225,10 +255,10 @@ def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minute
     from ray.train.v2._internal.constants import get_env_vars_to_propagate
 
     @contextlib.contextmanager
-    def cluster(*_: object) -> Iterator[str]:
+    def cluster(*_: object, **__: object) -> Iterator[str]:
         yield "a cluster"
 
-    for name in ("private_cluster", "_of_the_run", "_existing"):
+    for name in ("private_cluster", "_joined"):
         monkeypatch.setattr(module, name, cluster)
     monkeypatch.setattr(module, "_check", lambda _: None)
     monkeypatch.setattr(ray, "cluster_resources", dict)

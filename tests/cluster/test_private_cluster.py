@@ -108,6 +108,22 @@ def test_a_raylet_that_starts_late_is_started_once_more(
     assert "starting it once more" not in capsys.readouterr().err
 
 
+def test_a_process_ends_with_a_message_when_its_cluster_has_ended() -> None:
+    text = """
+        import time
+        from pipeline.cluster.private import ends_without
+        ended = []
+        with ends_without(lambda: bool(ended), "The cluster ended."):
+            ended.append(1)  # the block ends with the cluster
+        print("continues", flush=True)
+        with ends_without(lambda: bool(ended), "The cluster ended."):
+            time.sleep(60)
+    """
+    process = script(text)
+    output, _ = process.communicate(timeout=50)
+    assert (process.returncode, output) == (1, "continues\n\nerror: The cluster ended.\n")
+
+
 def test_a_killed_process_leaves_no_directory_of_its_cluster(short_directory: Path) -> None:
     script = """
         import os, signal

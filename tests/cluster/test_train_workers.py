@@ -1,19 +1,24 @@
 """Which failures end a run of workers, and the fallback to Ray's own trainer where its internals differ."""
 
+import itertools
 import signal
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
-from ray.train import ControllerError, ScalingConfig, WorkerGroupError
+from ray.train import ControllerError, PreemptionError, PreemptionInfo, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
 from pipeline.cluster import lean_trainer, train_workers
-from pipeline.cluster.connection import Cluster
+from pipeline.cluster.connection import Cluster, connection
 from pipeline.runtime.errors import UserError
 from tests.training.jobs import job, recipe
 
@@ -40,6 +45,51 @@ def test_a_lost_node_is_the_cause_of_repeated_deaths() -> None:
     assert "memory" not in caught.value.remedy
 
 
+def test_a_preempted_node_is_the_death_of_a_worker(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fit` counts it, and Ray does not start the workers again."""
+    error = PreemptionError(PreemptionInfo(deadline_ms=0, preempted_node_to_ranks={"b": [1]}))
+    limits = []
+
+    def fit(trainer: Any) -> Any:
+        limits.append(trainer.run_config.failure_config.max_preemption_failures)
+        raise error
+
+    monkeypatch.setattr(TorchTrainer, "fit", fit)
+    monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
+    with pytest.raises(UserError, match=r"died 3 times: .*node preemption") as caught:
+        train_workers.fit(job(root, recipe("baseline")), [2], "no", replace(HERE, private=False))
+    assert "Its nodes were preempted" in caught.value.remedy
+    assert limits == [0] * 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ActorDiedError(),
+        ControllerError(ActorDiedError()),
+        WorkerGroupError("a worker failed", {0: ActorDiedError()}),
+    ],
+    ids=["controller", "worker of the controller", "worker"],
+)
+def test_a_cluster_that_ended_is_a_user_error_and_no_difference_of_internals(
+    error: Exception,
+    fits: list[str],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(trainer: Any) -> Any:
+        monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "node a (10.0.0.1)")
+        raise error
+
+    monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fail)
+    with pytest.raises(UserError, match=r"The Ray cluster of this machine ended during .* of tiny") as caught:
+        train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE)
+    assert "The same command resumes from the last checkpoint." in caught.value.remedy
+    assert fits == []
+    assert capsys.readouterr().err == ""
+
+
 def test_an_error_of_the_loop_ends_the_run() -> None:
     with pytest.raises(UserError, match="Row 3"):
         ended([RuntimeError("Connection closed by peer"), DAMAGED], workers=2)
@@ -47,6 +97,14 @@ def test_an_error_of_the_loop_ends_the_run() -> None:
         ended([RuntimeError("a defect")], workers=1)
     with pytest.raises(WorkerGroupError):
         ended([ValueError("a defect"), ActorDiedError()], workers=2)
+
+
+@pytest.fixture(autouse=True)
+def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node leaves; tests of Ray have the nodes of their cluster."""
+    if request.node.get_closest_marker("ray") is None:
+        monkeypatch.setattr(train_workers, "alive_nodes", dict)
+        monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "")
 
 
 @pytest.fixture
@@ -133,10 +191,85 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     monkeypatch.setattr(lean_trainer.LeanTrainer if private else TorchTrainer, "fit", fail)
     shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
-    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
+
+
+class WorkerGroupStartupTimeoutError(Exception):
+    """Ray's has this name."""
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["run", "machine"])
+def test_a_lost_race_for_resources_returns_to_the_claim_within_its_limit(
+    shared: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray Train waits 400 s for resources that another stage took. A cluster of one stage has none."""
+    claims: list[float] = []
+    clock = itertools.count(step=400)
+
+    def claim(*arguments: Any) -> dict[str, float]:
+        claims.append(arguments[-1])
+        return {"CPU": 1.0}
+
+    def fit(trainer: Any) -> Any:
+        if len(claims) < 5:
+            raise ControllerError(WorkerGroupStartupTimeoutError("no resources"))
+        return SimpleNamespace(return_value={})
+
+    monkeypatch.setattr(Cluster, "claim", claim)
+    monkeypatch.setattr(lean_trainer.LeanTrainer, "fit", fit)
+    monkeypatch.setattr(train_workers, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    cluster = replace(HERE, shared=shared)
+    training = job(root, recipe("baseline"))
+    if shared:
+        assert train_workers.fit(training, [2], "no", cluster) == {}
+        assert claims == [0.0, 400.0, 800.0, 1200.0, 1600.0]
+    else:
+        with pytest.raises(UserError, match=r"Ray could not start the workers .*: no resources"):
+            train_workers.fit(training, [2], "no", cluster)
+        assert claims == [0.0] * 3
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_trainings_that_claim_one_cpu_at_once_train_one_after_the_other(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one holds the CPU until Ray Train has given up the start of the second one."""
+    claimed, claims, lost = threading.Barrier(2), [], root / "lost"
+
+    class Watched(Cluster):
+        def claim(self, *arguments: Any) -> dict[str, float]:
+            is_first = len(claims) < 2
+            claims.append(arguments[-1])
+            if not is_first:
+                lost.touch()
+            bundle = super().claim(*arguments)
+            if is_first:
+                claimed.wait(60)  # both find the CPU free
+            return bundle
+
+    def loop(*_: Any) -> str:
+        while not lost.exists():
+            time.sleep(0.1)
+        return "trained"
+
+    def train(seed: int) -> Any:
+        try:
+            training = job(root, recipe("baseline"), seed)
+            return train_workers.fit(training, [1], "no", cluster, loop)["result"]
+        finally:
+            lost.touch()
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "0.5")
+    with connection(1, gpu=False, prestart=False), ThreadPoolExecutor(2) as threads:
+        cluster = Watched(private=True, name="this machine", cpus=1, gpus=0, shared=True)
+        assert list(threads.map(train, range(2))) == ["trained"] * 2
+    assert claims[:2] == [0.0, 0.0]
+    assert claims[2] > 0.5
 
 
 def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +326,6 @@ def test_only_deaths_without_a_new_checkpoint_end_an_elastic_training(
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
-    monkeypatch.setattr(train_workers, "alive_nodes", dict)
     assert training.state is not None
     state = training.state / "tiny/baseline/0-abc"
     state.mkdir(parents=True)

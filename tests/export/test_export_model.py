@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 import torch
 from PIL import Image
 
+from pipeline.cluster import connection as connection_module
 from pipeline.cluster import export as cluster_export
+from pipeline.cluster.connection import RUN_CLUSTER, Cluster
 from pipeline.cluster.export import embedding_workers, run_export
 from pipeline.config.methods import Recipe, parse_recipe
 from pipeline.config.stages import ExportSettings
@@ -406,6 +410,31 @@ def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: 
     assert calls == 2 * [f"export: {name}" for name in FILES]
     for name in ("out-2", "out-3"):
         assert Path(name, "test.arrow").read_bytes() == Path("out-1/test.arrow").read_bytes()
+
+
+def test_one_worker_beside_other_stages_embeds_on_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with parallel stages on a machine with two GPUs."""
+    claims: list[tuple[Any, ...]] = []
+    resources: list[dict[str, float]] = []
+
+    @contextlib.contextmanager
+    def connected(*_: object, **__: object) -> Iterator[Cluster]:
+        yield Cluster(private=True, name="this machine", cpus=8, gpus=2, shared=True)
+
+    def remote(**of_actor: float) -> Any:
+        resources.append(of_actor)
+        return lambda _: SimpleNamespace(remote=lambda *_: None)
+
+    monkeypatch.setattr(cluster_export, "connection", connected)
+    monkeypatch.setattr(connection_module, "_wait_for", lambda *arguments: claims.append(arguments[1:4]))
+    monkeypatch.setattr("ray.remote", remote)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with cluster_export.embedder(SETTINGS, 1) as embed:
+        assert isinstance(embed, LocalEmbedder)
+    monkeypatch.setenv(RUN_CLUSTER, "127.0.0.1:6379")
+    with cluster_export.embedder(SETTINGS, 1):
+        assert claims == [(1, {"CPU": 1.0, "GPU": 1.0}, math.inf)]
+    assert resources == [{"num_cpus": 1.0, "num_gpus": 1.0}]
 
 
 def test_a_model_is_embedded_with_the_threads_of_its_recipe(

@@ -8,8 +8,9 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +30,13 @@ STAGE = """
             return a + b
         session = ray.get_runtime_context().gcs_address
         print(json.dumps([ray.get(add.remote(1, 2)), session, cluster.private, cluster.shared, cluster.cpus]))
+"""
+JOINED = """
+    import time
+    from pipeline.cluster.connection import connection
+    with connection(1, gpu=False):
+        print("joined", flush=True)
+        time.sleep(200)
 """
 HOLDER = """
     import json, time
@@ -104,6 +112,49 @@ def test_serves_the_stages_of_a_run_and_ends_with_it(
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
+def test_a_cluster_without_a_process_of_ray_ends_with_its_stages(
+    name: str, tmp_path: Path, short_directory: Path
+) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(short_directory), PARENT: str(os.getpid())}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cluster.run_cluster", "2"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    assert process.stdout is not None
+    variables = json.loads(process.stdout.readline())["environment"]
+    stage = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(JOINED)],
+        env=environment | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert stage.stdout is not None
+    assert stage.stdout.readline() == "joined\n"
+    started = psutil.Process(process.pid).children(recursive=True)
+    (victim,) = (child for child in started if child.name() == name)
+    victim.kill()
+    _, error = stage.communicate(timeout=120)
+    assert stage.returncode == 1
+    address = variables[RUN_CLUSTER]
+    assert f"error: The private Ray cluster of this run, at {address}, has ended.\n  Run" in error
+    assert process.wait(120) == 1
+    process.communicate()
+    errors = (tmp_path / "log").read_text(encoding="utf-8")
+    assert "error: The Ray cluster of this machine ended: one of its processes was killed" in errors
+    assert "Traceback" not in errors
+    _, alive = psutil.wait_procs(started, timeout=15)
+    assert alive == []
+
+
+@pytest.mark.ray
 @pytest.mark.timeout(120)
 def test_a_signal_after_the_end_of_the_input_leaves_no_directory(short_directory: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
@@ -149,6 +200,40 @@ def test_names_the_reason_of_a_cluster_that_does_not_start(
         while cluster.environment("sweep") is None:
             time.sleep(0.05)
     assert str(log) in caught.value.remedy
+    cluster.end()
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_cluster_that_ended_is_started_once_more(
+    starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process takes the place of the cluster. It ends after its line, or before, when the test says so."""
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        line = json.dumps({"environment": {RUN_CLUSTER: str(len(started))}})
+        shell = f"echo start {len(started)} >&2; " + (f"echo '{line}'; read nothing" if starts else "true")
+        started.append(popen(["/bin/sh", "-c", shell], **options))
+        return started[-1]
+
+    def environment() -> Mapping[str, str]:
+        while (variables := cluster.environment("sweep")) is None:
+            time.sleep(0.01)
+        return variables
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    cluster = RunCluster(1, lambda stage: stage == "sweep", tmp_path / "cluster.log")
+    for number in range(2 if starts else 0):
+        assert environment() == environment() == {RUN_CLUSTER: str(number)}
+        started[-1].kill()
+        started[-1].wait()
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"cluster of this run ended 2 times: start 0\n  start 1"):
+            environment()
+    assert cluster.environment("report") == {}
+    assert len(started) == 2
     cluster.end()
 
 

@@ -33,7 +33,11 @@ def test_only_stages_with_several_processes_need_ray_on_a_machine_without_gpus(t
     assert needs(params(tmp_path), gpus=0).of("train@parts-ms-0") == 0
 
 
-def test_a_training_on_one_worker_needs_ray_where_stages_share_gpus(tmp_path: Path) -> None:
+def test_trainings_and_exports_on_one_worker_need_ray_where_stages_share_gpus(tmp_path: Path) -> None:
+    for stage in ("export@parts-ms-0", "export_fold@parts-ms-1-0"):
+        assert needs(params(tmp_path), gpus=2).of(stage) == 1
+        assert needs(params(tmp_path, ("gpu: auto", "gpu: no")), gpus=2).of(stage) == 1  # of trainings
+        assert needs(params(tmp_path), gpus=0).of(stage) == 0
     assert needs(params(tmp_path), gpus=2).of("train@parts-ms-0") == 1
     assert needs(params(tmp_path, ("gpu: auto", "gpu: no")), gpus=2).of("train@parts-ms-0") == 0
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline.runtime.errors import UserError
 from pipeline.scheduling.graph import Graph
 from pipeline.scheduling.scheduler import Record, Scheduler, State
 
@@ -97,6 +98,19 @@ def test_a_stage_waits_for_a_resource_while_others_run() -> None:
     assert asked[:3] == ["a", "alone", "a"]
     assert all(record.state is State.DONE for record in scheduler.records.values())
     assert len(scheduler.records) == len(DIAMOND.stages)
+
+
+def test_a_stage_that_cannot_start_fails_and_the_others_run() -> None:
+    def start(stage: str) -> Process:
+        if stage == "b":
+            raise UserError("The cluster ended.", "Run it again.")
+        return Process()
+
+    scheduler = Scheduler(DIAMOND, 2, lambda stage: True, start, lambda *_: None)
+    scheduler.run()
+    assert scheduler.records["b"] == Record(State.FAILED, problem="The cluster ended.\n  Run it again.")
+    assert [scheduler.state(stage) for stage in ("a", "c", "alone")] == [State.DONE] * 3
+    assert scheduler.state("d") is State.NOT_STARTED
 
 
 def test_a_run_that_an_exception_ends_has_interrupted_stages() -> None:
