@@ -1,16 +1,59 @@
 """The storage that all nodes of a cluster share."""
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pipeline.runtime.errors import UserError
+
+_SECONDS = 60.0  # in which a node answers; the workers of a node that does not answer check it, too
 
 
 def require_shared(path: Path) -> None:
     """Raises UserError in a worker whose node lacks `path`, which exists on the node of the stage."""
     if not path.exists():
-        raise UserError(
-            f"Node {socket.gethostname()} of the cluster does not have {path}, which exists on the node that "
-            "started the stage.",
-            "Put the project on storage that all nodes mount at the same path, and run the stage there.",
+        raise _lacks(socket.gethostname(), str(path))
+
+
+def require_shared_on_nodes(bundle: Mapping[str, float], *paths: Path | None) -> None:
+    """Raises UserError if a node of the cluster that could have a worker with the resources of `bundle` lacks
+    one of `paths`. None is omitted.
+
+    A node without the shared storage cannot import the code of the project. So each node runs a function that
+    is sent as a value and imports the standard library only.
+    """
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def missing(paths: Any) -> Any:
+        import os
+        import socket
+
+        return socket.gethostname(), [path for path in paths if not os.path.exists(path)]
+
+    required = [str(path) for path in paths if path is not None]
+    probe = ray.remote(num_cpus=0, max_retries=0)(missing)
+    answers = [
+        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+            required
         )
+        for node in ray.nodes()
+        if node["Alive"] and all(node["Resources"].get(kind, 0) >= count for kind, count in bundle.items())
+    ]
+    answered, _ = ray.wait(answers, num_returns=len(answers), timeout=_SECONDS) if answers else ([], [])
+    for answer in answered:
+        try:
+            node, absent = ray.get(answer)
+        except RayError:  # the node left
+            continue
+        if absent:
+            raise _lacks(node, absent[0])
+
+
+def _lacks(node: str, path: str) -> UserError:
+    return UserError(
+        f"Node {node} of the cluster does not have {path}, which exists on the node that started the stage.",
+        "Put the project on storage that all nodes mount at the same path, and run the stage there.",
+    )

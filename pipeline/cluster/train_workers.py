@@ -33,7 +33,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipeline.cluster.connection import Cluster, alive_nodes, lost_nodes
 from pipeline.cluster.console import Console, copied
-from pipeline.cluster.shared import require_shared
+from pipeline.cluster.shared import require_shared, require_shared_on_nodes
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.leftovers import owned
@@ -80,6 +80,8 @@ def fit(
             began = time.monotonic()
             bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None, waited)
             nodes = alive_nodes()
+            if not cluster.private:
+                require_shared_on_nodes(bundle, job.root, shared)
             arguments = _arguments(worlds, bundle, cluster.private, directory / f"run-{number}")
             if elastic:
                 arguments["worlds"] = worlds

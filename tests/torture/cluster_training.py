@@ -1,25 +1,33 @@
-"""A small training on Ray, for the campaign of clusters.py: `python -m tests.torture.cluster_training ROOT`.
+"""A small training on Ray, for the campaigns of clusters.py and resizes.py:
+`python -m tests.torture.cluster_training ROOT`.
 
-Without --nodes it has two workers on a private cluster. With --nodes the cluster is a head without CPUs and
-raylets of one CPU each on this machine. The lines `leave` and `join` on standard input end the oldest raylet
-without notice, and start one. With --elastic the number of workers is 1, 2 or 3, and the training is that of
-resized_training.py.
+Its steps wait for the campaign (gated_training.py). Without --nodes its workers are on a private cluster,
+with --run-cluster on that of a parallel run. With --nodes the cluster is a head without CPUs and raylets of
+one CPU each on this machine. The lines `leave` and `join` on standard input end the oldest raylet with a
+worker without notice, and start one. With --elastic the number of workers is 1, 2 or 3.
 """
 
 import argparse
 import os
+import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from pipeline.cluster import train_workers
 from pipeline.cluster.training import run_training
 from pipeline.config import TrainSettings
+from pipeline.scheduling.cluster import RunCluster
 from pipeline.training.job import Job
-from tests.torture import resized_training
-from tests.training.jobs import job, recipe
+from tests.torture.gated_training import gated_job, train
 
+SEGMENTS = 4  # of the training, without --segments
+WORKER = "RayTrainWorker"  # in the command line of a training worker
 STORE = 80 * 2**20  # bytes of shared memory of a node
 # A raylet that was killed refuses connections: three refusals in 1.5 s instead of five in 15 s. Ray Train
 # requests workers for the dead node before that, and would wait 60 s for them.
@@ -32,25 +40,17 @@ NODES = {
 }
 
 
-def small_job(root: Path) -> Job:
-    return job(root, recipe("baseline", training={"iterations": 40, "validate_every": 20}))
-
-
-def _train(root: Path, settings: TrainSettings, codes: list[int]) -> None:
-    is_elastic = settings.fewest_workers < settings.most_workers
+def _train(job: Job, settings: TrainSettings) -> int:
+    """The exit status."""
     try:
-        if is_elastic:
-            run_training(resized_training.long_job(root), settings, resized_training.train)
-        else:
-            run_training(small_job(root), settings)
+        run_training(job, settings, train)
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        codes.append(1)
-    else:
-        codes.append(0)
+        return 1
+    return 0
 
 
-def _with_nodes(root: Path, nodes: int, settings: TrainSettings) -> int:
+def _on_nodes(job: Job, nodes: int, settings: TrainSettings) -> int:
     os.environ.update(NODES)  # the GCS and the controller of the training inherit it
     from ray.cluster_utils import Cluster
 
@@ -62,32 +62,55 @@ def _with_nodes(root: Path, nodes: int, settings: TrainSettings) -> int:
     commands: list[str] = []
     threading.Thread(target=lambda: commands.extend(map(str.strip, sys.stdin)), daemon=True).start()
     codes: list[int] = []
-    training = threading.Thread(target=_train, args=(root, settings, codes))
+    training = threading.Thread(target=lambda: codes.append(_train(job, settings)), daemon=True)
     training.start()
     while training.is_alive():  # Ray starts nodes from the main thread only
         training.join(0.2)
         command = commands.pop(0) if commands else ""
         if command == "leave":
-            cluster.remove_node(raylets.pop(0), allow_graceful=False)
+            leaving = next(filter(_has_worker, raylets), raylets[0])
+            raylets.remove(leaving)
+            cluster.remove_node(leaving, allow_graceful=False)
         elif command == "join":
             raylets.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
     cluster.shutdown()
     return codes[0]
 
 
+def _has_worker(node: Any) -> bool:
+    """Whether the raylet of this node of Ray has started a training worker."""
+    (raylet,) = node.all_processes["raylet"]
+    workers = psutil.Process(raylet.process.pid).children(recursive=True)
+    return any(WORKER in " ".join(worker.cmdline()) for worker in workers)
+
+
+def _on_run_cluster(root: Path, arguments: Sequence[str]) -> int:
+    """The exit status of this program with `arguments` on the private cluster of a parallel run."""
+    cluster = RunCluster(2, lambda stage: True, root / "cluster.log")
+    try:
+        while (variables := cluster.environment("train")) is None:
+            time.sleep(0.02)
+        command = [sys.executable, "-m", "tests.torture.cluster_training", str(root), *arguments]
+        return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode
+    finally:
+        cluster.end()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=Path)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--segments", type=int, default=SEGMENTS)
     parser.add_argument("--nodes", type=int, default=0)
+    parser.add_argument("--run-cluster", action="store_true")
     parser.add_argument("--elastic", action="store_true")
     options = parser.parse_args()
     train_workers.RESIZE_SECONDS = 2.0
-    settings = TrainSettings(workers=(1, 3) if options.elastic else 2, gpu="no")
-    if options.nodes:
-        return _with_nodes(options.root, options.nodes, settings)
-    codes: list[int] = []
-    _train(options.root, settings, codes)
-    return codes[0]
+    settings = TrainSettings(workers=(1, 3) if options.elastic else options.workers, gpu="no")
+    if options.run_cluster:
+        return _on_run_cluster(options.root, ["--workers", str(options.workers)])
+    job = gated_job(options.root, options.segments)
+    return _on_nodes(job, options.nodes, settings) if options.nodes else _train(job, settings)
 
 
 if __name__ == "__main__":

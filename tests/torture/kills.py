@@ -18,14 +18,14 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from tests.torture import numbered, results
 from tests.torture.miniature import Project, project
-from tests.torture.numbered import shared_memory, shared_memory_left
+from tests.torture.numbered import shared_memory, shared_memory_left, within
 
 GRACE = 60.0
 YOUNG = 11.0  # seconds after which a file without lock counts as left over
@@ -89,7 +89,7 @@ class Campaign:
         process.wait()
         description = f"{command}, {target}, {sent.name}" + (", ended before" if ended else "")
         problems = []
-        if not _within(GRACE, lambda: not self.copy.processes()):
+        if not within(GRACE, lambda: not self.copy.processes()):
             problems += [
                 f"still runs: {' '.join(process.cmdline())[:100]}" for process in self.copy.processes()
             ]
@@ -124,15 +124,6 @@ def _victims(driver: subprocess.Popen[bytes], target: str) -> list[psutil.Proces
     except psutil.NoSuchProcess:
         return []
     return {"driver": [parent], "stage": stages[:1] or [parent], "all": [*below, parent]}[target]
-
-
-def _within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def campaign(kills: int, state: Path) -> None:

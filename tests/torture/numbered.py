@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.torture import results
 
+WITHOUT_EFFECT = "without effect"  # in the description of a kill that changed nothing
 _NAMESPACE = ("unshare", "--map-root-user", "--mount")
 _OWN = "UNSEEN_TORTURE_SHARED_MEMORY"  # set in the program that has its own
 _MAPPED = re.compile(r" /dev/shm/([^/\n]*?)(?: \(deleted\))?$", re.MULTILINE)  # a line of /proc/PID/maps
@@ -85,6 +86,16 @@ def shared_memory_left(before: set[str]) -> list[str]:
         time.sleep(2)
         left &= shared_memory()
     return [f"/dev/shm/{name} is left" for name in sorted(left)]
+
+
+def within(seconds: float, condition: Callable[[], bool], pause: float = 0.05) -> bool:
+    """Whether the condition becomes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+    return True
 
 
 def _cpu_seconds() -> float:

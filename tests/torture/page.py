@@ -12,6 +12,7 @@ from tests.torture import determinism, limited, shim
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import CORPORA
 from tests.torture.kills import REPAIRED
+from tests.torture.numbered import WITHOUT_EFFECT
 from tests.torture.results import RESULTS, Result, load
 
 _HEAD = """# Reliability
@@ -65,12 +66,16 @@ _CLUSTERS = """## Kills of the parts of a cluster
 
 `python -m tests.torture.clusters`
 
-A training of 40 steps on two workers, on a private Ray cluster or on three raylets of one CPU each on one
-machine. Each kill ends a worker, the raylet or the head of the private cluster, the process of the stage, or
-one of the three raylets with its worker, by SIGKILL after a random checkpoint or in the first seconds. If the
-command fails, it runs again. A kill is a violation unless the command or its second run succeeds, weights
-and history have the bytes of an undisturbed run, and no process, partial file, file of a cluster or shared
-memory is left.
+A training of 48 steps on two workers, on a private Ray cluster or on raylets of one CPU each on one machine.
+Each kill ends one part by SIGKILL at a random time after a random step, or in the first seconds: a worker,
+the raylet or the head of the private cluster, the process of the stage ("driver"), the process with the
+private cluster of `unseen run -j 2` ("run cluster"), a raylet with a worker while a spare remains ("node") or
+without one, until another joins ("last node"). After "other workers", a kill of the driver, the second run
+has one or three workers. The last steps begin when the command has ended or has started its workers again.
+Only such a kill is effective. If the command fails, it runs again. A kill is a violation unless the command
+or its second run succeeds, weights and history have the bytes of an undisturbed run (with another number of
+workers: losses and metrics within 1e-6 of those of one worker, relative), a message names a lost last node,
+and no process, partial file, file of a cluster or shared memory is left. The network computes in float64.
 """
 
 _RESIZES = """## Nodes that join and leave
@@ -78,10 +83,11 @@ _RESIZES = """## Nodes that join and leave
 `python -m tests.torture.resizes`
 
 A training has as many workers as its cluster has nodes, 1 to 3 raylets of one CPU each on one machine. At ten
-random steps a node joins, or the oldest leaves without notice. A training is a violation unless it continues
-after each resize with the new number of workers and ends without an error, each loss and metric is within
-1e-6 (relative) of that of one worker without a cluster, and no process, partial file, file of a cluster or
-shared memory is left. The network computes in float64: an optimizer enlarges the rounding of float32.
+random steps a node joins, or the oldest with a worker leaves without notice. A training is a violation unless
+it continues after each resize with the new number of workers and ends without an error, each loss and metric
+is within 1e-6 (relative) of that of one worker without a cluster, and no process, partial file, file of a
+cluster or shared memory is left. The network computes in float64: an optimizer enlarges the rounding of
+float32.
 """
 
 _LIMITS = f"""A case is read or refused with a message. A violation is another exception, more than
@@ -242,22 +248,21 @@ def _kills(results: dict[str, Result]) -> Iterator[str]:
 
 
 def _clusters(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
     yield _CLUSTERS
     rows = []
-    for result in results.values():
-        of_target: dict[str, list[dict[str, Any]]] = {}
-        for kill in result["kills"].values():
-            of_target.setdefault(kill["kill"].split()[0], []).append(kill)
-        for target, kills in sorted(of_target.items()):
-            ended = sum("ended before" in kill["kill"] or "not started" in kill["kill"] for kill in kills)
-            again = sum("second run" in kill["kill"] for kill in kills)
-            violations = sum(bool(kill["violations"]) for kill in kills)
-            rows.append((target, len(kills), ended, again, violations, result["commit"]))
-    yield from table(("target", "kills", "without effect", "run again", "violations", "commit"), rows)
-    for result in results.values():
+    for target, result in sorted(results.items()):
+        kills = result["kills"].values()
+        effective = sum(WITHOUT_EFFECT not in kill["kill"] for kill in kills)
+        again = sum("second run" in kill["kill"] for kill in kills)
+        violations = sum(bool(kill["violations"]) for kill in kills)
+        rows.append((target, len(kills), effective, again, violations, result["commit"]))
+    yield from table(("target", "kills", "effective", "run again", "violations", "commit"), rows)
+    for target, result in results.items():
         for number, kill in result["kills"].items():
             for problem in kill["violations"]:
-                yield f"- kill {number}, {kill['kill']}: {problem}"
+                yield f"- kill {number}, {target} {kill['kill']}: {problem}"
 
 
 def _resizes(results: dict[str, Result]) -> Iterator[str]:

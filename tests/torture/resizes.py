@@ -1,8 +1,8 @@
 """Nodes that join and leave an elastic training: `python -m tests.torture.resizes --trainings N`.
 
 A training has as many workers as its cluster has nodes: raylets of one CPU each on this machine, 1 to 3. At
-RESIZES random steps a node joins, or the oldest leaves without notice (SIGKILL). The training continues when
-the number of its workers is that of the nodes. A training is a violation unless
+RESIZES random steps a node joins, or the oldest with a worker leaves without notice (SIGKILL). The training
+continues when the number of its workers is that of the nodes. A training is a violation unless
 
     it ends without an error, after each resize with the number of workers that the cluster then has
     each loss is within 1e-6 of that of one worker without a cluster, relative, and so is each metric
@@ -11,30 +11,24 @@ the number of its workers is that of the nodes. A training is a violation unless
 Training n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
 
-import csv
 import itertools
 import random
 import shutil
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import Popen
 
-import torch
-
 from tests.torture import numbered, results
-from tests.torture.clusters import Run
-from tests.torture.numbered import shared_memory, shared_memory_left
-from tests.torture.resized_training import RESIZES, SEGMENT, last_step, long_job, open_until, train
-from tests.training.jobs import write_tiny_set
+from tests.torture.clusters import Run, tell
+from tests.torture.gated_training import SEGMENT, Rows, alone, differences, history, last_step, open_until
+from tests.torture.numbered import shared_memory, shared_memory_left, within
 
 STATE = results.RESULTS / "resizes.json"
 MODULES = ("pipeline.cluster.train_workers", "pipeline.cluster.training", "pipeline.training.loop")
 MOST = 3  # nodes
+RESIZES = 10  # of a training
 LIMIT = 900.0  # seconds until a training has another number of workers
-TOLERANCE = 1e-6
-
-Rows = list[dict[str, float]]
 
 
 def drawn(number: int) -> tuple[int, list[tuple[str, int]]]:
@@ -49,17 +43,16 @@ def drawn(number: int) -> tuple[int, list[tuple[str, int]]]:
     return first, resizes
 
 
-def resized(number: int, undisturbed: Rows) -> tuple[str, list[str]]:
-    """Training `number`. Returns its description, and what the resizes broke."""
-    nodes, resizes = drawn(number)
+def resized(nodes: int, resizes: Sequence[tuple[str, int]], undisturbed: Rows) -> tuple[str, list[str]]:
+    """A training that begins on `nodes` nodes. Returns its description, and what the resizes broke."""
+    segments = len(resizes) + 1
     shared = shared_memory()
     folder = Path(tempfile.mkdtemp(prefix="uc-"))
     try:
-        run = Run(folder, "--elastic", "--nodes", str(nodes))
-        open_until(run.root, 0)
+        run = Run(folder, "--elastic", "--nodes", str(nodes), "--segments", str(segments))
         driver = run.start()
         problems, worlds = [], [nodes]
-        for name, step in [*resizes, ("end", SEGMENT * (RESIZES + 1))]:
+        for name, step in [*resizes, ("end", SEGMENT * segments)]:
             # The first step of a segment waits for the number of workers, the last one for the next resize.
             if not _reaches(run.root, driver, step=-1, world=nodes):
                 problems.append(f"has {last_step(run.root)[1]} workers on {nodes} nodes")
@@ -72,14 +65,11 @@ def resized(number: int, undisturbed: Rows) -> tuple[str, list[str]]:
                 break
             nodes += 1 if name == "join" else -1
             worlds.append(nodes)
-            assert driver.stdin is not None
-            driver.stdin.write(f"{name}\n".encode())
-            driver.stdin.flush()
+            tell(driver, name)
         if problems:
             driver.kill()
         if (status := run.ended(driver)) != 0:
-            end = run.log.read_text(encoding="utf-8", errors="replace")[-300:]
-            problems.append(f"the training ends with {status}: {end}")
+            problems.append(f"the training ends with {status}: {run.printed()[-300:]}")
         else:
             problems += differences(history(run.root), undisturbed)
         problems += [f"{name} is left" for name in run.left()]
@@ -92,53 +82,23 @@ def resized(number: int, undisturbed: Rows) -> tuple[str, list[str]]:
 
 def _reaches(root: Path, driver: Popen[bytes], step: int, world: int) -> bool:
     """Waits until `step` or a later one has begun with this number of workers."""
-    deadline = time.monotonic() + LIMIT
-    while time.monotonic() < deadline and driver.poll() is None:
+
+    def reached() -> bool:
         last, workers = last_step(root)
-        if last >= step and workers == world:
-            return True
-        time.sleep(0.05)
-    return False
+        return last >= step and workers == world
 
-
-def history(root: Path) -> Rows:
-    """The rows of the history of the training in `root`."""
-    outputs = long_job(root).outputs
-    assert outputs is not None
-    with outputs.history.open(newline="", encoding="utf-8") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-
-
-def differences(rows: Rows, undisturbed: Rows) -> list[str]:
-    """The values that differ by more than TOLERANCE."""
-    if [list(row) for row in rows] != [list(row) for row in undisturbed]:
-        return [f"the history has {len(rows)} rows, or other columns"]
-    return [
-        f"{name} of step {expected['iteration']:g} is {row[name]} instead of {expected[name]}"
-        for row, expected in zip(rows, undisturbed, strict=True)
-        for name in expected
-        if abs(row[name] - expected[name]) > TOLERANCE * max(abs(expected[name]), 1e-3)
-    ]
-
-
-def alone() -> Rows:
-    """The history of the training on one worker, without Ray."""
-    with tempfile.TemporaryDirectory(prefix="uc-") as folder:
-        root = Path(folder)
-        write_tiny_set(root)
-        open_until(root, SEGMENT * (RESIZES + 1))
-        train(long_job(root), 0, 1, torch.device("cpu"))
-        return history(root)
+    within(LIMIT, lambda: reached() or driver.poll() is not None)
+    return reached()
 
 
 def campaign(trainings: int, state: Path) -> None:
     """Runs the trainings that the results lack."""
-    undisturbed = alone()
+    undisturbed = alone(RESIZES + 1)
     numbered.campaign(
         range(trainings),
         state,
         lambda number: ("1 to 3", MODULES),
-        lambda number: resized(number, undisturbed),
+        lambda number: resized(*drawn(number), undisturbed),
         "training",
     )
 

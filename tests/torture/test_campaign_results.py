@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.torture import results
+from tests.torture import clusters, resizes, results
 from tests.torture.kills import MODULES as KILLS
 from tests.torture.operations import OPERATIONS
 from tests.torture.readers import MODULES as READERS
@@ -69,5 +69,6 @@ def test_every_stage_has_faults_and_kills() -> None:
 @pytest.mark.slow
 def test_the_code_of_every_campaign_exists() -> None:
     operations = {operation.name: operation.modules for operation in OPERATIONS}
-    for modules in (*KILLS.values(), *READERS.values(), *operations.values()):
+    of_clusters = (clusters.MODULES, resizes.MODULES)
+    for modules in (*KILLS.values(), *READERS.values(), *operations.values(), *of_clusters):
         assert len(version(modules)) == 16

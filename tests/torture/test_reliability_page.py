@@ -22,3 +22,20 @@ def test_the_page_counts_cases_and_names_violations(tmp_path: Path) -> None:
     assert "| report | 1 | 1 all SIGKILL | 0 | 0 | 1 | 7 | abc |" in text
     assert "- kill 0, dvc repro --single-item --force report, all, SIGKILL: x is left" in text
     assert text.count("not run") == 9
+
+
+def test_the_page_counts_effective_kills_only(tmp_path: Path) -> None:
+    kills = (
+        "workers restarted",
+        "command ended, second run",
+        "without effect",
+        "without effect: ended before",
+    )
+    result = {
+        "kills": {
+            str(number): {"kill": f"after step 2, {kill}", "violations": []}
+            for number, kill in enumerate(kills)
+        }
+    }
+    save(tmp_path / "clusters.json", {"last node": {"commit": "abc", "digest": "0"} | result})
+    assert "| last node | 4 | 2 | 1 | 0 | abc |" in page(tmp_path)

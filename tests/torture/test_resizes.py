@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.torture.resized_training import RESIZES, SEGMENT
-from tests.torture.resizes import MOST, differences, drawn
+from tests.torture.gated_training import SEGMENT, differences
+from tests.torture.resizes import MOST, RESIZES, drawn
 
 ROWS = [{"iteration": 12.0, "loss": 0.5, "recall_at_1": 0.0}]
 

@@ -1,10 +1,12 @@
-"""A training that waits for the resizes of its cluster (resizes.py).
+"""A training whose steps wait for a campaign (clusters.py, resizes.py), and the comparison of its history.
 
 Its numbers are float64, in which losses of different numbers of workers differ by less than 1e-6 after all
 steps: an optimizer enlarges the rounding of float32 far more.
 """
 
+import csv
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,18 @@ from typing import Any
 import torch
 
 from pipeline.training.job import Job
-from tests.training.jobs import job, recipe
+from tests.training.jobs import job, recipe, write_tiny_set
 
-SEGMENT = 12  # steps between two resizes
-RESIZES = 10  # of a training
+SEGMENT = 12  # steps between two validations, and between two resizes
+TOLERANCE = 1e-6
+
+Rows = list[dict[str, float]]
 
 
-def long_job(root: Path) -> Job:
-    steps = SEGMENT * (RESIZES + 1)
-    return job(root, recipe("baseline", training={"iterations": steps, "validate_every": SEGMENT}))
+def gated_job(root: Path, segments: int) -> Job:
+    """A training of `segments` segments."""
+    training = {"iterations": SEGMENT * segments, "validate_every": SEGMENT}
+    return job(root, recipe("baseline", training=training))
 
 
 def train(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
@@ -61,3 +66,33 @@ def last_step(root: Path) -> tuple[int, int]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     step, world = lines[-1].split() if lines else (-1, 0)
     return int(step), int(world)
+
+
+def alone(segments: int) -> Rows:
+    """The history of the training on one worker, without Ray."""
+    with tempfile.TemporaryDirectory(prefix="uc-") as folder:
+        root = Path(folder)
+        write_tiny_set(root)
+        open_until(root, SEGMENT * segments)
+        train(gated_job(root, segments), 0, 1, torch.device("cpu"))
+        return history(root)
+
+
+def history(root: Path) -> Rows:
+    """The rows of the history of the training in `root`."""
+    outputs = gated_job(root, 1).outputs
+    assert outputs is not None
+    with outputs.history.open(newline="", encoding="utf-8") as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def differences(rows: Rows, undisturbed: Rows) -> list[str]:
+    """The values that differ by more than TOLERANCE."""
+    if [list(row) for row in rows] != [list(row) for row in undisturbed]:
+        return [f"the history has {len(rows)} rows, or other columns"]
+    return [
+        f"{name} of step {expected['iteration']:g} is {row[name]} instead of {expected[name]}"
+        for row, expected in zip(rows, undisturbed, strict=True)
+        for name in expected
+        if abs(row[name] - expected[name]) > TOLERANCE * max(abs(expected[name]), 1e-3)
+    ]

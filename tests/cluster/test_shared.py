@@ -1,0 +1,70 @@
+"""A node without the storage that all nodes share."""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.conftest import ENVIRONMENT
+from tests.torture.results import ROOT
+from tests.training.jobs import write_tiny_set
+
+_NAMESPACE = ("unshare", "--map-root-user", "--mount")
+# A training of two workers on a head without CPUs and a node where the directories `hidden` are empty.
+_TRAINING = """
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+    from ray.cluster_utils import Cluster
+    from pipeline.cluster.training import run_training
+    from pipeline.config import TrainSettings
+    from pipeline.runtime.errors import UserError
+    from tests.training.jobs import job, recipe
+
+    root, *hidden = sys.argv[1:]
+    store = 80 * 2**20
+    head = {"num_cpus": 0, "object_store_memory": store, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    mounts = "".join(f"mount -t tmpfs tmpfs '{path}' && " for path in hidden)
+    start = f"ray.scripts.scripts start --num-cpus 2 --object-store-memory {store} --block"
+    node = subprocess.Popen(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", mounts + 'exec "$@"', "sh",
+         sys.executable, "-m", *start.split(), "--address", cluster.address],
+        cwd="/", stdout=subprocess.DEVNULL,
+    )
+    os.environ |= {"RAY_ADDRESS": cluster.address, "UNSEEN_RAY_WAIT": "200"}
+    try:
+        run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))
+    except UserError as error:
+        print(error)
+    finally:
+        node.terminate()
+        node.wait()
+        cluster.shutdown()
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(400)
+def test_a_node_without_the_project_is_named_although_it_cannot_import_it(tmp_path: Path) -> None:
+    if sys.platform != "linux" or subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
+        pytest.skip("no permission to create a mount namespace")
+    write_tiny_set(tmp_path)
+    with TemporaryDirectory(prefix="us-", dir="/tmp") as temporary:
+        process = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(_TRAINING), tmp_path, tmp_path, ROOT / "pipeline"],
+            env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": temporary},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert process.returncode == 0, process.stderr
+    expected = f"Node {socket.gethostname()} of the cluster does not have {tmp_path}/data/shards/tiny, which"
+    assert process.stdout.splitlines()[-2].startswith(expected), process.stdout + process.stderr
+    assert "same path" in process.stdout.splitlines()[-1]
