@@ -136,7 +136,7 @@ def _build_with(
         vectors.add(earlier.sha256, earlier.vectors)
     suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
     unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
-    vectors.add_files(unfinished)
+    vectors.add_files(unfinished, embedder.dim)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
@@ -150,7 +150,7 @@ def _build_with(
             label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
             embedded = embed([photos / path_of[digest] for digest in block], label)
             write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
-    vectors.add_files(unfinished)
+    vectors.add_files(unfinished, embedder.dim)
 
     setting = index
     if setting is None:
