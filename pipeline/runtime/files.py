@@ -132,12 +132,25 @@ def require_replaceable(path: Path) -> None:
 
 def create_directory(path: Path) -> None:
     """Creates a directory and its parents unless they exist. Raises UserError if a file is in the place of
-    one of them."""
+    one of them, or if the file system creates none."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        with accepting_files(path.parent):
+            path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         file = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
         raise UserError(f"{file} is not a directory.", "Choose another path, or move this file.") from error
+
+
+@contextlib.contextmanager
+def accepting_files(directory: Path) -> Iterator[None]:
+    """Turns the FileNotFoundError of a new file in a directory whose file system creates no files, such as
+    /proc, into a UserError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{directory} accepts no new file: {error.strerror}.", "Choose another directory."
+        ) from error
 
 
 def require_writable(*directories: Path) -> None:
