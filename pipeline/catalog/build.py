@@ -32,6 +32,7 @@ from pipeline.methods.pretrained import Network, default_network, write_network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import restore_directory
 from pipeline.runtime.lock import exclusive
+from pipeline.runtime.names import printable
 from pipeline.training.precision import computes_with_bfloat16
 
 BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
@@ -177,7 +178,7 @@ def _build_with(
 
 
 def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
-    lines = [f"{photos / name}: {reason}" for name, reason in list(damaged.items())[:_LISTED]]
+    lines = [printable(f"{photos / name}: {reason}") for name, reason in list(damaged.items())[:_LISTED]]
     more = f"\n  and {len(damaged) - _LISTED:,} more" if len(damaged) > _LISTED else ""
     return UserError(
         f"{len(damaged):,} picture{'s' * (len(damaged) > 1)} cannot be read:\n  " + "\n  ".join(lines) + more,
