@@ -7,19 +7,45 @@ others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `ex
 
 import os
 from collections.abc import Sequence
+from functools import wraps
+from typing import Any
 
 import click
 
+from pipeline.runtime.memory import LEAST, require_memory
 from pipeline.runtime.stage import report_errors
 from unseen.commands import catalog, environment, graph, models, photos, recipes, vectors
 
-COMMANDS = (
-    *(graph.run, graph.study, graph.clean),
-    *(recipes.recipe, recipes.data),
+
+def _with_memory(command: click.Command) -> click.Command:
+    """A command that computes with torch or FAISS. It refuses a limit of memory below their needs, and
+    states where a library ends the process."""
+    run = command.callback
+    assert run is not None
+
+    @wraps(run)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        import faulthandler
+
+        require_memory(LEAST)
+        if not faulthandler.is_enabled():
+            faulthandler.enable()
+        return run(*arguments, **options)
+
+    command.callback = checked
+    return command
+
+
+COMPUTING = (
     *(catalog.index, catalog.find, catalog.serve),
     *(photos.measure, photos.ladder, photos.claims),
     vectors.evaluate,
     *(models.export_model, models.export_vectors),
+)
+COMMANDS = (
+    *(graph.run, graph.study, graph.clean),
+    *(recipes.recipe, recipes.data),
+    *map(_with_memory, COMPUTING),
     *(environment.doctor, environment.completion),
 )
 

@@ -32,6 +32,7 @@ from pipeline.methods.pretrained import Network, default_network, write_network
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import restore_directory
 from pipeline.runtime.lock import exclusive
+from pipeline.runtime.names import printable
 from pipeline.training.precision import computes_with_bfloat16
 
 BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
@@ -136,7 +137,7 @@ def _build_with(
         vectors.add(earlier.sha256, earlier.vectors)
     suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
     unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
-    vectors.add_files(unfinished)
+    vectors.add_files(unfinished, embedder.dim)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     sys.stderr.write(
@@ -150,7 +151,7 @@ def _build_with(
             label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
             embedded = embed([photos / path_of[digest] for digest in block], label)
             write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
-    vectors.add_files(unfinished)
+    vectors.add_files(unfinished, embedder.dim)
 
     setting = index
     if setting is None:
@@ -177,7 +178,7 @@ def _build_with(
 
 
 def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
-    lines = [f"{photos / name}: {reason}" for name, reason in list(damaged.items())[:_LISTED]]
+    lines = [printable(f"{photos / name}: {reason}") for name, reason in list(damaged.items())[:_LISTED]]
     more = f"\n  and {len(damaged) - _LISTED:,} more" if len(damaged) > _LISTED else ""
     return UserError(
         f"{len(damaged):,} picture{'s' * (len(damaged) > 1)} cannot be read:\n  " + "\n  ".join(lines) + more,

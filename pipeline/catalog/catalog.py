@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,10 @@ ABOUT, MODEL = "catalog.json", "model"
 VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
 SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
 _EXCHANGES = 10  # of the directory by builds, while one reader opens it
-_ABOUT_KEYS = {"photos", "pictures", "model", "fingerprint", "index", "labels", "files", "sizes"}
+_ABOUT_TYPES = {
+    "photos": str, "pictures": int, "dim": int, "model": str, "fingerprint": str,
+    "index": dict, "labels": str, "files": dict, "sizes": dict,
+}  # fmt: skip
 
 
 class Match(NamedTuple):
@@ -113,6 +116,11 @@ class Catalog:
         if not len(self) == vectors == self.about["pictures"]:
             raise UserError(
                 f"{directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
+                _rebuild(self.directory),
+            )
+        if (dim := int(self.index.engine.d)) != self.about["dim"]:
+            raise UserError(
+                f"{directory / ABOUT} is damaged: its `dim` is {self.about['dim']}, the vectors have {dim}.",
                 _rebuild(self.directory),
             )
 
@@ -353,11 +361,17 @@ def _about(path: Path) -> dict[str, Any]:
         raise ValueError("it contains no object")
     about.setdefault("schema_version", None)
     if about["schema_version"] == SCHEMA_VERSION:
-        if not about.keys() >= _ABOUT_KEYS:
-            raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_KEYS))}")
+        if not about.keys() >= _ABOUT_TYPES.keys():
+            raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_TYPES))}")
+        for name, kind in _ABOUT_TYPES.items():
+            if type(about[name]) is not kind:
+                raise ValueError(f"its `{name}` is not of type {kind.__name__}")
+        if about.get("precision", "float32") not in get_args(Precision):
+            raise ValueError("its `precision` is unknown")
+        json.dumps(about, ensure_ascii=False).encode()  # ValueError for a lone surrogate
         from_plain(about["index"])
         files, sizes = about["files"], about["sizes"]
-        if not (isinstance(files, dict) and isinstance(sizes, dict) and files.keys() == sizes.keys()):
+        if files.keys() != sizes.keys():
             raise ValueError("its `files` and `sizes` name different files")
         if not all(isinstance(size, int) for size in sizes.values()):
             raise ValueError("one of its `sizes` is no integer")

@@ -40,7 +40,7 @@ class Embedder:
 
     `precision`: that of the network's products; vectors are float32 of unit length in both. `where`: the
     device; None: the GPU if there is one. Raises UserError for files that are missing or damaged, and for a
-    network that cannot be built.
+    network that cannot be built; and for a weight that is NaN or infinite.
     """
 
     def __init__(
@@ -62,6 +62,16 @@ class Embedder:
                 loaded = load_method(self.directory)
                 self._method, self.input = loaded.method, loaded.recipe.input
         self._device = where or device()
+        self._require_finite(model)
+
+    def _require_finite(self, model: "str | Path | pretrained.Network") -> None:
+        bad = [name for name, value in self.state().items() if not bool(torch.isfinite(value).all())]
+        if bad:
+            source = model.name if isinstance(model, pretrained.Network) else self.files()[0]
+            raise UserError(
+                f"{source} cannot embed pictures: {len(bad):,} tensors have NaN or infinity, first {bad[0]}.",
+                _remedy(isinstance(model, pretrained.Network) or pretrained.is_network(Path(model))),
+            )
 
     @property
     def dim(self) -> int:
@@ -132,22 +142,22 @@ class Embedder:
 def require_distinct(embedder: Embedder) -> None:
     """Raises UserError for a model that cannot tell pictures apart.
 
-    Either a weight is NaN or infinite, or two different pictures get the same vector or none, as from a model
-    of zeros.
+    Two different pictures get the same vector or none, as from a model of zeros.
     """
     problem = f"{embedder.files()[0]} cannot embed pictures: "
-    remedy = "Train the model again, or restore the file with `dvc checkout`."
-    if embedder.files()[1].name == pretrained.ABOUT:
-        remedy = "Name other weights with --weights, or another network with --network."
-    bad = [name for name, value in embedder.state().items() if not bool(torch.isfinite(value).all())]
-    if bad:
-        raise UserError(f"{problem}{len(bad):,} tensors have NaN or infinity, first {bad[0]}.", remedy)
+    remedy = _remedy(embedder.files()[1].name == pretrained.ABOUT)
     vectors = embedder([_drawn(1), _drawn(2)])
     norms = np.linalg.norm(vectors, axis=1)
     if not (np.abs(norms - 1) <= UNIT).all():
         raise UserError(f"{problem}the vector of a picture has the length {norms.min():g}.", remedy)
     if float(vectors[0] @ vectors[1]) > 1 - COLLAPSED:
         raise UserError(f"{problem}two different pictures get the same vector.", remedy)
+
+
+def _remedy(is_network: bool) -> str:
+    if is_network:
+        return "Name other weights with --weights, or another network with --network."
+    return "Train the model again, or restore the file with `dvc checkout`."
 
 
 def _drawn(seed: int) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.files import accepting_files, create_directory, unwritable_is_an_error
 from pipeline.runtime.leftovers import OWNER, cluster_files, owned, remove_abandoned
 
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
@@ -200,9 +201,11 @@ def _directory() -> Iterator[Path]:
             f"RAY_TMPDIR is {parent}: Ray writes sockets there, whose paths may not exceed 107 characters.",
             f"Choose a directory whose path has at most {_LONGEST} characters, or unset it.",
         )
-    parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(parent, "unseen-*")
-    directory = Path(tempfile.mkdtemp(prefix="unseen-", dir=parent))
+    with unwritable_is_an_error(parent):
+        create_directory(parent)
+        remove_abandoned(parent, "unseen-*")
+        with accepting_files(parent):
+            directory = Path(tempfile.mkdtemp(prefix="unseen-", dir=parent))
     with owned(directory), _removed_with_this_process(directory):
         yield directory
 

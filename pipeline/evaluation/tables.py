@@ -12,6 +12,7 @@ from jaxtyping import Float64, Int64
 from pipeline.evaluation.metrics import PerQuery
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import atomic_file
+from pipeline.runtime.memory import lacks_memory
 
 SELECTED = "selected"  # the network whose metrics have no prefix
 
@@ -87,13 +88,23 @@ def write_table(path: Path, table: pa.Table) -> None:
         pq.write_table(table, aside)
 
 
-def _read(path: Path, metric: str) -> pa.Table:
+def read_table(path: Path, remedy: str) -> pa.Table:
+    """A Parquet file of a stage. Raises UserError if it is missing or damaged."""
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(
-            f"{path} cannot be read: {error}.", "Run `dvc repro` to evaluate the run again."
-        ) from error
+        table = pq.read_table(path, memory_map=False)
+        table.validate(full=True)  # offsets beyond the data would end the process
+        table.column_names  # noqa: B018  UnicodeDecodeError here, and not at the first use
+        return table
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        if lacks_memory(error, path):
+            raise
+        if isinstance(error, MemoryError):  # a damaged file can request any size
+            remedy += " If it is not damaged, the process needs more memory."
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}.", remedy) from error
+
+
+def _read(path: Path, metric: str) -> pa.Table:
+    table = read_table(path, "Run `dvc repro` to evaluate the run again.")
     missing = {"row_id", "label", metric} - set(table.column_names)
     if missing:
         columns = ", ".join(table.column_names)

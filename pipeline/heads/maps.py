@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from jaxtyping import Float16, Float32, Int
 from torch import Tensor
 
 from pipeline.catalog.embedder import encoded, name_of
+from pipeline.catalog.stored import read_or_remove
 from pipeline.config.blocks import Input
 from pipeline.data.heif import readable
 from pipeline.data.loader import EvalLoader, normalize
@@ -106,7 +108,8 @@ def trunk(network: Network, directory: Path, stages: tuple[int, ...] = (-1,)) ->
 def maps_of(
     photos: Sequence[Path], digests: Sequence[str], network: Trunk, directory: Path, label: str
 ) -> Maps:
-    """The maps of N photos, whose files have the sha256 `digests`. Files of `directory` are used again.
+    """The maps of N photos, whose files have the sha256 `digests`. Files of `directory` are used again;
+    damaged ones are removed and computed again.
 
     Raises UserError for a photo that cannot be read, and for maps with values outside the range of float16.
     """
@@ -124,7 +127,8 @@ def maps_of(
         known = _known(store)
     names = sorted({path for path, _ in known.values()})
     place_of = {path: index for index, path in enumerate(names)}
-    layout = Layout.from_plain(json.loads((store / LAYOUT).read_text(encoding="utf-8")))
+    layout = _layout(store)
+    assert layout is not None, "written with the first maps"
     blocks = [_values(path, layout.width) for path in names]
     return Maps(layout, blocks, [(place_of[known[digest][0]], known[digest][1]) for digest in digests])
 
@@ -149,9 +153,9 @@ def _computed(
                 "Choose another network, or omit the head: --head none.",
             )
         progress.advance(len(ids))
-    if not (store / LAYOUT).is_file():
-        store.mkdir(parents=True, exist_ok=True)
-        write_json(store / LAYOUT, Layout.of(network.backbone.stages, features)._asdict())
+    layout = Layout.of(network.backbone.stages, features)
+    if _layout(store) != layout:
+        write_json(store / LAYOUT, layout._asdict())
     return torch.cat(parts).numpy()
 
 
@@ -166,14 +170,39 @@ def _write(store: Path, digests: Sequence[str], values: Float16[np.ndarray, "n V
         writer.write_table(table)
 
 
+def _layout(store: Path) -> Layout | None:
+    """The layout of the maps in a directory; None without one, or if it is damaged."""
+    path = store / LAYOUT
+    if not path.exists():
+        return None
+    return read_or_remove(path, lambda path: Layout.from_plain(json.loads(path.read_text(encoding="utf-8"))))
+
+
 def _known(store: Path) -> dict[str, tuple[Path, int]]:
-    """File and row of each photo, by its sha256."""
+    """File and row of each photo, by its sha256. Damaged files are removed."""
     known: dict[str, tuple[Path, int]] = {}
+    layout = _layout(store)
+    if layout is None:
+        return known
     for path in sorted(store.glob("*.arrow")):
-        with pa.memory_map(str(path)) as file:
-            names = pa.ipc.open_file(file).read_all()["sha256"].to_pylist()
-        known |= {digest: (path, row) for row, digest in enumerate(names)}
+        names = read_or_remove(path, partial(_digests, width=layout.width))
+        known |= {digest: (path, row) for row, digest in enumerate(names or [])}
     return known
+
+
+def _digests(path: Path, width: int) -> list[str]:
+    """The digests of a block. Raises ValueError, OSError or pa.ArrowException if it is damaged."""
+    with pa.memory_map(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)
+        expected = pa.schema({"sha256": pa.string(), "values": pa.list_(pa.float16(), width)})
+        if not table.schema.equals(expected) or len(table["values"].chunks) != 1:
+            raise ValueError(f"it does not contain one block of maps with {width} values")
+        (values,) = table["values"].chunks
+        if table["sha256"].null_count or values.null_count or values.values.null_count:
+            raise ValueError("it has rows without a value")
+        digests: list[str] = table["sha256"].to_pylist()
+    return digests
 
 
 def _values(path: Path, width: int) -> Float16[np.ndarray, "n V"]:

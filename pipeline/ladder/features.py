@@ -22,12 +22,12 @@ def features(
     embedder = Embedder(model)
     store = directory / embedder.fingerprint()[:16]
     vectors = StoredVectors()
-    vectors.add_files(store)
+    vectors.add_files(store, embedder.dim)
     path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
     new = [digest for digest in path_of if digest not in vectors]
     for start in range(0, len(new), BLOCK):
         block = new[start : start + BLOCK]
         embedded = embedder([photos / path_of[digest] for digest in block], label)
         write_vectors(store / f"{block[0]}.parquet", block, embedded)
-    vectors.add_files(store)
+    vectors.add_files(store, embedder.dim)
     return vectors.vectors(pictures.sha256)

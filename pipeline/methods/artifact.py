@@ -24,7 +24,7 @@ from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file, regular, write_json
+from pipeline.runtime.files import atomic_file, regular, unreadable_is_an_error, write_json
 
 SCHEMA_VERSION = 1  # of the directory; files of unreleased versions have none
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
@@ -98,7 +98,8 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     method = initial_method(recipe.model_copy(update={"backbone": backbone}), classes, samples, seed)
     path = directory / f"{weights}.safetensors"
     try:
-        state = load_file(path)
+        with unreadable_is_an_error():
+            state = load_file(regular(path))
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
@@ -129,7 +130,8 @@ def weights_digest(directory: Path, weights: Weights) -> str:
     """The sha256 of a file of weights: equal for equal weights. Raises UserError if the file is missing."""
     path = Path(directory) / f"{weights}.safetensors"
     try:
-        return sha256_of(path)
+        with unreadable_is_an_error():
+            return sha256_of(regular(path))
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
 
@@ -154,12 +156,13 @@ def load_saved_state(method: Method, state: dict[str, Tensor]) -> None:
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(regular(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path} is missing.", _RETRAIN) from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
+    with unreadable_is_an_error():
+        try:
+            content = json.loads(regular(path).read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{path} is missing.", _RETRAIN) from None
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it contains no object.", _FETCH)
     if content.get("schema_version") != SCHEMA_VERSION:

@@ -188,7 +188,7 @@ def load_network(directory: Path) -> Loaded:
     where, path = directory / ABOUT, directory / WEIGHTS
     remedy = "Build the catalog again with --network."
     try:
-        content = json.loads(where.read_text(encoding="utf-8"))
+        content = json.loads(regular(where).read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"its schema version is {content['schema_version']}, expected {SCHEMA_VERSION}")
         input = Input.model_validate_json(json.dumps(content["input"]))
@@ -198,10 +198,10 @@ def load_network(directory: Path) -> Loaded:
         raise UserError(f"{where} cannot be used: {error}", remedy) from error
     linear = None
     try:
-        module.load_state_dict(load_file(path))
+        module.load_state_dict(load_file(regular(path)))
         if "linear" in content:
             path = directory / LINEAR
-            linear = load_file(path)["weight"]
+            linear = load_file(regular(path))["weight"]
     except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         message = str(error).splitlines()[0]
         raise UserError(f"{path} is missing, damaged or of another network: {message}", remedy) from error
@@ -237,12 +237,12 @@ def add_tail(directory: Path, state: Mapping[str, Tensor], about: dict[str, Any]
 def files_of(directory: Path) -> list[Path]:
     """The files of a network's directory."""
     names = (WEIGHTS, ABOUT, LINEAR)
-    return [directory / name for name in names if name != LINEAR or (directory / name).is_file()]
+    return [directory / name for name in names if name != LINEAR or (directory / name).exists()]
 
 
 def is_network(directory: Path) -> bool:
     """Whether a directory contains a published network, otherwise a trained method."""
-    return (directory / ABOUT).is_file()
+    return (directory / ABOUT).exists()
 
 
 def candidates(name: str) -> dict[str, tuple[Triple, Triple]]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.config.inputs import Cost, StudyInputs
 from pipeline.data.positions import Positions
 from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards
+from pipeline.evaluation.tables import read_table
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.revision import Revision
 
@@ -220,10 +220,7 @@ def _csv(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _parquet(path: Path) -> pa.Table:
-    try:
-        return pq.read_table(_present(path), memory_map=False)
-    except pa.ArrowInvalid as error:
-        raise UserError(f"{path} is not a complete Parquet file: {error}.", _REMEDY) from None
+    return read_table(_present(path), _REMEDY)
 
 
 def _scalar(text: str) -> Any:

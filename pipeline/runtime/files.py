@@ -27,12 +27,27 @@ _MAKE_SPACE = """Make space in one of these ways, then run the same command agai
     It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
 # of Rust, and of torch: "unable to mmap 9360 bytes from file <PATH>: Input/output error (5)"
 _OS_ERROR = re.compile(r"\(os error (?P<rust>\d+)\)|file <(?P<file>.*)>: .* \((?P<torch>\d+)\)")
+_NO_FILE = errno.EOPNOTSUPP  # of `regular`
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
 @contextlib.contextmanager
 def unwritable_is_an_error(path: Path) -> Iterator[None]:
     """Turns a full disk, a missing permission and a failed device under `path` into a UserError."""
+    with _system_problems_are_errors(path):
+        yield
+
+
+@contextlib.contextmanager
+def unreadable_is_an_error() -> Iterator[None]:
+    """Turns a missing permission, a failed device, and what `regular` refuses into a UserError. A file that
+    does not exist stays a FileNotFoundError."""
+    with _system_problems_are_errors(None):
+        yield
+
+
+@contextlib.contextmanager
+def _system_problems_are_errors(path: Path | None) -> Iterator[None]:
     try:
         yield
     except UserError:
@@ -60,7 +75,7 @@ def system_problem(error: Exception, path: Path | None = None) -> UserError | No
         return None
     filename = error.filename if isinstance(error, OSError) else text and text["file"]
     place = path if filename is None else Path(os.fsdecode(filename))
-    reason = os.strerror(number)
+    reason = (isinstance(error, OSError) and error.strerror) or os.strerror(number)
     if number in (errno.ENOSPC, errno.EDQUOT):
         existing = _existing_parent(place if path is None else path)
         free = shutil.disk_usage(existing).free / 2**20
@@ -79,7 +94,7 @@ def system_problem(error: Exception, path: Path | None = None) -> UserError | No
             f"{place or 'A file'}: the disk or the network storage failed: {reason}.",
             "See the messages of the system (`dmesg`). Then run the same command again.",
         )
-    if number in (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+    if number in (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, _NO_FILE):
         return UserError(f"{place or 'A path'} cannot be used: {reason}.", "Correct the path.")
     if number in (errno.EMFILE, errno.ENFILE):
         return UserError(
@@ -95,10 +110,13 @@ def _existing_parent(path: Path | None) -> Path:
 
 
 def regular(path: Path) -> Path:
-    """`path`. Raises OSError if it is a named pipe, socket or device: a read of one may never end."""
+    """`path`. Raises IsADirectoryError for a directory, and OSError for a named pipe, socket or device: a
+    read of one may never end."""
     path = Path(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, "it is a named pipe, socket or device, not a file", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(_NO_FILE, "it is a named pipe, socket or device, not a file", str(path))
     return path
 
 
@@ -114,12 +132,25 @@ def require_replaceable(path: Path) -> None:
 
 def create_directory(path: Path) -> None:
     """Creates a directory and its parents unless they exist. Raises UserError if a file is in the place of
-    one of them."""
+    one of them, or if the file system creates none."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        with accepting_files(path.parent):
+            path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         file = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
         raise UserError(f"{file} is not a directory.", "Choose another path, or move this file.") from error
+
+
+@contextlib.contextmanager
+def accepting_files(directory: Path) -> Iterator[None]:
+    """Turns the FileNotFoundError of a new file in a directory whose file system creates no files, such as
+    /proc, into a UserError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{directory} accepts no new file: {error.strerror}.", "Choose another directory."
+        ) from error
 
 
 def require_writable(*directories: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import create_directory, unwritable_is_an_error
+from pipeline.runtime.files import accepting_files, create_directory, unwritable_is_an_error
 
 
 @contextlib.contextmanager
@@ -19,12 +19,8 @@ def exclusive(path: Path, work: str) -> Iterator[None]:
     """
     with unwritable_is_an_error(path):
         create_directory(path.parent)
-        try:
+        with accepting_files(path.parent):
             descriptor = _acquired(path, work)
-        except FileNotFoundError as error:  # of a file system that creates no files, such as /proc
-            raise UserError(
-                f"{path.parent} accepts no new file: {error.strerror}.", "Choose another directory."
-            ) from error
     try:
         with unwritable_is_an_error(path):
             os.ftruncate(descriptor, 0)

@@ -30,8 +30,8 @@ def require_memory(least: int) -> None:
     for option, limit in _limits():
         if limit < least:
             raise UserError(
-                f"The limit of this process is {limit / 2**30:.2f} GiB (`ulimit {option}`); torch and FAISS "
-                f"need {least / 2**30:g} GiB.",
+                f"The limit of this process is {limit:,} bytes (`ulimit {option}`); torch and FAISS need "
+                f"{least:,}.",
                 "Raise the limit. docs/reliability.md lists the memory of each stage.",
             )
 

@@ -14,6 +14,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import system_problem
 from pipeline.runtime.leftovers import remove_leftover_directories
 from pipeline.runtime.memory import LEAST, require_memory
+from pipeline.runtime.names import printable
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
@@ -116,7 +117,7 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(_printable(error))
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the same command continues from here.\n")
@@ -125,5 +126,10 @@ def report_errors() -> Iterator[None]:
         problem = system_problem(error)
         if problem is None:
             raise
-        sys.stderr.write(f"error: {problem}\n")
+        sys.stderr.write(_printable(problem))
         raise SystemExit(1) from None
+
+
+def _printable(error: UserError) -> str:
+    """The message of an error, with the control characters of the names in it escaped."""
+    return "\n".join(map(printable, f"error: {error}".split("\n"))) + "\n"

@@ -178,6 +178,9 @@ def test_refuses_a_model_that_cannot_tell_pictures_apart(
     with pytest.raises(UserError, match=message):
         build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == []
+    if np.isnan(value):
+        with pytest.raises(UserError, match=rf"weights\.safetensors cannot embed pictures: .*{message}"):
+            Embedder(model)
 
 
 @pytest.mark.slow

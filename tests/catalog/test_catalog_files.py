@@ -11,7 +11,7 @@ import pytest
 from pipeline.catalog import Catalog, build
 from pipeline.catalog import catalog as module
 from pipeline.runtime.errors import UserError
-from tests.photos import COUNT
+from tests.photos import COUNT, save_model, save_photos
 
 
 @pytest.mark.slow
@@ -50,6 +50,32 @@ def test_a_reader_during_a_replacement_gets_one_complete_catalog(
     assert len(catalog) == len(catalog.index.ids) == COUNT - 1
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("structure")
+    build(save_photos(folder / "photos"), folder / "catalog", save_model(folder / "model", 1), processes=1)
+    return folder / "catalog"
+
+
+@pytest.mark.parametrize("key", [*module._ABOUT_TYPES, "precision"])
+def test_refuses_values_of_another_type(built: Path, tmp_path: Path, key: str) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    about = json.loads((catalog / "catalog.json").read_text())
+    for value in (None, 5.5, True, "\ud800x", [], [[1]], {"a": 1}):
+        (catalog / "catalog.json").write_text(json.dumps(about | {key: value}))
+        with pytest.raises(UserError, match=r"catalog\.json is damaged: "):
+            Catalog(catalog)
+
+
+@pytest.mark.parametrize("dim", [0, -1, 7, 2**70])
+def test_refuses_another_number_of_dimensions(built: Path, tmp_path: Path, dim: int) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    about = json.loads((catalog / "catalog.json").read_text())
+    (catalog / "catalog.json").write_text(json.dumps(about | {"dim": dim}))
+    with pytest.raises(UserError, match=f"its `dim` is {dim}, the vectors have 8"):
+        Catalog(catalog)
+
+
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
 def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
     build(photos, tmp_path / "catalog", model, processes=1)
@@ -74,7 +100,7 @@ def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, pa
 def test_refuses_an_index_of_its_files_that_no_build_wrote(tmp_path: Path, key: str, value: object) -> None:
     written = {"files": {"index.faiss": "0", "pictures.parquet": "1"}}
     written["sizes"] = dict.fromkeys(written["files"], 1)
-    about = dict.fromkeys(module._ABOUT_KEYS, 0) | written
+    about = {name: kind() for name, kind in module._ABOUT_TYPES.items()} | written
     about |= {"schema_version": module.SCHEMA_VERSION, "index": {"kind": "flat"}, key: value}
     (tmp_path / "catalog.json").write_text(json.dumps(about))
     with pytest.raises(UserError, match=r"catalog\.json is damaged: .*(files|sizes)"):

@@ -1,8 +1,12 @@
 """Stored vectors, and catalogs that are written from them and read in parts."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.catalog import catalog as reading
@@ -40,13 +44,66 @@ def test_reads_vectors_from_several_sources(tmp_path: Path, monkeypatch: pytest.
         )
     vectors = StoredVectors()
     vectors.add(DIGESTS[250:400], lambda rows: VECTORS[250:400][rows])
-    vectors.add_files(tmp_path)
+    vectors.add_files(tmp_path, 16)
     assert DIGESTS[399] in vectors
     assert DIGESTS[400] not in vectors
     rows = np.random.default_rng(0).permutation(400)
     assert np.array_equal(vectors.vectors([DIGESTS[row] for row in rows]), VECTORS[rows])
     with pytest.raises(KeyError):
         vectors.vectors([DIGESTS[400]])
+
+
+def _junk(path: Path) -> None:
+    path.write_bytes(b"junk")
+
+
+def _other_table(path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), path)
+
+
+def _other_dim(path: Path) -> None:
+    write_vectors(path, DIGESTS[:2], VECTORS[:2, :8])
+
+
+def _no_digest(path: Path) -> None:
+    write_vectors(path, [DIGESTS[0], None], VECTORS[:2])  # type: ignore[list-item]
+
+
+def _flipped_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(VECTORS[0].tobytes()) + 5] ^= 1
+    path.write_bytes(content)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "damage", [_junk, _other_table, _other_dim, _no_digest, _flipped_bit, _directory, _pipe]
+)
+def test_a_damaged_file_of_vectors_is_removed(
+    tmp_path: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for start in (0, 100):
+        write_vectors(
+            tmp_path / f"{start}.parquet", DIGESTS[start : start + 100], VECTORS[start : start + 100]
+        )
+    damage(tmp_path / "0.parquet")
+    vectors = StoredVectors()
+    vectors.add_files(tmp_path, 16)
+    assert [digest in vectors for digest in (DIGESTS[0], DIGESTS[100])] == [False, True]
+    assert [path.name for path in tmp_path.iterdir()] == ["100.parquet"]
+    assert f"{tmp_path / '0.parquet'} is damaged and computed again: " in capsys.readouterr().err
+    write_vectors(tmp_path / "0.parquet", DIGESTS[:100], VECTORS[:100])
+    vectors.add_files(tmp_path, 16)
+    assert np.array_equal(vectors.vectors(DIGESTS[:200]), VECTORS[:200])
 
 
 def test_a_later_source_replaces_an_earlier_one() -> None:

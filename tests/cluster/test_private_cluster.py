@@ -66,6 +66,18 @@ def test_refuses_a_temporary_directory_too_long_for_sockets(
         pass
 
 
+@pytest.mark.parametrize("path", ["/proc", "/proc/nothing", "/etc/passwd", "/etc/passwd/x"])
+def test_refuses_a_temporary_directory_that_cannot_be_created(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", path)
+    with (
+        pytest.raises(UserError, match=r"/proc accepts no new file|/etc/passwd is not a directory"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+
+
 def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
     short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Per-query files of several runs."""
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from pipeline.evaluation.metrics import Rows, per_query
 from pipeline.evaluation.statistics.comparison import compare
-from pipeline.evaluation.tables import query_table, read_runs, write_table
+from pipeline.evaluation.tables import query_table, read_runs, read_table, write_table
 from pipeline.runtime.errors import UserError
 
 
@@ -37,3 +38,21 @@ def test_reads_runs_from_per_query_files(tmp_path: Path) -> None:
     for path in (paths[0], tmp_path / "none.parquet"):
         with pytest.raises(UserError, match="cannot be read"):
             read_runs([path], "recall_at_1")
+
+
+def test_a_table_with_any_flipped_bits_is_read_or_refused(tmp_path: Path) -> None:
+    rows = Rows(np.arange(8), np.arange(8) // 2, np.eye(8, 3, dtype=np.float32))
+    path, draw = tmp_path / "queries.parquet", random.Random(0)
+    write_table(path, query_table(per_query(rows, rows, (1, 2))))
+    content = path.read_bytes()
+    causes = set()
+    for _ in range(400):
+        damaged = bytearray(content)
+        for _ in range(draw.choice((1, 2, 5))):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            read_table(path, "Run the stage again.")
+        except UserError as error:
+            causes.add(type(error.__cause__).__name__)
+    assert {"ArrowInvalid", "ArrowNotImplementedError", "OSError"} <= causes

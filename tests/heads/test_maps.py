@@ -74,3 +74,40 @@ def test_refuses_values_that_float16_lacks_and_a_network_without_maps(
         maps_of(photos, [sha256_of(path) for path in photos], frozen, tmp_path / "maps", "maps")
     with pytest.raises(UserError, match="gives no feature maps"):
         trunk(network, tmp_path / "model", (9,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "content", "computed"),
+    [
+        ("*.arrow", b"ARROW1 junk", 3),
+        ("layout.json", b"[]", 8),
+        ("layout.json", b'{"maps": [[1, 1, 1]], "stages": [-1], "cls_channels": null}', 8),
+    ],
+)
+def test_damaged_maps_are_computed_again(
+    network: Network,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: bytes,
+    computed: int,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK", 3)
+    photos = sorted(save_products(tmp_path / "photos", 4, 2).rglob("*.png"))
+    digests = [sha256_of(path) for path in photos]
+    frozen = trunk(network, tmp_path / "model")
+    whole = maps_of(photos, digests, frozen, tmp_path / "maps", "maps").rows(np.arange(8))
+    path = tmp_path / "maps" / frozen.digest[:16] / name
+    if "*" in name:
+        path = path.with_name(f"{digests[0]}.arrow")
+    path.unlink()  # it is mapped
+    path.write_bytes(content)
+    counts: list[int] = []
+    original = module._computed
+    monkeypatch.setattr(
+        module, "_computed", lambda photos, *rest: counts.append(len(photos)) or original(photos, *rest)
+    )
+    again = maps_of(photos, digests, frozen, tmp_path / "maps", "maps")
+    assert sum(counts) == computed
+    assert torch.equal(again.rows(np.arange(8)), whole)

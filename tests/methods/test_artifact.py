@@ -2,6 +2,7 @@
 other contents."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.config import Recipe
-from pipeline.methods.artifact import Weights, load_method, save_recipe, save_weights
+from pipeline.methods.artifact import Weights, load_method, save_recipe, save_weights, weights_digest
 from pipeline.methods.build import initial_method
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
@@ -134,6 +135,18 @@ def test_names_missing_files(model: Path) -> None:
     (model / "recipe.json").unlink()
     with pytest.raises(UserError, match=r"recipe\.json is missing"):
         load_method(model)
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "weights.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "directory"])
+def test_refuses_a_pipe_or_directory_in_the_place_of_a_file(model: Path, name: str, kind: str) -> None:
+    (model / name).unlink()
+    os.mkfifo(model / name) if kind == "pipe" else (model / name).mkdir()
+    with pytest.raises(UserError, match=rf"{name} cannot be used: (it is a named pipe|Is a directory)"):
+        load_method(model)
+    if name == "weights.safetensors":
+        with pytest.raises(UserError, match=f"{name} cannot be used"):
+            weights_digest(model, "weights")
 
 
 @pytest.mark.parametrize(

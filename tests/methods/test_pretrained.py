@@ -1,6 +1,7 @@
 """Published networks: the vector of a picture is that of timm with its own head and preprocessing."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from safetensors.torch import load_file, save_file
 from pipeline.catalog.embedder import Embedder
 from pipeline.methods.pretrained import (
     ABOUT,
+    LINEAR,
     STATISTICS,
+    WEIGHTS,
     Network,
+    add_linear,
     build_network,
     candidates,
     default_network,
@@ -182,6 +186,21 @@ def test_weights_of_another_network_and_a_damaged_directory_are_errors(tmp_path:
     (tmp_path / "model" / ABOUT).write_text("{}")
     with pytest.raises(UserError, match=r"network\.json cannot be used"):
         load_network(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", [ABOUT, WEIGHTS, LINEAR])
+@pytest.mark.parametrize("kind", ["pipe", "directory"])
+def test_refuses_a_pipe_or_directory_in_the_place_of_a_file(tmp_path: Path, name: str, kind: str) -> None:
+    network = Network(
+        "mobilenetv2_050.lamb_in1k", save_weights(tmp_path / "own.safetensors", "mobilenetv2_050"), 32
+    )
+    write_network(network, tmp_path / "model")
+    add_linear(tmp_path / "model", torch.eye(1280), {})
+    (tmp_path / "model" / name).unlink()
+    path = tmp_path / "model" / name
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(UserError, match=rf"{name} .*(it is a named pipe|Is a directory)"):
+        Embedder(tmp_path / "model")
 
 
 def test_names_the_file_if_the_weights_cannot_be_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_names_a_missing_file(root: Path, name: str) -> None:
         (
             "evaluation/birds/good/0/queries.parquet",
             b"PAR1 no",
-            r"queries\.parquet is not a complete Parquet file",
+            r"queries\.parquet cannot be read",
         ),
     ],
 )

@@ -14,9 +14,11 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import (
     atomic_directory,
     atomic_file,
+    regular,
     remove_partial_files,
     require_writable,
     restore_directory,
+    unreadable_is_an_error,
     write_json,
 )
 
@@ -349,6 +351,19 @@ def test_a_file_never_replaces_a_pipe_or_a_directory(tmp_path: Path, kind: str) 
         raise AssertionError("the check precedes the work")
     assert target.stat().st_ino == before
     assert os.listdir(tmp_path) == ["target"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("pipe", "it is a named pipe, socket or device"), ("directory", "Is a directory")]
+)
+def test_a_pipe_or_directory_in_the_place_of_a_file_is_an_error(
+    tmp_path: Path, kind: str, reason: str
+) -> None:
+    path = tmp_path / "file"
+    assert regular(path) == path
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(UserError, match=f"file cannot be used: {reason}"), unreadable_is_an_error():
+        regular(path)
 
 
 def test_a_link_without_a_target_is_replaced(tmp_path: Path) -> None:

@@ -79,7 +79,10 @@ def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(
     )
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     if refused:
-        assert process.stderr.startswith("error: The limit of this process is 1.00 GiB (`ulimit -d`)")
+        assert process.stderr.startswith(
+            "error: The limit of this process is 1,073,741,823 bytes (`ulimit -d`); torch and FAISS need "
+            "1,073,741,824.\n"
+        )
         assert process.stdout == ""
     else:
         assert process.stdout == "work\n"

@@ -13,6 +13,7 @@ from pipeline.runtime.names import printable
         ("a\x1b[2Jb\n\x00", "a\\x1b[2Jb\\n\\x00"),
         ("\u202egpj.exe", "\\u202egpj.exe"),
         ("\udcff.png", "\ufffd.png"),
+        ("\ud800 1.png", "\ufffd 1.png"),
     ],
 )
 def test_control_characters_are_escaped_and_other_bytes_replaced(name: str, shown: str) -> None:

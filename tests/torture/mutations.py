@@ -23,12 +23,16 @@ from ruamel.yaml import YAML
 from pipeline.catalog.build import build
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.labels import labels_of
+from pipeline.catalog.stored import StoredVectors
 from pipeline.config import Params
 from pipeline.data.embeddings import read as read_embeddings
 from pipeline.data.positions import read as read_positions
 from pipeline.data.shards import Shards
+from pipeline.evaluation.tables import read_table
 from pipeline.evaluation.vectors import read_vectors
+from pipeline.heads.maps import LAYOUT, _known, _values
 from pipeline.methods.artifact import load_method
+from pipeline.methods.pretrained import load_network, write_network
 from pipeline.report.report_data import read_history, read_trials
 from pipeline.resolution.files import plan
 from pipeline.studies.catalogue import studies
@@ -155,6 +159,9 @@ def kinds(folder: Path) -> dict[str, Kind]:
     catalog = Folder(
         folder / "catalog", [name for name, _ in seeds.files_of(folder / "catalog")], _open_catalog
     )
+    published = folder / "published"
+    write_network(seeds.network(folder), published)
+    networks = Folder(published, ["network.json", "weights.safetensors"], load_network)
     photos = seeds.images()
     tables = seeds.tables()
     histories = [
@@ -199,6 +206,27 @@ def kinds(folder: Path) -> dict[str, Kind]:
             damaged,
         ),
         "models": Kind(models.files, [models], ("pipeline.methods.artifact",), models.mutate),
+        "published networks": Kind(
+            networks.files, [networks], ("pipeline.methods.pretrained",), networks.mutate
+        ),
+        "vectors of unfinished builds": Kind(
+            seeds.unfinished_vectors(folder),
+            [in_folder("0.parquet", lambda path: StoredVectors().add_files(path, seeds.DIM))],
+            ("pipeline.catalog.stored",),
+            damaged,
+        ),
+        "maps of unfinished builds": Kind(
+            seeds.unfinished_maps(folder),
+            [in_folder("0.arrow", lambda path: known_maps(path, seeds.DIM))],
+            ("pipeline.heads.maps",),
+            damaged,
+        ),
+        "tables of the report": Kind(
+            seeds.query_tables(folder),
+            [of_file("queries.parquet", lambda path: read_table(path, "Run the stage again."))],
+            ("pipeline.evaluation.tables",),
+            damaged,
+        ),
         "shards": Kind(shards.files, [shards], ("pipeline.data.shards",), shards.mutate),
         "embeddings": Kind(
             seeds.embedding_files(folder),
@@ -232,6 +260,29 @@ def kinds(folder: Path) -> dict[str, Kind]:
             lambda _, draw: request(photos, draw),
         ),
     }
+
+
+def in_folder(name: str, read: Callable[[Path], object]) -> Read:
+    """A reader of a folder that contains only this file."""
+
+    def reader(content: bytes) -> None:
+        folder = Path("store")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        read(folder)
+        if not (folder / name).exists():
+            raise ValueError("it is removed")
+
+    return reader
+
+
+def known_maps(folder: Path, width: int) -> None:
+    layout = {"stages": [-1], "maps": [[width, 1, 1]], "cls_channels": None}
+    (folder / LAYOUT).write_text(json.dumps(layout), encoding="utf-8")
+    known = _known(folder)
+    for path in {path for path, _ in known.values()}:
+        _values(path, width)
 
 
 def _open_catalog(folder: Path) -> None:

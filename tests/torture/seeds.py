@@ -18,15 +18,22 @@ from PIL import Image
 from ruamel.yaml import YAML
 from safetensors.torch import save as safetensors
 
+from pipeline.catalog.stored import write_vectors
 from pipeline.data.embeddings import write as write_embeddings
 from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
 from pipeline.data.positions import write as write_positions
 from pipeline.data.shard_writer import ShardWriter
+from pipeline.evaluation.metrics import Rows, per_query
+from pipeline.evaluation.tables import neighbour_table, query_table, write_table
+from pipeline.heads.maps import _write
+from pipeline.methods.pretrained import Network
+from pipeline.models.published_network import timm
 from pipeline.training.checkpoint import Checkpoints
 from tests.torture.readers import IDENTITY
 from tests.torture.results import ROOT
 
 SIDE = 24  # pixels
+DIM = 6
 
 
 def _pixels(seed: int) -> Image.Image:
@@ -192,6 +199,34 @@ def vector_tables(folder: Path, suffix: str) -> list[bytes]:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
     return [path.read_bytes()]
+
+
+def network(folder: Path) -> Network:
+    """A small network of timm with drawn weights."""
+    path = folder / "network.safetensors"
+    path.write_bytes(safetensors(timm.create_model("test_resnet", num_classes=0).state_dict()))
+    return Network("test_resnet.r160_in1k", path, 32)
+
+
+def unfinished_vectors(folder: Path) -> list[bytes]:
+    path = folder / "unfinished.parquet"
+    write_vectors(path, [f"{row:064x}" for row in range(4)], np.eye(4, DIM, dtype=np.float32))
+    return [path.read_bytes()]
+
+
+def unfinished_maps(folder: Path) -> list[bytes]:
+    _write(folder / "maps", ["0", "1"], np.eye(2, DIM, dtype=np.float16))
+    return [(folder / "maps/0.arrow").read_bytes()]
+
+
+def query_tables(folder: Path) -> list[bytes]:
+    rows = Rows(np.arange(8), np.arange(8) // 2, np.eye(8, 3, dtype=np.float32))
+    result = per_query(rows, rows, (1, 2), keep=2)
+    contents = []
+    for table in (query_table(result), neighbour_table(result)):
+        write_table(folder / "queries.parquet", table)
+        contents.append((folder / "queries.parquet").read_bytes())
+    return contents
 
 
 def embedding_files(folder: Path) -> list[bytes]:

@@ -196,3 +196,23 @@ def test_public_names_are_those_of_the_implementation() -> None:
 def test_the_version_equals_that_of_the_distribution() -> None:
     assert __version__.count(".") == 2
     assert "default" in recipe(Params(), "parts", "ms")
+
+
+@pytest.mark.slow
+def test_commands_refuse_a_limit_of_memory_below_the_needs_of_the_libraries() -> None:
+    program = (
+        "import resource, sys\n"
+        "from unseen.cli import COMPUTING, command, main\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (400 * 2**20, 400 * 2**20))\n"
+        "files = {'find': ['a', 'b'], 'index': ['a', 'b'], 'evaluate': ['a'], 'ladder': ['a', 'b']}\n"
+        "for name, arguments in files.items():\n"
+        "    assert command.commands[name] in COMPUTING\n"
+        "    try:\n"
+        "        main([name, *arguments])\n"
+        "    except SystemExit as end:\n"
+        "        assert end.code == 1\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr.count("error: The limit of this process is 419,430,400 bytes (`ulimit -d`)") == 4

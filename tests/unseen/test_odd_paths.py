@@ -97,6 +97,18 @@ def test_names_with_control_characters_and_other_bytes_are_shown_escaped(
     assert {os.fsencode(Path(query["query"]).name) for query in queries} == set(names)
 
 
+def test_messages_contain_no_control_character(
+    catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = tmp_path / f"{ESCAPE}a\nb.jpg"
+    photo.write_bytes(b"damaged")
+    message = _refused(capsys, "index", tmp_path, tmp_path / "new", "--model", catalog.parent / "model")
+    assert "\n  " + str(tmp_path) + "/\\x1b[2Ja\\nb.jpg: " in message
+    message = _refused(capsys, "find", tmp_path / f"{ESCAPE}catalog", photo)
+    assert "\\x1b[2Jcatalog" in message
+    assert "\x1b" not in message
+
+
 def test_find_excludes_damaged_photos_if_asked(
     catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

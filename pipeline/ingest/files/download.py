@@ -22,7 +22,12 @@ from typing import BinaryIO
 from pipeline.ingest.releases import PUBLISHED, Published, PublishedFile
 from pipeline.runtime.digest import sha256_of
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import unwritable_is_an_error
+from pipeline.runtime.files import (
+    accepting_files,
+    create_directory,
+    require_replaceable,
+    unwritable_is_an_error,
+)
 from pipeline.runtime.progress import Progress
 
 PIECE = 2**20  # bytes per read
@@ -54,10 +59,11 @@ def download(file: PublishedFile, folder: Path, published: Published) -> Path:
 
     Raises UserError if the server has no such file, offers another size, stops responding, or sends bytes
     with another hash; if a file of that name exists with another hash; if another process downloads it; and
-    if the disk is too small.
+    if the disk is too small or the folder cannot be created.
     """
     target = folder / file.name
     remedy = f"Look at {published.page}. {published.advice}".rstrip()
+    require_replaceable(target)
     if target.exists():
         if difference := mismatch(target, file):
             raise UserError(
@@ -65,12 +71,12 @@ def download(file: PublishedFile, folder: Path, published: Published) -> Path:
                 "Move it to another place to download the published file, or name it as the source.",
             )
         return target
-    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{file.name}.partial"
-    with (
-        unwritable_is_an_error(target),
-        os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as sink,
-    ):
+    with unwritable_is_an_error(target):
+        create_directory(folder)
+        with accepting_files(folder):
+            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
+    with unwritable_is_an_error(target), os.fdopen(descriptor, "r+b") as sink:
         try:
             fcntl.flock(sink, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

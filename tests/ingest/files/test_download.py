@@ -3,6 +3,7 @@ responds with errors."""
 
 import hashlib
 import http.server
+import os
 import re
 import subprocess
 import sys
@@ -334,3 +335,22 @@ def test_the_command_prints_errors_and_exits_with_status_one(tmp_path: Path) -> 
     assert process.returncode == 1
     assert process.stderr.startswith("error: Cars-196 has no official direct link.")
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/proc/nothing", "/etc/passwd", "/etc/passwd/x"])
+def test_refuses_a_folder_that_cannot_be_created(folder: str) -> None:
+    with pytest.raises(UserError, match=r"/proc accepts no new file|/etc/passwd is not a directory"):
+        fetch("cub", folder)
+
+
+def test_refuses_a_pipe_or_directory_in_the_place_of_the_file(tmp_path: Path) -> None:
+    layout = PUBLISHED["cub"].linked_layout
+    assert layout is not None
+    target = tmp_path / layout[0].folder / layout[0].name
+    target.mkdir(parents=True)
+    with pytest.raises(UserError, match="is a directory, expected a file or a new path"):
+        fetch("cub", str(tmp_path))
+    target.rmdir()
+    os.mkfifo(target)
+    with pytest.raises(UserError, match="is a named pipe, socket or device"):
+        fetch("cub", str(tmp_path))
