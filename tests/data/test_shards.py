@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -122,6 +123,21 @@ def test_reads_from_many_threads_and_after_pickling(shard_directory: Path) -> No
 def test_refuses_an_unknown_row(shard_directory: Path, row: int) -> None:
     with pytest.raises(IndexError, match="rows 0 to 699"):
         Shards(shard_directory).image(row)
+
+
+def test_opening_creates_no_python_object_per_row(tmp_path: Path) -> None:
+    """Arrays of numpy have 10 bytes per row here. A Python list has 8 more, and its numbers or strings 28."""
+    rows = 30_000
+    directory = write(tmp_path / "animals", rows, shard_bytes=2**28)
+    Shards(directory)  # imports and caches
+    tracemalloc.start()
+    try:
+        shards = Shards(directory)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(shards) == rows
+    assert peak < 14 * rows
 
 
 def test_refuses_an_unknown_split(shard_directory: Path) -> None:
