@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from timing import Ratio, save
 
 from pipeline.catalog.catalog import Catalog
 from pipeline.catalog.pictures import Listed, Stamp
@@ -132,6 +133,25 @@ def main() -> int:
             seconds.append(time.perf_counter() - start)
         recall = catalog.about["recall"]
         added, median = memory.added / size, statistics.median(opened)
+        name = f"{options.rows} x {options.dim}, {options.index}"
+        save(
+            "catalog",
+            {
+                "rows": options.rows,
+                "dim": options.dim,
+                "index": options.index,
+                "build_seconds": built,
+                "build_cpu_seconds": cpu,
+                "opening_seconds": opened,
+                "search_seconds": seconds,
+                "recall": recall,
+            },
+            {
+                f"{name}: opening, seconds": Ratio(median, at_most=OPENING),
+                f"{name}: memory added / vectors": Ratio(added, at_most=ADDED),
+                f"{name}: disk / vectors": Ratio(disk / size),
+            },
+        )
         vectors_size = f"{options.dim} dimensions, {size / 2**20:,.0f} MiB"
         print(f"{options.rows:,} vectors of {vectors_size}; {kind_of(setting)}")
         print(f"build: {built:.0f} s, {cpu:.0f} CPU seconds")

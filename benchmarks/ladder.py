@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from timing import Ratio, save
 
 from pipeline.claims.claim import claims
 from pipeline.config.dataset import PartsSource
@@ -112,6 +113,8 @@ def linear_seconds() -> int:
     seconds = time.process_time() - begin
     print(f"linear, {PHOTOS:,} photos, {CLASSES} classes, {DIM} dimensions: {seconds:.0f} CPU seconds")
     print(f"(at most {AT_MOST:.0f}; {rung.steps} steps; without the features)")
+    ratios = {"linear: CPU seconds": Ratio(seconds, at_most=AT_MOST)}
+    save("ladder", {"seconds": seconds, "steps": rung.steps}, ratios)
     return int(seconds >= AT_MOST)
 
 

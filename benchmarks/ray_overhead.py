@@ -4,7 +4,8 @@ Ray.
 The loop only performs the imports of a training. A process without Ray that does the same is measured first.
 Then two workers start on a private cluster: with few helper processes (pipeline/cluster/lean_trainer.py), and
 with Ray's trainer. The output lists the CPU seconds of Ray's processes by name. Only Ray's trainer starts
-PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor; lean_trainer.py saves their time.
+PlacementGroupCleaner, DatasetManager and _AutoscalingCoordinatorActor; lean_trainer.py saves their time. The
+script exits with 1 if its training takes more CPU seconds than that of Ray's trainer.
 """
 
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from timing import Ratio, save
 
 from pipeline.cluster import train_workers
 from pipeline.cluster.training import run_training
@@ -79,8 +81,8 @@ class Processes:
         return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
-def measure(title: str, workers: int) -> None:
-    """Prints the wall and CPU seconds of a training with `workers` workers."""
+def measure(title: str, workers: int) -> tuple[float, float]:
+    """Prints and returns the wall and CPU seconds of a training with `workers` workers."""
     with tempfile.TemporaryDirectory() as directory, Processes() as processes:
         settings = TrainSettings(workers=workers, gpu="no")
         job = job_of(DATASET, METHOD, 0, recipe(), Path(directory), settings)
@@ -90,25 +92,36 @@ def measure(title: str, workers: int) -> None:
         assert job.outputs is not None
         log = json.loads(job.outputs.log.read_text())
     by_name = processes.by_name()
-    print(f"{title}: {wall:5.1f} s wall, {this_process + sum(by_name.values()):5.1f} s CPU")
+    total = this_process + sum(by_name.values())
+    print(f"{title}: {wall:5.1f} s wall, {total:5.1f} s CPU")
     for part in ("ray_seconds", "train_seconds"):
         if part in log:
             print(f"    {part} {log[part]}")
     for name, seconds in by_name.items():
         print(f"    {seconds:5.1f} s CPU  {name}")
+    return wall, total
 
 
-def main() -> None:
+def main() -> int:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import pipeline.training.loop"], check=True, cwd=ROOT)
     print(f"process without Ray with the loop's imports: {time.perf_counter() - start:5.1f} s wall")
-    measure("1 worker, in this process", 1)
-    measure("2 workers, few helper processes", 2)
+    alone = measure("1 worker, in this process", 1)
+    few = measure("2 workers, few helper processes", 2)
     from ray.train.torch import TorchTrainer
 
     train_workers.trainer_class = lambda private, elastic=False: TorchTrainer
-    measure("2 workers, Ray's TorchTrainer", 2)
+    usual = measure("2 workers, Ray's TorchTrainer", 2)
+    save(
+        "ray_overhead",
+        {"one worker": alone, "few helper processes": few, "Ray's TorchTrainer": usual},
+        {
+            "few helper processes / Ray's TorchTrainer, CPU": Ratio(few[1] / usual[1], at_most=1.0),
+            "few helper processes / Ray's TorchTrainer, wall": Ratio(few[0] / usual[0]),
+        },
+    )
+    return int(few[1] > usual[1])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,8 +26,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from timing import Ratio, save
 
+from pipeline.config import parse_recipe
 from pipeline.config.blocks import Batch
-from pipeline.data.class_split import split_classes
+from pipeline.data.class_split import hold_out
 from pipeline.data.sampler import make_sampler
 from pipeline.data.shard_schema import SCHEMA_VERSION
 from pipeline.data.shards import Shards
@@ -97,8 +98,8 @@ def measure(directory: Path, steps: int) -> dict[str, float]:
     base = _peak()
     shards = timed("open", lambda: Shards(directory))
     figures["open_mib"] = _peak() - base
-    rows = shards.rows("train")
-    split = timed("hold_out", lambda: split_classes(rows, shards.labels[rows], 0.1, 0))
+    recipe = parse_recipe({"method": "baseline", "training": {"validation_share": 0.1}})
+    split = timed("hold_out", lambda: hold_out(shards, recipe, 0))
     for sampling in ("classes", "shuffled"):
         batch = Batch.model_validate({**BATCH, "sampling": sampling})
         sampler = timed(f"{sampling}_make", lambda batch=batch: make_sampler(split.labels, batch, 0))

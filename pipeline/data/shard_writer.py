@@ -6,7 +6,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,16 +15,19 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import write_json
 
 BATCH_ROWS = 256
+_CHUNK_ROWS = 4096  # rows of the index that are Python objects before they become arrays
+_GROUP_ROWS = 1024 * 1024  # of the index: pyarrow's default
 _BATCH_BYTES = 32 * 2**20  # a batch of large images ends earlier, to limit memory
 _BATCH_OVERHEAD = 4096  # upper bound of the bytes of a batch in addition to its values
 _FILE_OVERHEAD = 8192  # the same for schema and footer
+_COLUMNS = [field for field in (*INDEX, *OPTIONAL) if field.name != "class_name"]  # of `ShardWriter.add`
 
 
 class ShardWriter:
     """Writes the files of one data set into an existing empty directory, with rows in row_id order.
 
     `class_names[label]` is the name of a class; the list may be extended until `finish`. A shard has at most
-    `shard_bytes`.
+    `shard_bytes`. Memory contains one batch and the index, as Arrow arrays.
 
         with atomic_directory(Path("data/shards/mine")) as aside:
             with ShardWriter(aside, ["cat", "dog"], shard_bytes=2**28) as writer:
@@ -36,9 +38,11 @@ class ShardWriter:
     def __init__(self, directory: Path, class_names: list[str], shard_bytes: int) -> None:
         self.directory, self.class_names, self.shard_bytes = Path(directory), class_names, shard_bytes
         self.rows = 0
-        columns = [name for name in (*INDEX.names, *OPTIONAL.names) if name != "class_name"]
-        self._index: dict[str, list[Any]] = {name: [] for name in columns}
+        self._recent: dict[str, list[Any]] = {field.name: [] for field in _COLUMNS}  # of the last rows
+        self._index: dict[str, list[pa.Array]] = {field.name: [] for field in _COLUMNS}  # of all others
         self._split_of: dict[int, str] = {}
+        self._images = Counter[str]()  # by split
+        self._shard_rows: list[int] = []
         self._pending: list[tuple[int, bytes, int, str, str]] = []
         self._pending_bytes = 0
         self._sink: Any = None
@@ -90,8 +94,12 @@ class ShardWriter:
         place = (self._shard, self._batch, len(self._pending))
         digest = hashlib.sha256(image).hexdigest()
         values = (row, label, split, source, digest, width, height, *place, is_query, is_gallery, group, box)
-        for column, value in zip(self._index.values(), values, strict=True):
+        for column, value in zip(self._recent.values(), values, strict=True):
             column.append(value)
+        if len(self._recent["row_id"]) == _CHUNK_ROWS:
+            self._convert()
+        self._images[split] += 1
+        self._shard_rows[-1] += 1
         self._pending.append((row, image, label, split, source))
         self._pending_bytes += size
         self.rows += 1
@@ -103,26 +111,25 @@ class ShardWriter:
         The keys of `extra_manifest` override those of the manifest.
         """
         self._close_shard()
-        names = [self.class_names[label] for label in self._index["label"]]
-        optional = (f for f in OPTIONAL if any(value is not None for value in self._index[f.name]))
+        self._convert()
+        names = pa.array(self.class_names, pa.string())
+        self._index["class_name"] = [names.take(labels) for labels in self._index["label"]]
+        optional = (f for f in OPTIONAL if any(chunk.type == f.type for chunk in self._index[f.name]))
         schema = pa.schema([*INDEX, *optional])
-        columns = {**self._index, "class_name": names}
-        index = pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
-        pq.write_table(index, self.directory / "index.parquet")
-        splits = Counter(self._index["split"])
+        index = pa.table([self._column(field) for field in schema], schema=schema)
+        with pq.ParquetWriter(self.directory / "index.parquet", schema) as writer:
+            for first in range(0, max(1, self.rows), _GROUP_ROWS):
+                # The pages of a group depend on the chunks of its columns: one.
+                writer.write_table(index.slice(first, _GROUP_ROWS).combine_chunks(), _GROUP_ROWS)
         classes = Counter(self._split_of.values())
         shards = sorted(self.directory.glob("shard-*.arrow"))
-        first = np.flatnonzero(np.diff(self._index["shard"], prepend=-1))
         manifest = {
             "schema_version": SCHEMA_VERSION,
-            "counts": {split: {"images": splits[split], "classes": classes[split]} for split in SPLITS},
+            "counts": {split: {"images": self._images[split], "classes": classes[split]} for split in SPLITS},
             "class_names": list(self.class_names),
             "shards": {path.name: sha256_of(path) for path in shards},
             "shard_bytes": {path.name: path.stat().st_size for path in shards},
-            "shard_rows": {
-                path.name: int(rows)
-                for path, rows in zip(shards, np.diff(first, append=self.rows), strict=True)
-            },
+            "shard_rows": {path.name: rows for path, rows in zip(shards, self._shard_rows, strict=True)},
             "index": sha256_of(self.directory / "index.parquet"),
             **extra_manifest,
         }
@@ -145,11 +152,25 @@ class ShardWriter:
 
     def _open_shard(self) -> None:
         self._shard += 1
+        self._shard_rows.append(0)
         self._batch = 0
         self._written = _FILE_OVERHEAD
         path = self.directory / f"shard-{self._shard:05d}.arrow"
         self._sink = open(path, "wb")  # noqa: SIM115 - open until the shard is full
         self._writer = pa.ipc.new_file(self._sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=None))
+
+    def _convert(self) -> None:
+        """Appends the last rows to the index. Chunks of an optional column without values have type null,
+        which takes no memory."""
+        for field in _COLUMNS:
+            values = self._recent[field.name]
+            has_values = field in INDEX or values.count(None) < len(values)
+            chunk = pa.array(values, field.type) if has_values else pa.nulls(len(values))
+            self._index[field.name].append(chunk)
+            values.clear()
+
+    def _column(self, field: pa.Field) -> pa.ChunkedArray:
+        return pa.chunked_array([chunk.cast(field.type) for chunk in self._index[field.name]], field.type)
 
     def _flush(self) -> None:
         columns = zip(zip(*self._pending, strict=True), SCHEMA, strict=True)

@@ -42,9 +42,10 @@ def ingest(
     created complete or not at all.
 
     Equal pictures give equal bytes: the result depends neither on the order of files on the disk nor on
-    `processes`. Memory contains a few dozen pictures, one record batch and 32 bytes per picture. Candidates
-    for duplicates are read twice. A damaged picture stops the run or is excluded and listed
-    (settings.on_error). A class without any readable picture is excluded and listed.
+    `processes`. Memory contains a few dozen pictures, one record batch, and about 1 kB per picture: its
+    entries in the list, in the index and among the fingerprints. Candidates for duplicates are read twice. A
+    damaged picture stops the run or is excluded and listed (settings.on_error). A class without any readable
+    picture is excluded and listed.
 
     Raises UserError for a damaged picture, an unusable set (collection.require_usable), an excluded picture
     that the set's ground truth names, and a full disk.

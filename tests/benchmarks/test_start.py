@@ -1,5 +1,6 @@
 """Every benchmark can be imported and starts without arguments, and the recipes that it measures exist."""
 
+import ast
 import contextlib
 import importlib.util
 import json
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from pipeline.config import Params, Recipe
@@ -76,6 +78,44 @@ def test_ratios_of_make_bench_replace_those_of_the_same_benchmark(
         "evaluation": {"ratio 1": {"ratio": 0.512, "at_least": 1.5}},
         "gsp": {"ratio 2": {"ratio": 1.72, "at_least": 1.5}},
     }
+
+
+def saved_names(path: Path) -> list[str]:
+    """A regular expression for the name of each call of `timing.save` with ratios."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "save" and len(node.args) == 3:
+            parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else [node.args[0]]
+            names.append(
+                "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else ".+" for p in parts)
+            )
+    return names
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in FOLDER.glob("*.py")} - {"timing"}))
+def test_every_benchmark_saves_ratios(name: str) -> None:
+    assert saved_names(FOLDER / f"{name}.py")
+
+
+def test_the_ratios_in_git_are_those_that_make_bench_writes() -> None:
+    patterns = [pattern for path in FOLDER.glob("*.py") for pattern in saved_names(path)]
+    results = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))
+    unknown = [name for name in results if not any(re.fullmatch(pattern, name) for pattern in patterns)]
+    assert not unknown
+
+
+def test_evaluation_measures_two_sets_two_dimensions_and_two_networks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = benchmark("evaluation", monkeypatch)
+    cases = {(case.rows, case.dim, case.noise == module.UNTRAINED) for case in module.CASES.values()}
+    assert len(cases) == len(module.CASES) == 8
+    for case in module.CASES.values():
+        assert case.at_most <= 1.0
+        counts = module.class_sizes(case.rows, case.relevant, np.random.default_rng(0))
+        assert counts.sum() == case.rows
+        least, most = (2, 12) if case.relevant is None else (59, 60)
+        assert (counts.min(), counts.max()) == (least, most)
 
 
 def test_the_noise_of_evaluation_is_that_of_128_dimensions_without_an_argument(

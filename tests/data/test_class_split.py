@@ -1,11 +1,16 @@
 """The classes that are held out of training."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from pipeline.config import parse_recipe
 from pipeline.config.blocks import Fold
 from pipeline.data import class_split
-from pipeline.data.class_split import _sampled, all_classes, split_classes
+from pipeline.data.class_split import VALIDATION, _sampled, all_classes, hold_out, split_classes
+from pipeline.data.shard_writer import ShardWriter
+from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 
 
@@ -117,3 +122,26 @@ def test_validates_a_seeded_sample_of_many_classes(monkeypatch: pytest.MonkeyPat
     assert set(_sampled(whole, seed=4).validation_labels.tolist()) != drawn
     monkeypatch.setattr(class_split, "VALIDATED", 20)
     assert _sampled(whole, seed=3) is whole
+
+
+@pytest.mark.parametrize("held_out_by", ["share", "group"])
+def test_a_training_validates_a_sample_of_its_held_out_classes(
+    held_out_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes 0 to 11 of three images; the group of the set contains classes 0 to 5."""
+    with ShardWriter(tmp_path, [f"class {label}" for label in range(12)], 2**20) as writer:
+        for row in range(36):
+            group = VALIDATION if held_out_by == "group" and row < 18 else None
+            writer.add(b"image", row // 3, "train", f"{row}.jpg", 1, 1, group=group)
+        writer.finish({"dataset": "images"})
+    shards = Shards(tmp_path)
+    recipe = parse_recipe({"method": "baseline", "training": {"validation_share": 0.5}})
+    whole = hold_out(shards, recipe, seed=1)
+    assert len(set(whole.validation_labels.tolist())) == 6
+    monkeypatch.setattr(class_split, "VALIDATED", 4)
+    split = hold_out(shards, recipe, seed=1)
+    validated = set(split.validation_labels.tolist())
+    assert len(validated) == 4
+    assert validated < set(whole.validation_labels.tolist())
+    assert split.validation_labels.tolist() == shards.labels[split.validation_rows].tolist()
+    assert split.rows.tolist() == whole.rows.tolist(), "the other held-out classes are not trained on"

@@ -151,6 +151,47 @@ def test_shuffled_images_are_permuted_once_per_epoch(monkeypatch: pytest.MonkeyP
     assert len(seeds) == 20 + 2, "one per step for the augmentation, one per epoch for the permutation"
 
 
+def test_plans_of_large_sets_use_trades(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch after the other costs T C per epoch: T batches, C classes."""
+    calls: list[str] = []
+    for name in ("_one_by_one", "trade"):
+        arrange = getattr(module, name)
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda *arguments, name=name, arrange=arrange: (calls.append(name), arrange(*arguments))[1],
+        )
+    batch = Batch(classes=3, images_per_class=4)
+    sampler = PKSampler(UNEVEN, batch, seed=0)
+    cost = sampler.steps_per_epoch * (len(np.unique(UNEVEN)) - sampler.excluded_classes)
+    for limit, expected in ((cost, "_one_by_one"), (cost - 1, "trade")):
+        monkeypatch.setattr(module, "SYSTEMATIC", limit)
+        PKSampler(UNEVEN, batch, seed=0).draw(0)
+        assert calls.pop() == expected
+    assert not calls
+
+
+def test_published_sets_are_below_the_limit_of_trades_and_a_million_images_above() -> None:
+    """T C with batches of 128 images: of Stanford Online Products, the largest published set, and of 10^5
+    classes."""
+    assert 59_551 // 128 * 11_318 < module.SYSTEMATIC < 10**6 // 128 * 10**5
+
+
+@pytest.mark.usefixtures("arranged")
+def test_batches_are_planned_once_per_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan at each step would be quadratic in the images."""
+    planned: list[int] = []
+    plan = PKSampler._plan
+    monkeypatch.setattr(
+        PKSampler, "_plan", lambda self, number: (planned.append(number), plan(self, number))[1]
+    )
+    sampler = PKSampler(UNEVEN, Batch(classes=3, images_per_class=4), seed=0)
+    assert sampler.steps_per_epoch > 1
+    for number in range(3):
+        epoch(sampler, number)
+    assert planned == [0, 1, 2]
+
+
 def test_seeds_and_epochs_differ() -> None:
     batch = Batch(classes=3, images_per_class=4)
     sampler = PKSampler(UNEVEN, batch, seed=0)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +17,15 @@ from pipeline.data.shard_writer import ShardWriter
 from pipeline.data.shards import Shards
 from pipeline.runtime.errors import UserError
 from tests.data.animals import payload, write
+
+
+def write_many(directory: Path, rows: int = 20_000) -> Path:
+    directory.mkdir()
+    with ShardWriter(directory, ["ant"], 2**28) as writer:
+        for row in range(rows):
+            writer.add(b"%d" % row, 0, "train", f"ant/{row}.jpg", 256 + row % 500, 256)
+        writer.finish({"dataset": "ants"})
+    return directory
 
 
 def test_reads_every_written_row(shard_directory: Path) -> None:
@@ -95,6 +105,33 @@ def test_same_rows_same_bytes(shard_directory: Path, tmp_path: Path) -> None:
     assert Shards(write(tmp_path / "fewer", rows=699)).fingerprint != Shards(twin).fingerprint
 
 
+def test_the_index_has_the_bytes_of_a_table_of_one_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it has several groups of rows, and columns of several pages."""
+    monkeypatch.setattr(module, "_CHUNK_ROWS", 1000)
+    monkeypatch.setattr(module, "_GROUP_ROWS", 18_000)
+    directory = write_many(tmp_path / "ants")
+    index = pq.read_table(directory / "index.parquet")
+    columns = [pa.array(column.to_pylist(), column.type) for column in index.columns]
+    expected = tmp_path / "expected.parquet"
+    pq.write_table(pa.table(columns, index.schema.names), expected, row_group_size=18_000)
+    assert (directory / "index.parquet").read_bytes() == expected.read_bytes()
+
+
+def test_a_writer_holds_no_python_object_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, digests and places of a row take 440 bytes as Python objects."""
+    monkeypatch.setattr(module, "_CHUNK_ROWS", 500)
+    write_many(tmp_path / "imports and caches", 1)
+    tracemalloc.start()
+    try:
+        write_many(tmp_path / "ants", 8000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 * 8000
+
+
 def test_small_shards_and_short_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BATCH_BYTES", 4000)
     limit = 30_000
@@ -122,6 +159,20 @@ def test_reads_from_many_threads_and_after_pickling(shard_directory: Path) -> No
 def test_refuses_an_unknown_row(shard_directory: Path, row: int) -> None:
     with pytest.raises(IndexError, match="rows 0 to 699"):
         Shards(shard_directory).image(row)
+
+
+def test_opening_creates_no_python_object_per_row(tmp_path: Path) -> None:
+    """Arrays of numpy have 10 bytes per row here. A Python list has 8 more, and its numbers or strings 28."""
+    directory = write_many(tmp_path / "ants")
+    Shards(directory)  # imports and caches
+    tracemalloc.start()
+    try:
+        shards = Shards(directory)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(shards) == 20_000
+    assert peak < 17 * 20_000
 
 
 def test_refuses_an_unknown_split(shard_directory: Path) -> None:

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from pipeline.data.class_split import split_classes
 from pipeline.data.shards import Shards
+from pipeline.evaluation import metrics as module
 from pipeline.evaluation.metrics import quick_metrics
 from pipeline.methods.build import initial_method
 from pipeline.runtime.errors import UserError
@@ -32,6 +34,33 @@ def test_the_metrics_equal_those_of_the_held_out_rows(tiny_set: Path) -> None:
     expected = quick_metrics(embeddings.numpy(), split.validation_labels)
     assert metrics == {name: expected[name] for name in METRICS}
     assert 0 < metrics["map_at_r"] < 1
+
+
+@pytest.mark.parametrize("images", ["held out", "test"])
+def test_validation_ranks_only_as_deep_as_its_metrics_need(
+    images: str, tiny_set: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The depth of each query is R: no metric of a validation is that of the whole ranking."""
+    depths: list[np.ndarray | None] = []
+    rank_blocks = module.rank_blocks
+    monkeypatch.setattr(
+        module, "rank_blocks", lambda *arguments: (depths.append(arguments[-1]), rank_blocks(*arguments))[1]
+    )
+    monkeypatch.setattr(module.faiss, "get_num_gpus", lambda: 0)  # with a GPU, lists end at this depth
+    shards, settings = Shards(tiny_set / "data/shards/tiny"), recipe("baseline")
+    rows = shards.rows("train")
+    split = split_classes(rows, shards.labels[rows], 0.4, seed=0)
+    method = initial_method(settings, split.classes, len(split.rows), seed=0)
+    embedder = RowEmbedder(method, shards, settings, Worker(0, 1, torch.device("cpu")))
+    if images == "test":
+        queries = len(shards.rows("test"))
+        watch_test(embedder)
+    else:
+        queries = len(split.validation_rows)
+        validate(embedder, split)
+    (depth,) = depths
+    assert depth is not None, "the whole ranking"
+    assert depth.tolist() == [IMAGES - 1] * queries
 
 
 def test_refuses_to_watch_the_test_classes_of_a_landmark_set(tmp_path: Path) -> None:
