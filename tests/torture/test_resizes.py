@@ -1,9 +1,11 @@
-"""Draws and comparison of the campaign of resizes."""
+"""A sample of the campaign of resizes, its draws and its comparison."""
+
+import sys
 
 import pytest
 
-from tests.torture.gated_training import SEGMENT, differences
-from tests.torture.resizes import MOST, RESIZES, drawn
+from tests.torture.gated_training import SEGMENT, alone, differences
+from tests.torture.resizes import MOST, RESIZES, drawn, resized
 
 ROWS = [{"iteration": 12.0, "loss": 0.5, "recall_at_1": 0.0}]
 
@@ -39,3 +41,11 @@ def test_names_values_that_differ(changes: dict[str, float], message: str | None
 
 def test_a_missing_row_is_a_difference() -> None:
     assert differences([], ROWS) == ["the history has 0 rows, or other columns"]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_node_that_joins_and_one_that_leaves_change_no_loss() -> None:
+    description, problems = resized(1, [("join", 3), ("leave", SEGMENT + 3)], alone(3))
+    assert (description, problems) == ("1 joins, 1 leaves: 1 2 1 workers", [])
