@@ -66,7 +66,7 @@ def _other_dim(path: Path) -> None:
 
 
 def _no_digest(path: Path) -> None:
-    write_vectors(path, [DIGESTS[0], None], VECTORS[:2])  # type: ignore[list-item]
+    write_vectors(path, [DIGESTS[0], None], VECTORS[:2])
 
 
 def _flipped_bit(path: Path) -> None:
