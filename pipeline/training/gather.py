@@ -79,7 +79,8 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
 
     A gradient that is missing on one worker counts as zeros there. One that is missing on all workers stays
     missing, so that an optimizer skips the parameter with W workers as it does with one. The host waits for
-    the reduction only if a gradient is missing on its worker.
+    the reduction only if a gradient is missing on its worker. The means have the strides of the parameters,
+    which fused optimizers require.
     """
     world = world_size()
     if world == 1:
@@ -93,7 +94,7 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
         *sums, counts = flat.split([*sizes, len(bucket)])
         on_any_worker = present if all(present) else counts.tolist()
         for parameter, total, exists in zip(bucket, sums, on_any_worker, strict=True):
-            parameter.grad = (total / world).view_as(parameter) if exists else None
+            parameter.grad = _in_strides_of(parameter, total / world) if exists else None
 
 
 class _Gather(torch.autograd.Function):
@@ -113,6 +114,15 @@ def _all_gather(rows: Tensor) -> Tensor:
     pieces = [torch.empty_like(rows) for _ in range(world_size())]
     dist.all_gather(pieces, rows)
     return torch.cat(pieces)
+
+
+def _in_strides_of(parameter: Parameter, mean: Tensor) -> Tensor:
+    """The elements `mean` in the order of `parameter`: in its gradient if that has the strides of the
+    parameter, else in a new tensor."""
+    gradient = parameter.grad
+    if gradient is None or gradient.stride() != parameter.stride():
+        gradient = torch.empty_like(parameter)
+    return gradient.copy_(mean.view_as(parameter))
 
 
 def _buckets(parameters: list[Parameter]) -> Iterable[list[Parameter]]:
