@@ -92,7 +92,7 @@ class _GlobalNormalisation(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         axes = [axis for axis in range(x.dim()) if axis != 1]
-        local_count = x.new_tensor([x.numel() / x.shape[1]])
+        local_count = x.new_full((1,), x.numel() / x.shape[1])
         variance, mean = torch.var_mean(x, axes, correction=0)
         # One exchange of count, mean and variance, which all workers combine in the same order (Chan's
         # formula, without cancellation).

@@ -79,22 +79,32 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
 
     A gradient that is missing on one worker counts as zeros there. One that is missing on all workers stays
     missing, so that an optimizer skips the parameter with W workers as it does with one. The host waits for
-    the reduction only if a gradient is missing on its worker. The means have the strides of the parameters,
-    which fused optimizers require.
+    the reductions once, and only if a gradient is missing on its worker. The means have the strides of the
+    parameters, which fused optimizers require.
     """
     world = world_size()
     if world == 1:
         return
+    # Parameters without gradient here, their means, and the share of workers with a gradient.
+    undecided: list[tuple[Parameter, Tensor, Tensor]] = []
     for bucket in _buckets([parameter for parameter in parameters if parameter.requires_grad]):
         pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
-        present = [p.grad is not None for p in bucket]
-        flat = torch.cat([*pieces, pieces[0].new_tensor(present)])
+        present = pieces[0].new_ones(len(bucket))
+        for place, parameter in enumerate(bucket):
+            if parameter.grad is None:
+                present[place].zero_()
+        flat = torch.cat([*pieces, present])
         dist.all_reduce(flat)
-        sizes = [piece.numel() for piece in pieces]
-        *sums, counts = flat.split([*sizes, len(bucket)])
-        on_any_worker = present if all(present) else counts.tolist()
-        for parameter, total, exists in zip(bucket, sums, on_any_worker, strict=True):
-            parameter.grad = _in_strides_of(parameter, total / world) if exists else None
+        *means, shares = flat.div_(world).split([*(piece.numel() for piece in pieces), len(bucket)])
+        for parameter, mean, share in zip(bucket, means, shares, strict=True):
+            if parameter.grad is None:
+                undecided.append((parameter, mean, share))
+            else:
+                parameter.grad = _in_strides_of(parameter, mean)
+    if undecided:
+        of_all = torch.stack([share.to(undecided[0][2]) for _, _, share in undecided])
+        for (parameter, mean, _), share in zip(undecided, of_all.tolist(), strict=True):
+            parameter.grad = _in_strides_of(parameter, mean) if share else None
 
 
 class _Gather(torch.autograd.Function):

@@ -61,13 +61,14 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         loss = loss + world * parameters["sometimes"].sum()  # a gradient on one worker only
     loss.backward()
     own_gradient = {name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()}
-    buckets, reductions = [], []
+    buckets, reductions, reads_if_missing = [], [], []
     for size in (1, 20, gather.BUCKET_ELEMENTS):
         gather.BUCKET_ELEMENTS = size
         for name, p in parameters.items():
             p.grad = None if own_gradient[name] is None else own_gradient[name].clone()
-        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce:
+        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce, HostReads() as reads:
             gather.average_gradients(parameters.values())
+        reads_if_missing.append(reads.names)
         reductions.append(all_reduce.call_count)
         buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
     strides = _strides_and_gradients(rank)
@@ -92,6 +93,7 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         "buckets": buckets,
         "reductions": reductions,
         "reads": reads.names,
+        "reads if missing": reads_if_missing,
         "strides": strides,
         "same": torch.equal(gathered_rows, gathered.embedding),
         "drift": drift,
@@ -161,6 +163,11 @@ def test_a_gradient_is_reduced_once(workers: list[dict[str, Any]]) -> None:
 
 def test_the_host_does_not_wait_for_complete_gradients(workers: list[dict[str, Any]]) -> None:
     assert all(worker["reads"] == [] for worker in workers)
+
+
+def test_the_host_waits_once_for_all_missing_gradients(workers: list[dict[str, Any]]) -> None:
+    """`unused` is missing on all workers, also where each gradient is a bucket."""
+    assert all(worker["reads if missing"] == [["tolist"]] * 3 for worker in workers)
 
 
 def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
