@@ -30,6 +30,7 @@ _READS = {
     _aten.equal,
     _aten.is_nonzero,
     _aten.repeat_interleave,
+    _aten._linalg_check_errors,  # of cholesky, inv, solve
 }
 _INDEXED = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
 

@@ -19,14 +19,27 @@ pytestmark = pytest.mark.slow
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 CLASSES, IMAGES, WORLD = 6, 12, 2
 LOSSES = ("contrastive", "triplet", "xbm", "proxy_nca", "proxy_anchor", "nsoftmax", "snca", "gsp_xbm")
-METHODS = ("ms", "crt", "multihead", "gsp", "irt_l", "irt_r", *LOSSES)
+PUBLISHED = ("ms", "crt", "multihead", "gsp", "irt_l", "irt_r", *LOSSES)
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # of a published recipe
+    "cosface": ("proxy_nca", {"loss.name": "cosface"}),
+    "arcface": ("proxy_nca", {"loss.name": "arcface"}),
+    "partial_fc": ("proxy_nca", {"loss.name": "partial_fc"}),
+    "hybrid": ("ms", {"loss.name": "hybrid"}),
+    "euclidean_contrastive": ("contrastive", {"loss.name": "euclidean_contrastive"}),
+    "tuples": ("ms", {"loss.name": "tuple_contrastive", "loss.negatives": 1, "batch.sampling": "tuples"}),
+    "momentum": ("xbm", {"memory.momentum": 0.9}),
+    "generalized_max": ("ms", {"pooling.name": "generalized_max"}),
+}
+METHODS = (*PUBLISHED, *VARIANTS)
 
 
-def small(method: str) -> Recipe:
+def small(name: str) -> Recipe:
+    method, changes = VARIANTS.get(name, (name, {}))
     overrides: dict[str, Any] = {
         "batch.classes": 4,
         "batch.images_per_class": 3,
         "training.precision": "float32",
+        **changes,
     }
     if method.startswith("gsp"):
         overrides |= {"pooling.prototypes": 4, "pooling.initialization_memory": 24, "pooling.warmup": 1}
