@@ -28,7 +28,7 @@ NCCL they may hide it; this has not been measured.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -82,21 +82,40 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
     the reductions once, and only if a gradient is missing on its worker. The means have the strides of the
     parameters, which fused optimizers require.
     """
-    world = world_size()
-    if world == 1:
-        return
+    if world_size() > 1:
+        finish(start(bucket) for bucket in buckets(parameters))
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """The sum over the workers of a bucket. flat: the gradients, then 1 for each that a worker has, else 0."""
+
+    bucket: list[Parameter]
+    flat: Tensor
+    work: dist.Work | None  # to wait for
+
+
+def start(bucket: list[Parameter], asynchronous: bool = False) -> Reduction:
+    """Begins the all-reduce of the gradients of a bucket, and awaits it unless it is `asynchronous`."""
+    pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
+    present = pieces[0].new_ones(len(bucket))
+    for place, parameter in enumerate(bucket):
+        if parameter.grad is None:
+            present[place].zero_()
+    flat = torch.cat([*pieces, present])
+    return Reduction(bucket, flat, dist.all_reduce(flat, async_op=asynchronous))
+
+
+def finish(reductions: Iterable[Reduction]) -> None:
+    """Replaces the gradients of the buckets by their means, as `average_gradients` states."""
     # Parameters without gradient here, their means, and the share of workers with a gradient.
     undecided: list[tuple[Parameter, Tensor, Tensor]] = []
-    for bucket in _buckets([parameter for parameter in parameters if parameter.requires_grad]):
-        pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
-        present = pieces[0].new_ones(len(bucket))
-        for place, parameter in enumerate(bucket):
-            if parameter.grad is None:
-                present[place].zero_()
-        flat = torch.cat([*pieces, present])
-        dist.all_reduce(flat)
-        *means, shares = flat.div_(world).split([*(piece.numel() for piece in pieces), len(bucket)])
-        for parameter, mean, share in zip(bucket, means, shares, strict=True):
+    for reduction in reductions:
+        if reduction.work is not None:
+            reduction.work.wait()
+        sizes = [parameter.numel() for parameter in reduction.bucket]
+        *means, shares = reduction.flat.div_(world_size()).split([*sizes, len(sizes)])
+        for parameter, mean, share in zip(reduction.bucket, means, shares, strict=True):
             if parameter.grad is None:
                 undecided.append((parameter, mean, share))
             else:
@@ -105,6 +124,23 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
         of_all = torch.stack([share.to(undecided[0][2]) for _, _, share in undecided])
         for (parameter, mean, _), share in zip(undecided, of_all.tolist(), strict=True):
             parameter.grad = _in_strides_of(parameter, mean) if share else None
+
+
+def buckets(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
+    """Consecutive trained parameters of one type and device, at most BUCKET_ELEMENTS together (or one
+    larger)."""
+    bucket: list[Parameter] = []
+    elements = 0
+    for parameter in (parameter for parameter in parameters if parameter.requires_grad):
+        first = bucket[0] if bucket else parameter
+        full = elements + parameter.numel() > BUCKET_ELEMENTS
+        if bucket and (full or parameter.dtype != first.dtype or parameter.device != first.device):
+            yield bucket
+            bucket, elements = [], 0
+        bucket.append(parameter)
+        elements += parameter.numel()
+    if bucket:
+        yield bucket
 
 
 class _Gather(torch.autograd.Function):
@@ -133,20 +169,6 @@ def _in_strides_of(parameter: Parameter, mean: Tensor) -> Tensor:
     if gradient is None or gradient.stride() != parameter.stride():
         gradient = torch.empty_like(parameter)
     return gradient.copy_(mean.view_as(parameter))
-
-
-def _buckets(parameters: list[Parameter]) -> Iterable[list[Parameter]]:
-    """Consecutive parameters of one type and device, at most BUCKET_ELEMENTS together (or one larger)."""
-    bucket: list[Parameter] = []
-    for parameter in parameters:
-        first = bucket[0] if bucket else parameter
-        full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET_ELEMENTS
-        if bucket and (full or parameter.dtype != first.dtype or parameter.device != first.device):
-            yield bucket
-            bucket = []
-        bucket.append(parameter)
-    if bucket:
-        yield bucket
 
 
 def assert_same_on_all_workers(module: torch.nn.Module) -> None:
