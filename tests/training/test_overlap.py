@@ -151,8 +151,12 @@ def test_bits_equal_those_of_the_mean_after_the_backward_pass(
 @pytest.mark.parametrize("name", TRAININGS)
 def test_trainings_have_the_same_bits(name: str, workers: list[dict[str, Any]]) -> None:
     for worker in workers:
-        for during, after in zip(worker[name]["during"], worker[name]["after"], strict=True):
+        steps = zip(
+            *(worker[name][path] for path in ("during", "after")), workers[0][name]["after"], strict=True
+        )
+        for during, after, of_first_worker in steps:
             assert_same_bits(during, after)
+            assert_same_bits(during, of_first_worker)  # nothing is added after the mean
             assert any(gradient is not None and gradient.any() for gradient in during)
 
 
