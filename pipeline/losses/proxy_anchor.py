@@ -65,7 +65,9 @@ class _Blocked(torch.autograd.Function):
         elements = _CPU_ELEMENTS if embeddings.device.type == "cpu" else _GPU_ELEMENTS
         step = max(1, elements // max(batch, 1))
         names, order = labels.sort()
-        if step >= classes:
+        # The host does not wait for the samples of a block: each block has all samples, and excludes others.
+        everywhere = step < classes and reads_wait(names)
+        if everywhere or step >= classes:
             ends = [0, batch]
         else:
             starts = torch.arange(0, classes + step, step, device=names.device)
@@ -80,14 +82,27 @@ class _Blocked(torch.autograd.Function):
             rows = slice(start, start + step)
             unit = proxies[rows] * inverse[rows]
             exponent = (unit * (alpha / _LOG_2)) @ embeddings.T
-            inside = slice(ends[block], ends[block + 1])
-            positive = (names[inside] - start, order[inside])  # pairs of a sample with the proxy of its class
-            positives, positive_weight = _positives(exponent[positive], positive[0], len(unit), alpha, margin)
-            exponent[positive] = -torch.inf  # excludes them from the negatives
+            inside = slice(None) if everywhere else slice(ends[block], ends[block + 1])
+            proxy, others = names[inside] - start, None
+            if everywhere:
+                others = (proxy < 0) | (proxy >= len(unit))
+                proxy.clamp_(0, len(unit) - 1)
+            positive = (
+                proxy,
+                order[inside],
+            )  # pairs of a sample with the proxy of its class, except `others`
+            similar = exponent[positive]
+            far = similar if others is None else similar.masked_fill(others, torch.inf)  # a power of 0
+            positives, positive_weight = _positives(far, positive[0], len(unit), alpha, margin)
+            # Excludes them from the negatives.
+            exponent[positive] = -torch.inf if others is None else similar.where(others, -torch.inf)
             negatives, powers, weight = _negatives(exponent, alpha, margin)
             value += positives / present + negatives / classes
             weight *= alpha / classes
-            powers[positive] = positive_weight.mul_(-alpha / present) / weight[positive[0], 0]
+            positive_weight = positive_weight.mul_(-alpha / present) / weight[positive[0], 0]
+            if others is not None:
+                positive_weight = powers[positive].where(others, positive_weight)
+            powers[positive] = positive_weight
             # `weight` scales the (rows, D) matrices, because (rows, B) is larger.
             if embedding_gradient is not None:
                 embedding_gradient.addmm_(powers.T, unit * weight)

@@ -12,7 +12,8 @@ Convention of the gradients (`pipeline/training/gather.py`): each of W workers b
 global batch through its rows, scaled by W, and parameter gradients are then averaged over the workers. All
 terms are linear in g. So dx has the factor W if its two sums are over all workers. dgamma and dbeta must be
 the sums of the worker: the average turns (1/W) sum_r W sum_{i in r} g_i into the sum over all rows.
-torch.nn.SyncBatchNorm does the same under DDP, but not for CPU tensors.
+torch.nn.SyncBatchNorm does the same under DDP, but not for CPU tensors. On a GPU its kernels compute these
+formulas; they read inputs in half precision without a copy in float32.
 """
 
 from typing import Any
@@ -66,22 +67,30 @@ class SynchronisedBatchNorm(_BatchNorm):
         return y
 
     def _normalise(self, x: Tensor) -> Tensor:
+        running = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
+        if _has_kernels(x, self.weight, self.bias, *running):
+            normalised: Tensor = _FusedNormalisation.apply(
+                x, self.weight, self.bias, *running, self._next_momentum(), self.eps
+            )
+            return normalised
         y, mean, variance, count = _GlobalNormalisation.apply(
             full_precision(x), self.weight, self.bias, self.eps
         )
-        running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
-        if (
-            self.track_running_stats
-            and running_mean is not None
-            and running_var is not None
-            and batches is not None
-        ):
+        running_mean, running_var = running
+        if running_mean is not None and running_var is not None:
+            momentum = self._next_momentum()
             with torch.no_grad():
-                batches.add_(1)
-                momentum = self.momentum if self.momentum is not None else 1 / float(batches)
                 running_mean.lerp_(mean.to(running_mean.dtype), momentum)
                 running_var.lerp_((variance * count / (count - 1)).to(running_var.dtype), momentum)
         return y.to(x.dtype)
+
+    @torch.no_grad()
+    def _next_momentum(self) -> float:
+        """Counts a batch, and returns its share in the running statistics; 0 without such statistics."""
+        if not self.track_running_stats or self.num_batches_tracked is None:
+            return 0.0
+        self.num_batches_tracked.add_(1)
+        return self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
 
 
 class _GlobalNormalisation(torch.autograd.Function):
@@ -92,14 +101,10 @@ class _GlobalNormalisation(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         axes = [axis for axis in range(x.dim()) if axis != 1]
-        local_count = x.new_tensor([x.numel() / x.shape[1]])
+        local_count = x.new_full((1,), x.numel() / x.shape[1])
         variance, mean = torch.var_mean(x, axes, correction=0)
-        # One exchange of count, mean and variance, which all workers combine in the same order (Chan's
-        # formula, without cancellation).
-        packed = torch.cat([local_count, mean, variance])
-        gathered = [torch.empty_like(packed) for _ in range(world_size())]
-        dist.all_gather(gathered, packed)
-        counts, means, variances = torch.stack(gathered).split([1, x.shape[1], x.shape[1]], dim=1)
+        # One exchange, which all workers combine in the same order (Chan's formula, without cancellation).
+        counts, means, variances = _of_all_workers(local_count, mean, variance)
         count = counts.sum()
         mean = (counts * means).sum(0) / count
         variance = (counts * (variances + (means - mean) ** 2)).sum(0) / count
@@ -126,6 +131,80 @@ class _GlobalNormalisation(torch.autograd.Function):
         factor = (scale if weight is None else scale * weight).view(ctx.shape)
         dx = factor * (gradient - mean - normalised * correlation)
         return dx, local[1] if weight is not None else None, local[0] if ctx.has_bias else None, None
+
+
+def _has_kernels(x: Tensor, *tensors: Tensor | None) -> bool:
+    """Whether torch has fused kernels for x, and `tensors` are in the precision of its sums."""
+    precision = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return x.is_cuda and all(tensor is None or tensor.dtype == precision for tensor in tensors)
+
+
+class _FusedNormalisation(torch.autograd.Function):
+    """The same by torch's kernels for synchronised batch norm. Returns y and updates running statistics.
+
+    x may be in half precision; statistics and sums are in float32. No slice is empty.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
+        x = x.contiguous(memory_format=_layout(x))
+        mean, scale = torch.batch_norm_stats(x, eps)  # scale: 1 / sqrt(sigma^2 + eps)
+        counts, means, scales = _of_all_workers(mean.new_full((1,), x.numel() // x.shape[1]), mean, scale)
+        if running_mean is None or running_var is None:
+            # Without them the kernel reads the counts in the precision of x: 2049 is no number of float16.
+            running_mean, running_var = torch.zeros_like(mean), torch.zeros_like(mean)
+        mean, scale = torch.batch_norm_gather_stats_with_counts(
+            x,
+            means.contiguous(),
+            scales.contiguous(),
+            running_mean,
+            running_var,
+            momentum,
+            eps,
+            counts.flatten(),
+        )
+        ctx.save_for_backward(x, weight, mean, scale, counts.flatten().to(torch.int32))
+        return torch.batch_norm_elemt(x, weight, bias, mean, scale, eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, scale, counts = ctx.saved_tensors
+        gradient = gradient.contiguous(memory_format=_layout(x))
+        sums, products, of_weight, of_bias = torch.batch_norm_backward_reduce(
+            gradient, x, mean, scale, weight, True, ctx.needs_input_grad[1], ctx.needs_input_grad[2]
+        )
+        total = torch.stack([sums, products])
+        dist.all_reduce(total)
+        dx = torch.batch_norm_backward_elemt(gradient, x, mean, scale, weight, total[0], total[1], counts)
+        affine = (
+            of_weight if ctx.needs_input_grad[1] else None,
+            of_bias if ctx.needs_input_grad[2] else None,
+        )
+        return dx, *affine, None, None, None, None
+
+
+def _layout(x: Tensor) -> torch.memory_format:
+    """The layout in which the kernels read x."""
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def _of_all_workers(*vectors: Tensor) -> tuple[Tensor, ...]:
+    """Vectors of n elements as matrices (W, n), exchanged in one call."""
+    packed = torch.cat(vectors)
+    gathered = [torch.empty_like(packed) for _ in range(world_size())]
+    dist.all_gather(gathered, packed)
+    return torch.stack(gathered).split([len(vector) for vector in vectors], dim=1)
 
 
 def set_momentum(module: nn.Module, momentum: float) -> None:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pipeline.device.host import reads_wait
 from pipeline.models.staged import Staged
 
 BOUND = 0.3
@@ -24,7 +25,8 @@ LARGEST = 255  # value of a pixel; the images are divided by it
 
 
 class TokenTable(nn.Module):
-    """The table W. Raises ValueError for a pixel that is not a token, as in photographs."""
+    """The table W. Raises ValueError for a pixel that is not a token, as in photographs. On a GPU, whose
+    pixels the host does not read, the vector of such a pixel is NaN, which a training refuses."""
 
     def __init__(self, tokens: int, dim: int) -> None:
         super().__init__()
@@ -34,6 +36,10 @@ class TokenTable(nn.Module):
         with torch.no_grad():
             self.weight.clamp_(-BOUND, BOUND)
         tokens = (images[:, 0, :1] * LARGEST).round().long()
+        if reads_wait(tokens):
+            unknown = (tokens < 0) | (tokens >= len(self.weight))
+            vectors = nn.functional.embedding(tokens.masked_fill(unknown, 0), self.weight)
+            return vectors.masked_fill(unknown[..., None], torch.nan).permute(0, 3, 1, 2)
         if (largest := int(tokens.max())) >= len(self.weight) or int(tokens.min()) < 0:
             raise ValueError(
                 f"a pixel has value {largest}, but the table has {len(self.weight)} tokens: "

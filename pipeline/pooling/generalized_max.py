@@ -31,10 +31,16 @@ class GeneralizedMax(nn.Module):
         self.out_channels, self.regularization = channels, regularization
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
-        """The pooled vectors, in float32 at least, by Cholesky factors (released code: by an inverse)."""
+        """The pooled vectors, in float32 at least, by Cholesky factors (released code: by an inverse).
+
+        NaN for an image whose matrix has no factors, by rounding or because a feature is not finite: a
+        training refuses NaN and names the image, and the host need not wait for the check.
+        """
         with torch.autocast(features.device.type, enabled=False):
             flat = positions(features)
             gram = flat.transpose(1, 2) @ flat
             gram = gram + self.regularization * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
             ones = gram.new_ones(len(gram), gram.shape[1], 1)
-            return (flat @ torch.cholesky_solve(ones, torch.linalg.cholesky(gram))).squeeze(2)
+            root, failures = torch.linalg.cholesky_ex(gram)
+            pooled = (flat @ torch.cholesky_solve(ones, root)).squeeze(2)
+            return pooled.masked_fill((failures != 0)[:, None], torch.nan)

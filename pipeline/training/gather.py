@@ -22,13 +22,11 @@ Each gradient is reduced once. That of φ (proxies, for example) is complete on 
 which then removes differences of rounding: kernels of a GPU do not repeat bit for bit, and without the mean
 the copies of φ would differ after some steps.
 
-The reduction follows the backward pass. Buckets that hooks reduce during it (equal bits) made a step of
-a ResNet-18 on two workers with gloo on two CPU cores 7% slower: both compute on the same cores. On GPUs with
-NCCL they may hide it; this has not been measured.
+The reduction follows the backward pass, or overlaps it on GPUs: `pipeline/training/overlap.py`.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -79,21 +77,68 @@ def average_gradients(parameters: Iterable[Parameter]) -> None:
 
     A gradient that is missing on one worker counts as zeros there. One that is missing on all workers stays
     missing, so that an optimizer skips the parameter with W workers as it does with one. The host waits for
-    the reduction only if a gradient is missing on its worker.
+    the reductions once, and only if a gradient is missing on its worker. The means have the strides of the
+    parameters, which fused optimizers require.
     """
-    world = world_size()
-    if world == 1:
-        return
-    for bucket in _buckets([parameter for parameter in parameters if parameter.requires_grad]):
-        pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
-        present = [p.grad is not None for p in bucket]
-        flat = torch.cat([*pieces, pieces[0].new_tensor(present)])
-        dist.all_reduce(flat)
-        sizes = [piece.numel() for piece in pieces]
-        *sums, counts = flat.split([*sizes, len(bucket)])
-        on_any_worker = present if all(present) else counts.tolist()
-        for parameter, total, exists in zip(bucket, sums, on_any_worker, strict=True):
-            parameter.grad = (total / world).view_as(parameter) if exists else None
+    if world_size() > 1:
+        finish(start(bucket) for bucket in buckets(parameters))
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """The sum over the workers of a bucket. flat: the gradients, then 1 for each that is present, else 0."""
+
+    bucket: list[Parameter]
+    flat: Tensor
+    work: dist.Work | None  # to wait for
+
+
+def start(bucket: list[Parameter], asynchronous: bool = False) -> Reduction:
+    """Begins the all-reduce of the gradients of a bucket, and awaits it unless it is `asynchronous`."""
+    pieces = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in bucket]
+    present = pieces[0].new_ones(len(bucket))
+    for place, parameter in enumerate(bucket):
+        if parameter.grad is None:
+            present[place].zero_()
+    flat = torch.cat([*pieces, present])
+    return Reduction(bucket, flat, dist.all_reduce(flat, async_op=asynchronous))
+
+
+def finish(reductions: Iterable[Reduction]) -> None:
+    """Replaces the gradients of the buckets by their means, as `average_gradients` states."""
+    # Parameters without gradient here, their means, and the share of workers with a gradient.
+    undecided: list[tuple[Parameter, Tensor, Tensor]] = []
+    for reduction in reductions:
+        if reduction.work is not None:
+            reduction.work.wait()
+        sizes = [parameter.numel() for parameter in reduction.bucket]
+        *means, shares = reduction.flat.div_(world_size()).split([*sizes, len(sizes)])
+        for parameter, mean, share in zip(reduction.bucket, means, shares, strict=True):
+            if parameter.grad is None:
+                undecided.append((parameter, mean, share))
+            else:
+                parameter.grad = _in_strides_of(parameter, mean)
+    if undecided:
+        of_all = torch.stack([share.to(undecided[0][2]) for _, _, share in undecided])
+        for (parameter, mean, _), share in zip(undecided, of_all.tolist(), strict=True):
+            parameter.grad = _in_strides_of(parameter, mean) if share else None
+
+
+def buckets(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
+    """Consecutive trained parameters of one type and device, at most BUCKET_ELEMENTS together (or one
+    larger)."""
+    bucket: list[Parameter] = []
+    elements = 0
+    for parameter in (parameter for parameter in parameters if parameter.requires_grad):
+        first = bucket[0] if bucket else parameter
+        full = elements + parameter.numel() > BUCKET_ELEMENTS
+        if bucket and (full or parameter.dtype != first.dtype or parameter.device != first.device):
+            yield bucket
+            bucket, elements = [], 0
+        bucket.append(parameter)
+        elements += parameter.numel()
+    if bucket:
+        yield bucket
 
 
 class _Gather(torch.autograd.Function):
@@ -115,18 +160,13 @@ def _all_gather(rows: Tensor) -> Tensor:
     return torch.cat(pieces)
 
 
-def _buckets(parameters: list[Parameter]) -> Iterable[list[Parameter]]:
-    """Consecutive parameters of one type and device, at most BUCKET_ELEMENTS together (or one larger)."""
-    bucket: list[Parameter] = []
-    for parameter in parameters:
-        first = bucket[0] if bucket else parameter
-        full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET_ELEMENTS
-        if bucket and (full or parameter.dtype != first.dtype or parameter.device != first.device):
-            yield bucket
-            bucket = []
-        bucket.append(parameter)
-    if bucket:
-        yield bucket
+def _in_strides_of(parameter: Parameter, mean: Tensor) -> Tensor:
+    """The elements `mean` in the order of `parameter`: in its gradient if that has the strides of the
+    parameter, else in a new tensor."""
+    gradient = parameter.grad
+    if gradient is None or gradient.stride() != parameter.stride():
+        gradient = torch.empty_like(parameter)
+    return gradient.copy_(mean.view_as(parameter))
 
 
 def assert_same_on_all_workers(module: torch.nn.Module) -> None:

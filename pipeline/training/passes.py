@@ -11,6 +11,7 @@ equal in 1 and 3; they depend on the passes, as they depend on the number of wor
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -55,8 +56,9 @@ class Passes:
         # The objective may replace state of the network, such as prototypes: step 3 needs that of step 1.
         self._state = [(tensor, tensor._version, tensor.detach().clone()) for tensor in _state(method)]
 
-    def backward(self, parameters: Sequence[Parameter]) -> None:
-        """Step 3: adds the gradients of `parameters` for the gradient of `outputs`."""
+    def backward(self, parameters: Sequence[Parameter], last: AbstractContextManager[None]) -> None:
+        """Step 3: adds the gradients of `parameters` for the gradient of `outputs`. `last`: a context of the
+        backward pass after which they are complete."""
         changed = [
             (tensor, before, tensor.detach().clone())
             for tensor, version, before in self._state
@@ -72,9 +74,10 @@ class Passes:
                 for name, leaf in self.leaves.items()
                 if leaf.grad is not None and getattr(part, name).requires_grad
             ]
-            if pairs:
-                values, gradients = zip(*pairs, strict=True)
-                torch.autograd.backward(values, gradients, inputs=list(parameters))
+            with last if rows is self._rows[-1] else nullcontext():
+                if pairs:
+                    values, gradients = zip(*pairs, strict=True)
+                    torch.autograd.backward(values, gradients, inputs=list(parameters))
         for tensor, _, after in changed:
             tensor.data.copy_(after)
 

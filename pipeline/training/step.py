@@ -25,9 +25,10 @@ from pipeline.device.transfer import DeviceToHost
 from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
-from pipeline.training.gather import average_gradients, gather_outputs, gather_rows
+from pipeline.training.gather import gather_outputs, gather_rows
 from pipeline.training.gradient_noise import gradient_noise
 from pipeline.training.optimizer import factor, set_learning_rate
+from pipeline.training.overlap import averaging
 from pipeline.training.passes import Passes
 from pipeline.training.precision import autocast
 from pipeline.training.rng import seed_step
@@ -134,10 +135,13 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     noise = {} if measured is None else gradient_noise(terms, outputs.embedding, measured)
 
     learner.optimizer.zero_grad(set_to_none=True)
-    loss.backward(inputs=[*parameters, *(() if passes is None else passes.leaves.values())])
-    if passes is not None:
-        passes.backward(parameters)
-    average_gradients(parameters)
+    average = averaging(method, parameters)
+    if passes is None:
+        with average:
+            loss.backward(inputs=parameters)
+    else:
+        loss.backward(inputs=[*parameters, *passes.leaves.values()])
+        passes.backward(parameters, last=average)
     norm = _clip(parameters, recipe)
 
     # A plateau is sought among the validations after the backbone began to change.

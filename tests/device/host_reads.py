@@ -1,5 +1,5 @@
-"""Counts what makes a host wait for a GPU: reads of values and of data-dependent sizes. It counts on a CPU
-too, where torch does not wait."""
+"""Counts what makes a host wait for a GPU: reads of values and of data-dependent sizes, and copies of values
+of the host to a device. It counts on a CPU too, where torch does not wait."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.device import host
 
 _METHODS = ("tolist", "numpy", "cpu")  # of a tensor; they reach no operator on a CPU
+_CREATIONS = (
+    torch.tensor,
+    torch.as_tensor,
+)  # of a tensor from values of the host; on a device if they name one
 _aten = torch.ops.aten
 _READS = {
     _aten._local_scalar_dense,  # item, int, float, bool
@@ -26,6 +30,7 @@ _READS = {
     _aten.equal,
     _aten.is_nonzero,
     _aten.repeat_interleave,
+    _aten._linalg_check_errors,  # of cholesky, inv, solve
 }
 _INDEXED = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
 
@@ -39,7 +44,7 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class HostReads:
-    """A context in which reads are counted, also those of the backward pass. `names`: one per read."""
+    """A context in which waits are counted, also those of the backward pass. `names`: one per wait."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -68,7 +73,9 @@ class _Functions(TorchFunctionMode):
         self, function: Callable[..., Any], types: Any, arguments: Sequence[Any] = (), options: Any = None
     ) -> Any:
         name = getattr(function, "__name__", "")
-        if name in _METHODS and getattr(Tensor, name) is function:
+        read = name in _METHODS and getattr(Tensor, name) is function
+        created = function is Tensor.new_tensor or (function in _CREATIONS and "device" in (options or {}))
+        if read or created:
             self.names.append(name)
         return function(*arguments, **(options or {}))
 

@@ -45,7 +45,7 @@ def test_changes_by_other_code_are_read() -> None:
     assert counter.add() == 41
 
 
-def test_counts_reads_of_values_and_of_sizes() -> None:
+def test_counts_reads_of_values_and_of_sizes_and_copies_of_values() -> None:
     values = torch.arange(4.0, requires_grad=True)
     with HostReads() as reads:
         values.sum().item()
@@ -54,8 +54,15 @@ def test_counts_reads_of_values_and_of_sizes() -> None:
         values.detach().nonzero()
         values.detach()[values.detach() > 1]
         torch.unique(values.detach())
-    assert reads.count == 6
+        torch.linalg.cholesky(torch.eye(2))
+    assert reads.count == 7
+    with HostReads() as reads:
+        values.detach().new_tensor([1.0])
+        torch.tensor([1.0], device=values.device)
+        torch.as_tensor([1.0], device=values.device)
+    assert reads.names == ["new_tensor", "tensor", "as_tensor"]
     with HostReads() as reads:
         (values * 2).sum().backward()
+        values.detach().new_full((1,), 3.0)
         values.detach()[torch.tensor([1, 2])]
     assert reads.names == []

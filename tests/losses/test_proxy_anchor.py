@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 
 from pipeline.losses import proxy_anchor as module
 from pipeline.losses.proxy_anchor import ProxyAnchor
+from tests.device.host_reads import HostReads, pretend_gpu
 from tests.losses.batches import assert_proxy_invariance
 from tests.oracles import losses as oracle
 
@@ -19,19 +20,25 @@ def setting(
     return embeddings, torch.tensor(labels), ProxyAnchor(classes, 6, alpha, margin).double()
 
 
+@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("elements", [1 << 18, 20])
 @pytest.mark.parametrize(("alpha", "margin"), [(32.0, 0.1), (4.0, 0.0), (700.0, 0.4)])
 @pytest.mark.parametrize("labels", [[0, 0, 3, 1, 3, 3, 1, 0], [2, 2, 2, 2], [4], [0, 0, 0, 0, 1, 2, 3, 4]])
 def test_value_and_gradients_equal_the_definition(
-    labels: list[int], alpha: float, margin: float, elements: int, monkeypatch: pytest.MonkeyPatch
+    labels: list[int], alpha: float, margin: float, elements: int, gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also of the code for GPUs, where the host never waits."""
     monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 20: blocks of a few proxies
+    if gpu:
+        pretend_gpu(monkeypatch)
     embeddings, targets, loss = setting(labels, alpha=alpha, margin=margin)
     points, oracle_points = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
     proxies = loss.proxies.detach().clone().requires_grad_()
-    value = loss(points, targets)
+    with HostReads() as reads:
+        value = loss(points, targets)
+        value.backward()
+    assert reads.names == [] or not gpu
     expected = oracle.proxy_anchor(oracle_points, labels, proxies, alpha=alpha, margin=margin)
-    value.backward()
     expected.backward()
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(points.grad, oracle_points.grad, rtol=1e-10, atol=1e-13)

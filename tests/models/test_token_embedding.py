@@ -15,6 +15,7 @@ from pipeline.ingest.ingest import ingest
 from pipeline.methods.build import initial_method
 from pipeline.models.backbone import Backbone
 from pipeline.models.token_embedding import BOUND
+from tests.device.host_reads import HostReads, pretend_gpu
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 
@@ -67,6 +68,20 @@ def test_starts_within_glorots_interval() -> None:
 def test_refuses_a_picture() -> None:
     with pytest.raises(ValueError, match=r"a pixel has value 200, but the table has 68 tokens"):
         Backbone("token_embedding")(torch.full((1, 3, 4, 4), 200 / 255))
+
+
+def test_on_a_gpu_a_pixel_that_is_no_token_is_nan_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Backbone("token_embedding")
+    images = bags(torch.tensor([[0, 67, 3], [1, 68, 67]]))
+    expected = network(images[:1]).maps[0]
+    pretend_gpu(monkeypatch)
+    with HostReads() as reads:
+        map = network(images).maps[0]
+    assert reads.names == []
+    assert torch.equal(map[:1], expected)
+    assert map[1, 0, 0].isnan().tolist() == [False, True, False]
+    map[:1].sum().backward()
+    assert network.network.get_parameter("table.weight").grad is not None
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from pipeline.pooling.rmac import Rmac, regions
 from pipeline.pooling.second_order import SecondOrder
 from pipeline.pooling.smoothing import Smoothing
 from pipeline.pooling.weldon import Weldon
+from tests.device.host_reads import HostReads
 from tests.oracles import pooling_alternatives as oracle
 
 CHANNELS, DIM = 6, 8
@@ -265,6 +266,19 @@ def test_duplicates_have_no_more_weight_in_generalized_max() -> None:
         torch.cat([features[..., :1]] * 5 + [features[..., 1:]], dim=3),
     )
     torch.testing.assert_close(single(repeated), single(features), rtol=1e-6, atol=1e-6)
+
+
+def test_generalized_max_of_singular_features_is_nan_without_a_wait() -> None:
+    """The ridge vanishes beside equal features of this size. Another image of the batch is not affected."""
+    pooling = GeneralizedMax(CHANNELS)
+    features = maps(height=2, width=2).float()
+    features[0] = 1e10
+    with HostReads() as reads:
+        pooled = pooling(features)
+    assert reads.names == []
+    assert pooled[0].isnan().all()
+    torch.testing.assert_close(pooled[1:], pooling(features[1:]))
+    assert pooled[1:].isfinite().all()
 
 
 @everyone

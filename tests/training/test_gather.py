@@ -61,15 +61,17 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         loss = loss + world * parameters["sometimes"].sum()  # a gradient on one worker only
     loss.backward()
     own_gradient = {name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()}
-    buckets, reductions = [], []
+    buckets, reductions, reads_if_missing = [], [], []
     for size in (1, 20, gather.BUCKET_ELEMENTS):
         gather.BUCKET_ELEMENTS = size
         for name, p in parameters.items():
             p.grad = None if own_gradient[name] is None else own_gradient[name].clone()
-        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce:
+        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce, HostReads() as reads:
             gather.average_gradients(parameters.values())
+        reads_if_missing.append(reads.names)
         reductions.append(all_reduce.call_count)
         buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
+    strides = _strides_and_gradients(rank)
     complete = [parameters[name] for name in ("before", "after", "both")]
     with HostReads() as reads:
         gather.average_gradients(complete)
@@ -91,9 +93,24 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         "buckets": buckets,
         "reductions": reductions,
         "reads": reads.names,
+        "reads if missing": reads_if_missing,
+        "strides": strides,
         "same": torch.equal(gathered_rows, gathered.embedding),
         "drift": drift,
     }
+
+
+def _strides_and_gradients(rank: int) -> list[tuple[tuple[int, ...], tuple[int, ...], Tensor]]:
+    """Of channels-last convolutions, and of a matrix that is stored by columns. Before the mean, the
+    gradients are channels-last, contiguous and, on one worker, missing."""
+    weights = [nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last).weight for _ in range(3)]
+    weights.append(Parameter(torch.randn(3, 2).T))
+    for index, weight in enumerate(weights):
+        values = torch.arange(float(weight.numel())).view(weight.shape) * (rank + index)
+        weight.grad = values.contiguous() if index == 1 else torch.empty_like(weight).copy_(values)
+    weights[2].grad = None if rank == 1 else weights[2].grad
+    gather.average_gradients(weights)
+    return [(weight.stride(), weight.grad.stride(), weight.grad) for weight in weights]
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +165,11 @@ def test_the_host_does_not_wait_for_complete_gradients(workers: list[dict[str, A
     assert all(worker["reads"] == [] for worker in workers)
 
 
+def test_the_host_waits_once_for_all_missing_gradients(workers: list[dict[str, Any]]) -> None:
+    """`unused` is missing on all workers, also where each gradient is a bucket."""
+    assert all(worker["reads if missing"] == [["tolist"]] * 3 for worker in workers)
+
+
 def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
     workers: list[dict[str, Any]],
 ) -> None:
@@ -155,6 +177,16 @@ def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_non
         for bucket in worker["buckets"]:
             assert bucket["unused"] is None
             torch.testing.assert_close(bucket["sometimes"], torch.ones(4, 4, dtype=torch.float64))
+
+
+def test_averaged_gradients_have_the_strides_of_the_parameters(workers: list[dict[str, Any]]) -> None:
+    """Fused optimizers refuse other strides."""
+    for worker in workers:
+        for index, (of_parameter, of_gradient, gradient) in enumerate(worker["strides"]):
+            assert of_gradient == of_parameter
+            total = sum(rank + index for rank in range(WORLD) if (rank, index) != (1, 2))
+            values = torch.arange(float(gradient.numel())).view(gradient.shape)
+            torch.testing.assert_close(gradient, values * total / WORLD)
 
 
 def test_detects_workers_with_different_state(workers: list[dict[str, Any]]) -> None:
