@@ -1,7 +1,7 @@
 """A training whose steps wait for a campaign (clusters.py, resizes.py), and the comparison of its history.
 
 Its numbers are float64, in which losses of different numbers of workers differ by less than 1e-6 after all
-steps: an optimizer enlarges the rounding of float32 far more.
+steps.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pipeline.training.job import Job
-from tests.training.jobs import job, recipe, write_tiny_set
+from tests.training.jobs import double_precision, job, recipe, write_tiny_set
 
 SEGMENT = 12  # steps between two validations, and between two resizes
 TOLERANCE = 1e-6
@@ -30,12 +30,9 @@ def gated_job(root: Path, segments: int) -> Job:
 
 def train(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
     """As the loop of the project; a step begins when `opened` allows it. Records the number of workers."""
-    from pipeline.training import loop, run
+    from pipeline.training import loop
 
-    initial, step = run.initial_method, loop.train_step
-
-    def in_double_precision(*arguments: Any) -> Any:
-        return initial(*arguments).double()
+    step = loop.train_step
 
     def gated(*arguments: Any) -> Any:
         number = arguments[1].step
@@ -46,11 +43,12 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Any = N
             time.sleep(0.02)
         return step(*arguments)
 
-    run.initial_method, loop.train_step = in_double_precision, gated
+    loop.train_step = gated
     try:
-        return loop.train(job, rank, world, device, report)
+        with double_precision():
+            return loop.train(job, rank, world, device, report)
     finally:
-        run.initial_method, loop.train_step = initial, step
+        loop.train_step = step
 
 
 def open_until(root: Path, step: int) -> None:
