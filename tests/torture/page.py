@@ -257,8 +257,9 @@ def _clusters(results: dict[str, Result]) -> Iterator[str]:
         effective = sum(WITHOUT_EFFECT not in kill["kill"] for kill in kills)
         again = sum("second run" in kill["kill"] for kill in kills)
         violations = sum(bool(kill["violations"]) for kill in kills)
-        rows.append((target, len(kills), effective, again, violations, result["commit"]))
-    yield from table(("target", "kills", "effective", "run again", "violations", "commit"), rows)
+        seconds = f"{result.get('cpu_seconds', 0):,.0f}"
+        rows.append((target, len(kills), effective, again, violations, seconds, result["commit"]))
+    yield from table(("target", "kills", "effective", "run again", "violations", "CPU s", "commit"), rows)
     for target, result in results.items():
         for number, kill in result["kills"].items():
             for problem in kill["violations"]:
@@ -275,8 +276,9 @@ def _resizes(results: dict[str, Result]) -> Iterator[str]:
         counts = [re.findall(r"(\d+) (?:joins|leaves)", each["training"]) for each in trainings]
         joins, leaves = (sum(map(int, column)) for column in zip(*counts, strict=True))
         violations = sum(bool(each["violations"]) for each in trainings)
-        rows.append((name, len(trainings), joins, leaves, violations, result["commit"]))
-    yield from table(("workers", "trainings", "joins", "leaves", "violations", "commit"), rows)
+        seconds = f"{result.get('cpu_seconds', 0):,.0f}"
+        rows.append((name, len(trainings), joins, leaves, violations, seconds, result["commit"]))
+    yield from table(("workers", "trainings", "joins", "leaves", "violations", "CPU s", "commit"), rows)
     for result in results.values():
         for number, training in result["trainings"].items():
             for problem in training["violations"]:
@@ -378,9 +380,11 @@ def page(folder: Path = RESULTS) -> str:
         "memory": _memory,
         "determinism": determinism.section,
     }
-    lines = [_HEAD]
+    results = {name: load(folder / f"{name}.json") for name in sections}
+    seconds = sum(row.get("cpu_seconds", 0.0) for rows in results.values() for row in rows.values())
+    lines = [_HEAD, f"The results on this page took {seconds / 3600:.1f} CPU hours.\n"]
     for name, section in sections.items():
-        lines += section(load(folder / f"{name}.json"))
+        lines += section(results[name])
         lines += [""] * (lines[-1] != "" and not lines[-1].endswith("\n"))
     text = "\n".join(line.rstrip("\n") if line.endswith("\n\n") else line for line in lines)
     return wrapped(text.rstrip()) + "\n"

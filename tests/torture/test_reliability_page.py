@@ -37,5 +37,8 @@ def test_the_page_counts_effective_kills_only(tmp_path: Path) -> None:
             for number, kill in enumerate(kills)
         }
     }
-    save(tmp_path / "clusters.json", {"last node": {"commit": "abc", "digest": "0"} | result})
-    assert "| last node | 4 | 2 | 1 | 0 | abc |" in page(tmp_path)
+    identity = {"commit": "abc", "digest": "0", "cpu_seconds": 5040.0}
+    save(tmp_path / "clusters.json", {"last node": identity | result})
+    text = page(tmp_path)
+    assert "| last node | 4 | 2 | 1 | 0 | 5,040 | abc |" in text
+    assert "The results on this page took 1.4 CPU hours." in text
