@@ -29,7 +29,7 @@ def _with_memory(command: click.Command) -> click.Command:
 
         require_memory(LEAST)
         if not faulthandler.is_enabled():
-            faulthandler.enable()
+            faulthandler.enable(2)  # sys.stderr may be no file
         return run(*arguments, **options)
 
     command.callback = checked
