@@ -101,9 +101,10 @@ def test_an_error_of_the_loop_ends_the_run() -> None:
 
 @pytest.fixture(autouse=True)
 def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No node leaves; tests of Ray have the nodes of their cluster."""
+    """No node leaves, and all have the files; tests of Ray have the nodes of their cluster."""
     if request.node.get_closest_marker("ray") is None:
         monkeypatch.setattr(train_workers, "alive_nodes", dict)
+        monkeypatch.setattr(train_workers, "require_shared_on_nodes", lambda *_: None)
         monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "")
 
 
@@ -191,7 +192,6 @@ def test_workers_that_ray_cannot_start_are_a_user_error(
     monkeypatch.setattr(lean_trainer.LeanTrainer if private else TorchTrainer, "fit", fail)
     shared = Cluster(private=private, name="the cluster", cpus=2, gpus=0)
     monkeypatch.setattr(Cluster, "claim", lambda *arguments: {"CPU": 1.0})
-    monkeypatch.setattr(train_workers, "require_shared_on_nodes", lambda *_: None)
     with pytest.raises(UserError, match=r"Ray could not start the workers of .*no worker after 60 s"):
         train_workers.fit(job(root, recipe("baseline")), [2], "no", shared)
     assert fits == []
@@ -327,7 +327,6 @@ def test_only_deaths_without_a_new_checkpoint_end_an_elastic_training(
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
-    monkeypatch.setattr(train_workers, "require_shared_on_nodes", lambda *_: None)
     assert training.state is not None
     state = training.state / "tiny/baseline/0-abc"
     state.mkdir(parents=True)
