@@ -3,10 +3,15 @@
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pipeline.runtime.errors import UserError
 
+# The name of the node, and those of some paths that it lacks. It is sent as a value, because a lambda has no
+# name to import it by, and it imports the standard library only.
+_ABSENT = lambda paths: (  # noqa: E731
+    __import__("socket").gethostname(),
+    [path for path in paths if not __import__("os").path.exists(path)],
+)
 _SECONDS = 60.0  # in which a node answers; the workers of a node that does not answer check it, too
 
 
@@ -20,21 +25,14 @@ def require_shared_on_nodes(bundle: Mapping[str, float], *paths: Path | None) ->
     """Raises UserError if a node of the cluster that could have a worker with the resources of `bundle` lacks
     one of `paths`. None is omitted.
 
-    A node without the shared storage cannot import the code of the project. So each node runs a function that
-    is sent as a value and imports the standard library only.
+    A node without the shared storage cannot import the code of the project: each node runs `_ABSENT`.
     """
     import ray
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def missing(paths: Any) -> Any:
-        import os
-        import socket
-
-        return socket.gethostname(), [path for path in paths if not os.path.exists(path)]
-
     required = [str(path) for path in paths if path is not None]
-    probe = ray.remote(num_cpus=0, max_retries=0)(missing)
+    probe = ray.remote(num_cpus=0, max_retries=0)(_ABSENT)
     answers = [
         probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
             required

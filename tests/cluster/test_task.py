@@ -68,6 +68,8 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A shell lets the commands that it starts in the background ignore SIGINT, and so their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
 
 
