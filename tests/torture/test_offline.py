@@ -80,9 +80,12 @@ def run(*command):
 
 
 root = Path(sys.argv[1])
+from tests.torture.cluster_training import SEGMENTS
+from tests.torture.gated_training import SEGMENT, open_until
 from tests.torture.operations import write_project
 from tests.training.jobs import write_tiny_set
 write_tiny_set(root / "two workers")
+open_until(root / "two workers", SEGMENT * SEGMENTS)
 run("tests.torture.cluster_training", str(root / "two workers"))
 result = {"training": recorded()}
 
