@@ -207,7 +207,7 @@ def test_names_the_reason_of_a_cluster_that_does_not_start(
 def test_a_cluster_that_ended_is_started_once_more(
     starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process takes the place of the cluster. It ends after its line, or before, when the test says so."""
+    """A shell replaces the cluster. If it starts, it prints a line and ends by SIGKILL, else at once."""
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
