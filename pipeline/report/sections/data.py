@@ -57,9 +57,9 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 def _named(names: list[str], count: int, noun: str = "file") -> str:
     """The number of files and the first names."""
-    shown = names[:MAX_OPEN]
-    more = ", ..." if count > len(shown) else ""
-    return f"{counted(count, noun)}: {', '.join(shown)}{more}"
+    first = names[:MAX_OPEN]
+    more = ", ..." if count > len(first) else ""
+    return f"{counted(count, noun)}: {', '.join(first)}{more}"
 
 
 def _split(shards: Shards, split: str) -> tuple[str, ...]:
