@@ -36,7 +36,7 @@ test: lint
 	@echo "== tests without a cluster"
 	$(APART) pytest -q -n auto -m "not ray and not graph"
 	@echo "== tests of the cluster and of the graph"
-	pytest -q -m "ray or graph" $$(grep -rlE --include='*.py' 'pytest\.mark\.(ray|graph)' tests | sort)
+	pytest -v -m "ray or graph" $$(grep -rlE --include='*.py' 'pytest\.mark\.(ray|graph)' tests | sort)
 
 check: lint
 	$(APART) pytest -q -n auto -m "not ray and not graph and not slow"
