@@ -1,4 +1,4 @@
-"""Per-query results as Parquet files, one file per evaluated network."""
+"""Per-query results as Parquet files, one file per evaluated network, and the reader of any table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +11,10 @@ from jaxtyping import Float64, Int64
 
 from pipeline.evaluation.metrics import PerQuery
 from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file
+from pipeline.runtime.files import atomic_file, regular
 from pipeline.runtime.memory import lacks_memory
 
+ARROW = (".arrow", ".feather", ".ipc")
 SELECTED = "selected"  # the network whose metrics have no prefix
 
 
@@ -89,9 +90,17 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def read_table(path: Path, remedy: str) -> pa.Table:
-    """A Parquet file of a stage. Raises UserError if it is missing or damaged."""
+    """The table of a Parquet file, or of an Arrow file (suffix in ARROW).
+
+    Raises UserError if it is missing or damaged.
+    """
     try:
-        table = pq.read_table(path, memory_map=False)
+        regular(path)
+        if path.suffix.lower() in ARROW:
+            with pa.memory_map(str(path)) as file:
+                table = pa.ipc.open_file(file).read_all()
+        else:
+            table = pq.read_table(path, memory_map=False)
         table.validate(full=True)  # offsets beyond the data would end the process
         table.column_names  # noqa: B018  UnicodeDecodeError here, and not at the first use
         return table

@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Float32, Float64, Int64
 
 from pipeline.data.embeddings import UNIT
 from pipeline.evaluation.metrics import Rows
 from pipeline.evaluation.sides import Sides
+from pipeline.evaluation.tables import ARROW, read_table
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.files import regular
 
 COLUMNS = "label, embedding, and optionally row_id, is_query, is_gallery"
 COLUMN_NAMES = ("label", "embedding", "row_id", "is_query", "is_gallery")
-_PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
+_PARQUET = (".parquet", ".pq")
 
 
 def read_vectors(path: Path, labels: Path | None = None, normalize: bool = False) -> Sides:
@@ -37,7 +37,7 @@ def read_vectors(path: Path, labels: Path | None = None, normalize: bool = False
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix not in (*_PARQUET, *_ARROW, ".npy"):
+    if suffix not in (*_PARQUET, *ARROW, ".npy"):
         raise UserError(
             f"{path}: the format {suffix or 'without suffix'} is not read.",
             f"Write the vectors as Parquet or Arrow (columns {COLUMNS}), or as .npy with --labels.",
@@ -50,7 +50,7 @@ def read_vectors(path: Path, labels: Path | None = None, normalize: bool = False
         raise UserError(
             f"{path} has a column of labels; --labels belongs to a .npy file.", "Leave out --labels."
         )
-    table = _table(path, suffix in _PARQUET)
+    table = read_table(path, "Write the file again.")
     missing = [name for name in ("label", "embedding") if name not in table.column_names]
     if missing:
         raise UserError(
@@ -200,24 +200,6 @@ def _labels(path: Path) -> np.ndarray:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}.", "Write one label a line, in UTF-8.") from error
     return np.array(lines, dtype=object)
-
-
-def _table(path: Path, parquet: bool) -> pa.Table:
-    try:
-        regular(path)
-        if parquet:
-            table = pq.read_table(path)
-        else:
-            with pa.memory_map(str(path)) as file:
-                table = pa.ipc.open_file(file).read_all()
-        table.validate(full=True)  # offsets beyond the data would end the process
-        table.column_names  # noqa: B018  UnicodeDecodeError here, and not at the first use
-        return table
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        remedy = "Write the file again."
-        if isinstance(error, MemoryError):  # a damaged file can request any size
-            remedy += " If it is not damaged, the process needs more memory."
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}.", remedy) from error
 
 
 def _column(path: Path, table: pa.Table, name: str) -> np.ndarray:
