@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from pipeline.cluster.connection import cluster_address, connection, run_cluster_address
-from pipeline.cluster.shared import require_shared
+from pipeline.cluster.shared import require_shared, require_shared_on_nodes
 from pipeline.config.stages import ExportSettings
 from pipeline.export.features import Network
 from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model
@@ -70,6 +70,8 @@ def embedding_workers(settings: ExportSettings, threads: int) -> Iterator[Embed]
 
         gpu = "auto" if cluster.gpus >= settings.workers else "no"
         bundle = cluster.claim(settings.workers, threads, gpu)
+        if not cluster.private:
+            require_shared_on_nodes(bundle)
         remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(Worker)
         arguments = settings, loader_threads_of(1)
         pool = ActorPool([remote.remote(*arguments) for _ in range(settings.workers)])

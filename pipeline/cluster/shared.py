@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.runtime.errors import UserError
+from pipeline.runtime.stage import PACKAGE
 
 # The name of the node, and those of some paths that it lacks. It is sent as a value, because a lambda has no
 # name to import it by, and it imports the standard library only.
@@ -23,15 +24,15 @@ def require_shared(path: Path) -> None:
 
 def require_shared_on_nodes(bundle: Mapping[str, float], *paths: Path | None) -> None:
     """Raises UserError if a node of the cluster that could have a worker with the resources of `bundle` lacks
-    one of `paths`. None is omitted.
+    one of `paths` or the code of the project. None is omitted.
 
-    A node without the shared storage cannot import the code of the project: each node runs `_ABSENT`.
+    A node without the shared storage cannot import this code: each node runs `_ABSENT`.
     """
     import ray
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    required = [str(path) for path in paths if path is not None]
+    required = [str(path) for path in (*paths, PACKAGE / "__init__.py") if path is not None]
     probe = ray.remote(num_cpus=0, max_retries=0)(_ABSENT)
     answers = [
         probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
-from pipeline.cluster.shared import require_shared
+from pipeline.cluster.shared import require_shared, require_shared_on_nodes
 from pipeline.config.inputs import TrainInputs, read_inputs
 from pipeline.runtime import stage
 from pipeline.runtime.errors import UserError
@@ -58,8 +58,9 @@ def run_on_a_node(name: str, cell: Sequence[str], cpus: int) -> int:
     with connection(1, gpu=False) as cluster:
         nodes: dict[str, str] = {}
         for number in itertools.count():
-            cluster.claim(1, cpus, "no", nodes if number else None)
+            bundle = cluster.claim(1, cpus, "no", nodes if number else None)
             nodes = alive_nodes()
+            require_shared_on_nodes(bundle)
             sys.stderr.write(f"{title}: starting on {cluster.name} with {cpus} CPUs ...\n")
             sys.stderr.flush()
             try:

@@ -15,19 +15,22 @@ from tests.torture.results import ROOT
 from tests.training.jobs import write_tiny_set
 
 _NAMESPACE = ("unshare", "--map-root-user", "--mount")
-# A training of two workers on a head without CPUs and a node where the directories `hidden` are empty.
-_TRAINING = """
+# A stage on a head without CPUs and a node where the directories `hidden` are empty.
+_STAGE = """
     import os
     import subprocess
     import sys
     from pathlib import Path
     from ray.cluster_utils import Cluster
+    from pipeline.cluster.export import embedding_workers
+    from pipeline.cluster.task import run_on_a_node
     from pipeline.cluster.training import run_training
     from pipeline.config import TrainSettings
+    from pipeline.config.stages import ExportSettings
     from pipeline.runtime.errors import UserError
     from tests.training.jobs import job, recipe
 
-    root, *hidden = sys.argv[1:]
+    statement, root, *hidden = sys.argv[1:]
     store = 80 * 2**20
     head = {"num_cpus": 0, "object_store_memory": store, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -40,7 +43,7 @@ _TRAINING = """
     )
     os.environ |= {"RAY_ADDRESS": cluster.address, "UNSEEN_RAY_WAIT": "200"}
     try:
-        run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))
+        exec(statement)
     except UserError as error:
         print(error)
     finally:
@@ -52,19 +55,35 @@ _TRAINING = """
 
 @pytest.mark.ray
 @pytest.mark.timeout(400)
-def test_a_node_without_the_project_is_named_although_it_cannot_import_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        (
+            'run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))',
+            "{project}/data/shards/tiny",
+        ),
+        ('run_on_a_node("evaluate", ("tiny", "baseline", "0"), 2)', "{code}/__init__.py"),
+        ("embedding_workers(ExportSettings(workers=2), 1).__enter__()", "{code}/__init__.py"),
+    ],
+    ids=["train", "evaluate", "export"],
+)
+def test_a_node_without_the_project_is_named_although_it_cannot_import_it(
+    tmp_path: Path, statement: str, absent: str
+) -> None:
     if sys.platform != "linux" or subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
         pytest.skip("no permission to create a mount namespace")
     write_tiny_set(tmp_path)
+    code = ROOT / "pipeline"
     with TemporaryDirectory(prefix="us-", dir="/tmp") as temporary:
         process = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(_TRAINING), tmp_path, tmp_path, ROOT / "pipeline"],
+            [sys.executable, "-c", textwrap.dedent(_STAGE), statement, tmp_path, tmp_path, code],
             env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": temporary},
             capture_output=True,
             text=True,
             check=False,
         )
     assert process.returncode == 0, process.stderr
-    expected = f"Node {socket.gethostname()} of the cluster does not have {tmp_path}/data/shards/tiny, which"
+    path = absent.format(project=tmp_path, code=code)
+    expected = f"Node {socket.gethostname()} of the cluster does not have {path}, which"
     assert process.stdout.splitlines()[-2].startswith(expected), process.stdout + process.stderr
     assert "same path" in process.stdout.splitlines()[-1]
