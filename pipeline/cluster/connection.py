@@ -23,8 +23,9 @@ RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
 _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
 _RUN_AGAIN = "Run the same command again; data/state/logs/cluster.log has its output."
-# In which the workers of a training must start, whose resources were free. Ray's default of 60 is too short
-# where other processes are busy. An elastic training keeps it: its nodes leave often.
+# In which resources must become free for a training that `claim` found free. Ray's default of 60 is too short
+# where other processes are busy. A cluster of several stages or jobs keeps it: one of them may have taken the
+# resources, and the training then claims them again.
 _START_SECONDS = "600"
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -116,7 +117,6 @@ def connection(
     gpu: bool = True,
     object_store: int = 80 * 2**20,
     prestart: bool = True,
-    elastic: bool = False,
 ) -> Iterator[Cluster]:
     """Connects to the cluster of RAY_ADDRESS or of `unseen run -j`, or starts a private one for `processes`
     processes at a time.
@@ -125,8 +125,7 @@ def connection(
     handler of SIGTERM remains that of the caller; Ray would replace it. Two options concern a cluster that it
     starts: `object_store`, bytes of shared memory, and `prestart`, whether Python processes start with the
     cluster. Ray Train does not use these, because its processes have environment variables of their own.
-    `elastic`: the number of workers follows the nodes of RAY_ADDRESS. Raises UserError when the cluster of
-    RAY_ADDRESS cannot be reached.
+    Raises UserError when the cluster of RAY_ADDRESS cannot be reached.
     """
     address, shared = cluster_address(), run_cluster_address()
     if address is not None:
@@ -137,7 +136,7 @@ def connection(
     environment = _ENVIRONMENT | ({} if prestart else {"RAY_prestart_worker_first_driver": "0"})
     for name, value in environment.items():
         os.environ.setdefault(name, value)
-    if address is None or not elastic:
+    if address is None and shared is None:
         os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", _START_SECONDS)
     if address is None:
         os.environ.pop("RAY_ADDRESS", None)
@@ -188,7 +187,7 @@ def imported(*modules: str) -> Iterator[None]:
 def _check(address: str) -> None:
     """Raises UserError for an address of no cluster. Ray would wait a minute and then abort the process."""
     if address.startswith("ray://"):
-        submit = "ray job submit -- bash -c 'cd /shared/unseen && dvc repro'"
+        submit = "ray job submit -- bash -c 'cd /shared/unseen && unseen run -j 8'"
         raise UserError(
             f"RAY_ADDRESS is {address}: training does not run over Ray's client protocol.",
             f"Run on the cluster: {submit}, or set RAY_ADDRESS to the GCS address, host:6379.",

@@ -79,11 +79,7 @@ def _train_on_workers(
     sys.stderr.flush()
     began = time.time()
     processes, gpu = worlds[-1], settings.gpu != "no"
-    elastic = len(worlds) > 1 and not by_gpus
-    with (
-        imported("torch", "pandas"),
-        connection(processes, gpu, prestart=False, elastic=elastic) as cluster,
-    ):
+    with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:
         from pipeline.cluster.train_workers import fit
 
         usable = usable_gpu(settings.gpu, cluster)

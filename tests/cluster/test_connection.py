@@ -244,13 +244,14 @@ def test_a_claim_counts_the_seconds_since_the_first_claim(
 
 
 @pytest.mark.parametrize(
-    ("address", "elastic", "expected"),
-    [(None, False, "600"), (None, True, "600"), ("127.0.0.1:1", False, "600"), ("127.0.0.1:1", True, None)],
+    ("address", "of_the_run", "expected"),
+    [(None, None, "600"), (None, "127.0.0.1:1", None), ("127.0.0.1:1", None, None)],
+    ids=["of the stage", "of the run", "RAY_ADDRESS"],
 )
 def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minutes_to_start(
-    address: str | None, elastic: bool, expected: str | None, monkeypatch: pytest.MonkeyPatch
+    address: str | None, of_the_run: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An elastic training on a cluster of RAY_ADDRESS keeps Ray's 60 s: its nodes leave often."""
+    """Where other stages may take the resources, Ray's 60 s remain: then the training claims them again."""
     import ray
     from ray.train.v2._internal.constants import get_env_vars_to_propagate
 
@@ -262,9 +263,13 @@ def test_workers_on_a_busy_machine_have_the_priority_of_the_stage_and_ten_minute
         monkeypatch.setattr(module, name, cluster)
     monkeypatch.setattr(module, "_check", lambda _: None)
     monkeypatch.setattr(ray, "cluster_resources", dict)
-    if address is not None:
-        monkeypatch.setenv("RAY_ADDRESS", address)
-    with connection(2, elastic=elastic):
+    monkeypatch.setattr(module, "_refuses", lambda _: False)
+    for variable, value in (("RAY_ADDRESS", address), (module.RUN_CLUSTER, of_the_run)):
+        if value is None:
+            monkeypatch.delenv(variable, raising=False)
+        else:
+            monkeypatch.setenv(variable, value)
+    with connection(2):
         assert get_env_vars_to_propagate().get("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S") == expected
         assert os.environ["RAY_worker_niceness"] == "0"  # noqa: SIM112  Ray reads this name
 

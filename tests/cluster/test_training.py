@@ -84,8 +84,7 @@ def test_automatic_workers_are_gpus_that_divide_the_batch(
         numbers.append(worlds)
         return {"began": 0.0, "ended": 0.0, "result": {}}
 
-    def connection(processes: int, *_: Any, elastic: bool, **__: Any) -> Any:
-        assert not elastic
+    def connection(processes: int, *_: Any, **__: Any) -> Any:
         return contextlib.nullcontext(cluster)
 
     monkeypatch.setenv("RAY_ADDRESS", address)
