@@ -175,9 +175,10 @@ def test_a_dead_worker_is_replaced_twice(
 ) -> None:
     """After a death the resources of a lost node are waited for."""
     cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=0)
-    claims = []
+    claims, checked = [], []
     monkeypatch.setattr(module, "connection", lambda *_, **__: contextlib.nullcontext(cluster))
-    monkeypatch.setattr(Cluster, "claim", lambda _, *arguments: claims.append(arguments))
+    monkeypatch.setattr(Cluster, "claim", lambda _, *arguments: claims.append(arguments) or {"CPU": 2.0})
+    monkeypatch.setattr(module, "require_shared_on_nodes", checked.append)
     monkeypatch.setattr(module, "alive_nodes", lambda: {"first": "node a"})
     monkeypatch.setattr(module, "lost_nodes", lambda nodes: "")
     results = [module._WorkerDied("out of memory")] * 2 + [0]
@@ -191,6 +192,7 @@ def test_a_dead_worker_is_replaced_twice(
     monkeypatch.setattr(module, "_output", output)
     assert module.run_on_a_node("evaluate", CELL, 2) == 0
     assert claims == [(1, 2, "no", None), *[(1, 2, "no", {"first": "node a"})] * 2]
+    assert checked == [{"CPU": 2.0}] * 3
     assert capsys.readouterr().err.count("evaluate parts/ms/0: starting on the cluster with 2 CPUs") == 3
     results[:] = [module._WorkerDied("out of memory")] * 3
     with pytest.raises(UserError, match=r"task of evaluate parts/ms/0 died 3 times: out of memory"):
