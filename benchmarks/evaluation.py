@@ -40,7 +40,7 @@ import numpy as np
 import psutil
 from timing import Ratio, ratio, save
 
-from pipeline.evaluation import rank_count
+from pipeline.evaluation.counted_gallery import NumpyGallery
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.metrics import Rows, averages, per_query
 from pipeline.evaluation.protocol import Protocol
@@ -124,8 +124,8 @@ def embeddings(rows: int, dim: int, noise: float, relevant: int | None = None) -
 def products(queries: Rows, rows: Rows) -> None:
     """The lower bound: the matrix product of every tile, whose result is not read."""
     query_vectors, vectors = queries.embedding, rows.embedding
-    width = rank_count.CELLS // rank_count.BLOCK
-    tile = np.empty((rank_count.BLOCK, width), np.float32)
+    width = NumpyGallery.cells // NumpyGallery.queries
+    tile = np.empty((NumpyGallery.queries, width), np.float32)
     for start in range(0, len(query_vectors), len(tile)):
         for column in range(0, len(vectors), width):
             left = query_vectors[start : start + len(tile)]
