@@ -10,9 +10,9 @@ cost is independent of K, and the whole ranking costs little more than one matri
 Queries and gallery are sorted by (size of the class, class). So the queries of a block have similar R, and
 their relevant rows are a narrow band of the gallery, which is masked in the tiles. Products are in float32
 with an error of at most e (order.Centred.error). Products farther than e from a threshold are decided by this
-value; the others are "close" and are computed again by definition. counted_gallery.py counts a tile. If many
-of its products are close (one-point or few-bit embeddings), it is computed in float64 and sorted in the
-defined order.
+value; the others are "close" and are computed again by definition. counted_gallery.py counts a tile,
+on the CPU or on a GPU. If many of its products are close (one-point or few-bit embeddings), it is computed in
+float64 on the CPU and sorted in the defined order.
 """
 
 from collections import deque
