@@ -15,6 +15,9 @@ of every query, including the whole ranking, exactly and with ties: in at most a
 embeddings. The further candidates are the complete evaluation (with neighbour lists and 1,000 class
 resamples), the matrix products alone, and the calculator of pytorch-metric-learning (k = "max_bin_count": no
 recall beyond 1, no MAP).
+
+Where FAISS and torch have a GPU, each case also compares the wall time of all metrics with the tiles counted
+on the CPU and on the GPU, and requires equal values of every query. It has no limit.
 """
 
 import os
@@ -40,12 +43,13 @@ import numpy as np
 import psutil
 from timing import Ratio, ratio, save
 
-from pipeline.evaluation import rank_count
+from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.metrics import Rows, averages, per_query
 from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.files import write_json
+from stages.evaluate import tile_counter
 
 IMAGES, CLASSES = 60_502, 11_316
 RECALL_AT = (1, 10, 100, 1000)
@@ -124,8 +128,8 @@ def embeddings(rows: int, dim: int, noise: float, relevant: int | None = None) -
 def products(queries: Rows, rows: Rows) -> None:
     """The lower bound: the matrix product of every tile, whose result is not read."""
     query_vectors, vectors = queries.embedding, rows.embedding
-    width = rank_count.CELLS // rank_count.BLOCK
-    tile = np.empty((rank_count.BLOCK, width), np.float32)
+    width = NumpyGallery.cells // NumpyGallery.queries
+    tile = np.empty((NumpyGallery.queries, width), np.float32)
     for start in range(0, len(query_vectors), len(tile)):
         for column in range(0, len(vectors), width):
             left = query_vectors[start : start + len(tile)]
@@ -165,6 +169,27 @@ def measure(work: Callable[[], object]) -> tuple[float, int]:
         done.set()
         watcher.join()
     return seconds, most - before
+
+
+def compare_devices(queries: Rows, rows: Rows, on_gpu: TileCounter, rounds: int) -> dict[str, list[float]]:
+    """Prints and returns the wall seconds of all metrics by the device that counts, after a round that is not
+    counted. Raises ValueError if a value differs."""
+    counters: dict[str, TileCounter] = {"cpu": NumpyGallery, "cuda": on_gpu}
+    seconds: dict[str, list[float]] = {device: [] for device in counters}
+    for round_number in range(rounds + 1):
+        values: list[dict[str, np.ndarray]] = []
+        for device, counter in counters.items():
+            start = time.perf_counter()
+            values.append(per_query(queries, rows, RECALL_AT, full_ranking=True, counter=counter).columns())
+            if round_number:
+                seconds[device].append(time.perf_counter() - start)
+        for name, column in values[0].items():
+            if not np.array_equal(column, values[1][name], equal_nan=True):
+                raise ValueError(f"{name} of a query differs between CPU and GPU")
+    for device, measured in seconds.items():
+        relative = ratio(seconds, device, "cpu")
+        print(f"counted on {device:17} {statistics.median(measured):8.2f} s       {relative:6.3f} x cpu")
+    return seconds
 
 
 def compare(case: Case, queried: int, rounds: int, further: bool) -> dict[str, Any]:
@@ -215,7 +240,16 @@ def compare(case: Case, queried: int, rounds: int, further: bool) -> dict[str, A
         f"memory {most / 2**20:.0f} MiB (less than {MOST_BYTES / 2**20:.0f})",
         flush=True,
     )
-    return {"seconds": seconds, "memory": memory, "ratio": times, "bytes": most, "metrics": ours}
+    on_gpu = tile_counter()  # imports torch if there is a GPU: after the memory is measured
+    devices = {} if on_gpu is NumpyGallery else compare_devices(queries, rows, on_gpu, rounds)
+    return {
+        "seconds": seconds,
+        "memory": memory,
+        "ratio": times,
+        "bytes": most,
+        "metrics": ours,
+        "devices": devices,
+    }
 
 
 def compare_all(rounds: int) -> int:

@@ -32,11 +32,11 @@ import simplejpeg
 import torch
 from loader import photograph
 from timing import Ratio, save
+from torch import nn
 
 from pipeline.config import Params, Recipe, resolve
 from pipeline.data.loader import TrainBatch
 from pipeline.data.shard_writer import ShardWriter
-from pipeline.methods.method import Method
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.training.job import Job
 from pipeline.training.log import Clock
@@ -174,8 +174,12 @@ def _measured(run: TrainingRun) -> tuple[list[float], list[float], list[float], 
     samples = torch.arange(batch, device=device)
     floor_images = (images.float() / 255).contiguous(memory_format=torch.channels_last)
     counter = itertools.count()
+    backbone: nn.Module = run.method.backbone
+    if recipe.training.compile:
+        _ = run.learner.functions  # discards what was compiled before
+        backbone = torch.compile(backbone, dynamic=False)
     parts: dict[str, Callable[[], object]] = {
-        "floor": lambda: _backbone_step(run.method, floor_images, recipe, device),
+        "floor": lambda: _backbone_step(backbone, floor_images, recipe, device),
         "step": lambda: train_step(run.learner, TrainBatch(next(counter), images, labels, samples)).result(),
         "training": lambda: _train(run, STEPS[device.type]),
         "checkpoint": lambda: _checkpoint(run),
@@ -215,10 +219,10 @@ def _checkpoint(run: TrainingRun) -> None:
     run.background.wait()
 
 
-def _backbone_step(method: Method, images: torch.Tensor, recipe: Recipe, device: torch.device) -> None:
-    method.zero_grad(set_to_none=True)
+def _backbone_step(backbone: nn.Module, images: torch.Tensor, recipe: Recipe, device: torch.device) -> None:
+    backbone.zero_grad(set_to_none=True)
     with autocast(recipe, device):
-        features = method.backbone(images)
+        features = backbone(images)
     (features.maps[-1] if features.cls is None else features.cls).float().sum().backward()
 
 

@@ -37,6 +37,7 @@ from pipeline.cluster.shared import require_shared, require_shared_on_nodes
 from pipeline.runtime.cores import loader_threads_of
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.leftovers import owned
+from pipeline.runtime.memory import memory_problem
 from pipeline.runtime.progress import terminal_columns
 from pipeline.training.job import Job, Loop
 
@@ -214,7 +215,13 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
         torch.cuda.set_device(device)
     sys.stderr = Console(config["console"], config["columns"])
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # the stage prints the error, once
-    result = train(job, context.get_world_rank(), context.get_world_size(), device)
+    try:
+        result = train(job, context.get_world_rank(), context.get_world_size(), device)
+    except Exception as error:
+        problem = memory_problem(error)
+        if problem is None:
+            raise
+        raise problem from error  # with a RuntimeError of one of several workers, the run would start again
     return {"result": result, "began": began, "ended": time.time()}
 
 

@@ -162,7 +162,8 @@ class Training(Strict):
     # of torch on a CPU, per worker: with another number, sums round differently. With more than there are
     # cores, the result is the same and takes longer.
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
-    # torch.compile for the backbone: faster on a GPU after about a minute; float sums are rounded differently
+    # torch.compile for the backbone, head and loss of a training step (pipeline/training/compiled.py): fewer
+    # kernels, after some minutes; float sums are rounded differently
     compile: bool = False
     # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it
     precision: Literal["float32", "bfloat16", "auto"] = "auto"

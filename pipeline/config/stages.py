@@ -226,7 +226,7 @@ class EvaluateBlock(Strict):
     bootstrap: Annotated[int, Field(ge=1, le=MAX_RESAMPLES)] = 1000  # class resamples of an interval
     confidence: Annotated[float, Field(gt=0, le=MAX_CONFIDENCE)] = 0.95
     seed: Seed = 0
-    map: bool = True  # also mean average precision over the whole ranking; always computed on the CPU
+    map: bool = True  # also mean average precision over the whole ranking
     nmi: bool = False  # agreement of a k-means clustering with the classes
     class_means: bool = False  # also each metric as a mean over classes instead of queries
     reduce: Reduce | None = (

@@ -1,1 +1,1 @@
-"""Properties of devices that losses, poolings and training use."""
+"""Properties of devices that losses, poolings and training use, and the counting of products on a GPU."""

@@ -5,8 +5,11 @@ from torch import Tensor
 
 
 def reads_wait(tensor: Tensor) -> bool:
-    """Whether the host waits when it reads a value or a data-dependent size of `tensor`: not on a CPU."""
-    return tensor.device.type != "cpu"
+    """Whether the host waits when it reads a value or a data-dependent size of `tensor`: not on a CPU.
+
+    Also in a function that torch.compile captures, which cannot read: its graph is that of a GPU everywhere.
+    """
+    return tensor.device.type != "cpu" or torch.compiler.is_compiling()
 
 
 class HostValue:

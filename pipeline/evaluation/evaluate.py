@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.evaluation.clustering import nmi
+from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
 from pipeline.evaluation.metrics import PerQuery, averages, class_means, per_query
 from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
@@ -28,19 +29,29 @@ FULL_RANKING = Extent()
 
 
 def evaluate(
-    selected: Sides, others: dict[str, Sides], protocol: Protocol, extent: Extent = FULL_RANKING
+    selected: Sides,
+    others: dict[str, Sides],
+    protocol: Protocol,
+    extent: Extent = FULL_RANKING,
+    counter: TileCounter = NumpyGallery,
 ) -> tuple[dict[str, float | int | str], dict[str, PerQuery]]:
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
     Every metric except nmi has an interval in `_low` and `_high`. Further keys: queries (all), lone_queries
     (excluded from the averages), gallery, classes (of the gallery), protocol (its hash), and
     training_protocol. The second result contains the per-query results of SELECTED, with its neighbours, and
-    of each of `others`. Networks with equal embeddings are ranked once.
+    of each of `others`. Networks with equal embeddings are ranked once. `counter` counts the tiles of
+    products; no value depends on it.
 
     Raises UserError if no query has a relevant row, or if the networks have embeddings of different rows.
     """
-    label = f"evaluate: {SELECTED}"
-    result = per_query(*selected, protocol.recall_at, NEIGHBOURS, label, extent.full_ranking)
+
+    def ranked_rows(network: str, sides: Sides, keep: int = 0) -> PerQuery:
+        label = f"evaluate: {network}"
+        full = extent.full_ranking
+        return per_query(*sides, protocol.recall_at, keep, label, full, counter=counter)
+
+    result = ranked_rows(SELECTED, selected, NEIGHBOURS)
     results = {SELECTED: result}
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),
@@ -64,8 +75,7 @@ def evaluate(
                 )
         equal = next((name for name, each in ranked.items() if _are_equal(each, sides)), None)
         if equal is None:
-            label = f"evaluate: {network}"
-            results[network] = per_query(*sides, protocol.recall_at, 0, label, extent.full_ranking)
+            results[network] = ranked_rows(network, sides)
             ranked[network], values[network] = sides, metrics_of(results[network], sides, protocol, extent)
         else:
             results[network], values[network] = results[equal], values[equal]

@@ -11,8 +11,9 @@ A lone query (R = 0) has no value. It is excluded from every average and counted
 or over classes of the averages over their queries, in float64. docs/metrics.md lists what other libraries
 compute under these names.
 
-Two engines compute the ranks and give identical values: counting (rank_count.py: all ranks, on the CPU) and
-neighbour lists (index/exact.py: the first max(K, R) neighbours, on the GPU if there is one).
+Two engines compute the ranks and give identical values: counting (rank_count.py: all ranks, on the CPU or, in
+stage `evaluate`, on the GPU if there is one) and neighbour lists (index/exact.py: the first max(K, R)
+neighbours, on the GPU if there is one).
 """
 
 import contextlib
@@ -24,6 +25,7 @@ import faiss
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
+from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
 from pipeline.evaluation.rank_count import Ranks, rank_blocks
 from pipeline.index.exact import Neighbours, search_blocks
 from pipeline.runtime.errors import UserError
@@ -102,13 +104,15 @@ def per_query(
     full_ranking: bool = False,
     engine: Engine | None = None,
     search: Search | None = None,
+    counter: TileCounter = NumpyGallery,
 ) -> PerQuery:
     """Every metric of every query, and its `keep` nearest rows. `label` is the name of the progress line.
 
     A query that is also in the gallery (same row id) is neither a candidate nor relevant for itself.
     `full_ranking` adds MAP and the rank of every first relevant row, which requires the engine "counting".
     Without it the default engine is "search" if FAISS has a GPU, otherwise "counting". `search` replaces
-    exact search; a relevant row that it does not retrieve counts as ranked after all other rows.
+    exact search; a relevant row that it does not retrieve counts as ranked after all other rows. `counter`
+    counts the tiles of the engine "counting"; no value depends on it.
 
     Raises UserError for an empty gallery, values that are not finite, and ids that occur twice.
     """
@@ -137,6 +141,7 @@ def per_query(
             gallery.row_id,
             gallery.label,
             None if full_ranking else depth,
+            counter,
         )
     else:
         blocks = _searched(queries, gallery, relevant, recall_at, search)

@@ -10,9 +10,9 @@ cost is independent of K, and the whole ranking costs little more than one matri
 Queries and gallery are sorted by (size of the class, class). So the queries of a block have similar R, and
 their relevant rows are a narrow band of the gallery, which is masked in the tiles. Products are in float32
 with an error of at most e (order.Centred.error). Products farther than e from a threshold are decided by this
-value; the others are "close" and are computed again by definition. A tile is counted in the cheapest of
-the ways of evaluation/tile_count.py. If many of its products are close (one-point or few-bit embeddings), it
-is computed in float64 and sorted in the defined order.
+value; the others are "close" and are computed again by definition. counted_gallery.py counts a tile,
+on the CPU or on a GPU. If many of its products are close (one-point or few-bit embeddings), it is computed in
+float64 on the CPU and sorted in the defined order.
 """
 
 from collections import deque
@@ -22,22 +22,19 @@ from typing import NamedTuple
 
 import faiss
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pipeline.evaluation.tile_count import WIDEST, by_level, few, in_rows, ranges
+from pipeline.evaluation.counted_gallery import CountedGallery, NumpyGallery, TileCounter
+from pipeline.evaluation.tile_count import ranges
 from pipeline.index import order
 from pipeline.runtime.errors import UserError
 
-CELLS = 1 << 20  # products of a tile: 4 MiB, about 40 MiB if sorted
 THRESHOLDS = 1 << 18  # relevant rows of a block, about 80 bytes each
-BLOCK = 1024  # queries of a tile: their products with 1,024 gallery rows stay in the last-level cache
-NARROW = 512  # queries of a tile if they have more than DEEP relevant rows: longer rows are sorted faster
-DEEP = 16
+DEEP = 16  # relevant rows of a query; more are many
 PART, SHORT_PART = 256, 128  # dimensions of a partial product; the latter for more than DEEP relevant rows
 CLOSE = 16  # a tile with more than one close product in CLOSE is computed in float64
 MOST_THREADS = 8  # one tile each
-SAMPLED = 16  # the share of products above the lowest threshold is that of every 16th row
 CHECKED = 64  # relevant rows of a tile whose float32 products are compared with the definition
 
 
@@ -67,18 +64,19 @@ def rank_blocks(
     gallery_ids: Int64[np.ndarray, "N"],
     gallery_labels: Int64[np.ndarray, "N"],
     depth: Int64[np.ndarray, "Q"] | None = None,
+    counter: TileCounter = NumpyGallery,
 ) -> Iterator[Ranks]:
     """Blocks of queries by ascending R, without the queries with R = 0.
 
     `depth`: the last rank of each query that matters; later ones are larger than it, but not exact. Without
-    it all ranks are exact.
+    it all ranks are exact. `counter` counts the tiles; the ranks do not depend on it.
 
     Memory in addition to the arguments: two copies of the gallery and one tile per thread. The number of
     threads is that of FAISS (OMP_NUM_THREADS, which Ray sets for its workers), at most 8; the ranks do not
     depend on it.
 
     Raises UserError for a value that is not finite, an id that occurs twice in the gallery or has two labels,
-    and a BLAS of lower precision than float32.
+    and products of a lower precision than float32.
     """
     order.check_finite(queries, query_ids, "query")
     order.check_finite(gallery, gallery_ids, "gallery")
@@ -87,12 +85,13 @@ def rank_blocks(
     table = _sorted(query_ids, query_labels, gallery, gallery_ids, gallery_labels)
     relevant = table.last - table.first - (table.itself >= 0)
     turn = np.lexsort((table.first, relevant))
+    counted = counter(table.centred.rows)
 
     def ranks(chosen: np.ndarray) -> Ranks:
         last = None if depth is None else depth[chosen]
-        return Ranks(chosen, _Block(queries[chosen], relevant[chosen], chosen, table, last).ranks())
+        return Ranks(chosen, _Block(queries[chosen], relevant[chosen], chosen, table, counted, last).ranks())
 
-    blocks = _blocks(turn[relevant[turn] > 0], relevant)
+    blocks = _blocks(turn[relevant[turn] > 0], relevant, counted)
     threads = min(faiss.omp_get_max_threads(), MOST_THREADS)
     # One BLAS thread per tile: in so small a product several threads mostly wait for each other.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
@@ -135,12 +134,13 @@ def _sorted(
 
 
 def _blocks(
-    turn: Int64[np.ndarray, "q"], relevant: Int64[np.ndarray, "Q"]
+    turn: Int64[np.ndarray, "q"], relevant: Int64[np.ndarray, "Q"], counted: CountedGallery
 ) -> Iterator[Int64[np.ndarray, "b"]]:
-    """Runs of `turn` of at most BLOCK or NARROW queries and THRESHOLDS relevant rows."""
+    """Runs of `turn` of at most THRESHOLDS relevant rows, and queries of a tile."""
     start = 0
     while start < len(turn):
-        ahead = turn[start : start + (BLOCK if relevant[turn[start]] <= DEEP else NARROW)]
+        most = counted.queries if relevant[turn[start]] <= DEEP else counted.deep_queries
+        ahead = turn[start : start + most]
         rows = np.arange(1, len(ahead) + 1) * relevant[ahead]  # ascends, because `relevant` does
         fits = np.count_nonzero(rows <= THRESHOLDS)
         yield ahead[: max(1, fits)]
@@ -156,6 +156,7 @@ class _Block:
         relevant: Int64[np.ndarray, "b"],
         chosen: Int64[np.ndarray, "b"],
         table: Sorted,
+        gallery: CountedGallery,
         depth: Int64[np.ndarray, "b"] | None = None,
     ) -> None:
         self.queries, self.relevant, self.table, self.depth = queries, relevant, table, depth
@@ -181,37 +182,34 @@ class _Block:
         # previous float32 to a value below it. Between the two, the pair is computed by definition.
         wide = queries.astype(np.float64)
         dims = queries.shape[1]
-        self.part = PART if self.levels <= DEEP else SHORT_PART
-        terms = min(self.part, dims) + max(0, -(-dims // self.part) - 1)
+        part = PART if self.levels <= DEEP else SHORT_PART
+        terms = min(part, dims) + max(0, -(-dims // part) - 1)
         self.offset, self.error = table.centred.offset(wide), table.centred.error(wide, terms)
         up, down = (np.nextafter(similarity, np.float32(end)).astype(np.float64) for end in (np.inf, -np.inf))
         high = _up(up - self.offset[:, None] + self.error[:, None])
         low = -_up(-(down - self.offset[:, None] - self.error[:, None]))
         self.high = np.where(self.valid, high, np.float32(np.inf))
         self.low = np.where(self.valid, low, np.float32(np.inf))
-        self.lowest = self.low[np.arange(len(queries)), relevant - 1]
         self.counts = np.zeros(self.valid.shape, np.int64)
+        self.gallery, self.tiles = gallery, gallery.block(queries, part)
+        self.tiles.compare_with(self.low, self.high, relevant)
         self.wide: Float64[np.ndarray, "b D"] | None = None  # the queries, for tiles with many close products
 
     def ranks(self) -> Int64[np.ndarray, "b R"]:
         """Counts over the whole gallery, tile by tile."""
-        total, width = len(self.table.rows), min(WIDEST, max(1, CELLS // len(self.queries)))
-        products = np.empty(len(self.queries) * min(width, total), np.float32)
-        above = np.empty(len(products), bool)
-        exact = False  # after one tile with many close products, all following tiles are computed in float64
-        for start in range(0, total, width):
+        total, rows = len(self.table.rows), len(self.queries)
+        width = min(self.gallery.widest, max(1, self.gallery.cells // rows))
+        start, exact = 0, False
+        while start < total:
             columns = slice(start, min(start + width, total))
-            shape = len(self.queries), columns.stop - start
-            size = shape[0] * shape[1]
             members = self._members(columns)
-            if not exact:
-                tile = products[:size].reshape(shape)
-                self._multiply(tile, columns)
-                self._check(tile, members[:CHECKED], start)
-                tile.reshape(-1)[members] = -np.inf
-                exact = not self._count(tile, above[:size].reshape(shape), start)
             if exact:
                 self._exact(columns, members)
+            elif not self._count(columns, members):
+                # Many products are close. This tile and all following ones are computed in float64.
+                width, exact = min(width, max(1, NumpyGallery.cells // rows)), True
+                continue
+            start = columns.stop
             if self.depth is not None and not self._within(self.depth):
                 break
         return np.where(self.valid, self.counts + np.arange(1, self.valid.shape[1] + 1), 0)
@@ -223,18 +221,10 @@ class _Block:
         self.low[beyond] = self.high[beyond] = np.inf
         self.relevant = (self.valid & ~beyond).sum(axis=1)
         self.levels = int(self.relevant.max())
-        last = np.maximum(self.relevant, 1) - 1
-        self.lowest = self.low[np.arange(len(last)), last]
+        if self.levels:
+            low, high = self.low[:, : self.levels], self.high[:, : self.levels]
+            self.tiles.compare_with(low, high, self.relevant)
         return self.levels > 0
-
-    def _multiply(self, tile: Float32[np.ndarray, "b w"], columns: slice) -> None:
-        """The products of a tile, as sums of partial products: the bound of their error, and with it the
-        number of close products, is proportional to the dimensions of a part."""
-        rows = self.table.centred.rows[columns].T
-        np.matmul(self.queries[:, : self.part], rows[: self.part], out=tile)
-        for first in range(self.part, len(rows), self.part):
-            part = slice(first, first + self.part)
-            tile += self.queries[:, part] @ rows[part]
 
     def _members(self, columns: slice) -> Int64[np.ndarray, "P"]:
         """Flat positions in the tile of the rows of each query's class, including the query."""
@@ -245,44 +235,36 @@ class _Block:
         )
         return ranges(np.arange(len(begin)) * width + begin - columns.start, end - begin)
 
-    def _check(self, tile: Float32[np.ndarray, "b w"], members: Int64[np.ndarray, "P"], start: int) -> None:
-        """Raises UserError if the products of these cells differ too much from the definition."""
-        rows, columns = np.divmod(members, tile.shape[1])
-        defined = order.pairs_at(self.queries, rows, self.table.rows, columns + start)
-        error = np.abs(tile[rows, columns] + self.offset[rows] - defined)
-        allowed = self.error[rows] + 2.0**-24 * (np.abs(self.offset[rows]) + 1)
-        if (error > allowed).any():
-            raise UserError(
-                f"numpy returned an inner product that is off by {error.max():.1e}, "
-                "more than float32 arithmetic allows.",
-                "Its BLAS computes in a lower precision. Install numpy from PyPI, or disable that mode.",
-            )
-
-    def _count(self, tile: Float32[np.ndarray, "b w"], mask: Bool[np.ndarray, "b w"], start: int) -> bool:
-        """Adds the counts of a tile of float32 products. False if too many of them are close. `mask`: memory
-        for the products above the lowest threshold."""
-        sample = tile[::SAMPLED]
-        share = np.count_nonzero(sample >= self.lowest[::SAMPLED, None]) / sample.size
-        costs = {  # nanoseconds per product, measured
-            few: 0.5 + 5 * share * (self.levels + 4),
-            by_level: 0.5 + 0.5 * self.levels,
-            in_rows: 12.0 + 0.05 * self.levels,
-        }
-        low, high = self.low[:, : self.levels], self.high[:, : self.levels]
-        count = min(costs, key=lambda way: costs[way])
-        if count is few:
-            np.greater_equal(tile, self.lowest[:, None], out=mask)
-        counts, rows, columns, levels = count(tile, mask, low, high, self.relevant, tile.size // CLOSE)
+    def _count(self, columns: slice, members: Int64[np.ndarray, "P"]) -> bool:
+        """Adds the counts of a tile of float32 products. False if too many of them are close."""
+        most = len(self.queries) * (columns.stop - columns.start) // CLOSE
+        products, (counts, rows, places, first, lengths) = self.tiles.count(columns, members, CHECKED, most)
+        self._check(products, members[:CHECKED], columns)
         if counts is None:
             return False
         self.counts[:, : self.levels] += counts
         if len(rows):
-            columns = columns + start
-            similarity = self._defined(rows, columns)
-            keys = order.keys(similarity, self.table.places[columns])
+            rows, places = np.repeat(rows, lengths), np.repeat(places, lengths) + columns.start
+            levels = ranges(first, lengths)
+            keys = order.keys(self._defined(rows, places), self.table.places[places])
             before = keys > self.keys[rows, levels]
             np.add.at(self.counts, (rows[before], levels[before]), 1)
         return True
+
+    def _check(
+        self, products: Float32[np.ndarray, "P"], members: Int64[np.ndarray, "P"], columns: slice
+    ) -> None:
+        """Raises UserError if these products of a tile differ too much from the definition."""
+        rows, places = np.divmod(members, columns.stop - columns.start)
+        defined = order.pairs_at(self.queries, rows, self.table.rows, places + columns.start)
+        error = np.abs(products + self.offset[rows] - defined)
+        allowed = self.error[rows] + 2.0**-24 * (np.abs(self.offset[rows]) + 1)
+        if (error > allowed).any():
+            raise UserError(
+                f"{self.gallery.library} returned an inner product that is off by {error.max():.1e}, "
+                "more than float32 arithmetic allows.",
+                self.gallery.remedy,
+            )
 
     def _defined(
         self, rows: Int64[np.ndarray, "P"], columns: Int64[np.ndarray, "P"]

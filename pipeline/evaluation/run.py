@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from pipeline.config.stages import EvaluateSettings, Reduce
 from pipeline.data.embeddings import Embeddings, read
 from pipeline.evaluation.approximate import evaluate_index
+from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from pipeline.evaluation.learned_reduction import learned_reduction
@@ -42,13 +43,14 @@ class Evaluation(NamedTuple):
     reduction: Reduction | None
 
 
-def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
+def evaluate_run(folder: Path, settings: EvaluateSettings, counter: TileCounter = NumpyGallery) -> Evaluation:
     """Evaluates the networks whose test embeddings are in `folder`.
 
     These are the selected weights, the last weights, the untrained network, its features without a
     projection, and, if exported, the weights that were best on the test classes. Optional are the selected
     embeddings after a reduction learned on the train images, and their metrics by an approximate index. A
-    folder with a ground truth is evaluated by the landmark protocol.
+    folder with a ground truth is evaluated by the landmark protocol. `counter` counts the tiles of products;
+    no value depends on it.
 
     Raises UserError for a missing or damaged file, and as `evaluate` and `evaluate_landmarks` do.
     """
@@ -65,7 +67,7 @@ def evaluate_run(folder: Path, settings: EvaluateSettings) -> Evaluation:
         others["reduced"] = sides_of(reduced)
     if (folder / GROUND_TRUTH).is_file():
         return _landmarks(selected, others, reduction, pq.read_table(folder / GROUND_TRUTH), settings)
-    return _retrieval(selected, others, reduction, settings)
+    return _retrieval(selected, others, reduction, settings, counter)
 
 
 def write(directory: Path, evaluation: Evaluation) -> None:
@@ -80,7 +82,11 @@ def write(directory: Path, evaluation: Evaluation) -> None:
 
 
 def _retrieval(
-    selected: Embeddings, others: dict[str, Sides], reduction: Reduction | None, settings: EvaluateSettings
+    selected: Embeddings,
+    others: dict[str, Sides],
+    reduction: Reduction | None,
+    settings: EvaluateSettings,
+    counter: TileCounter,
 ) -> Evaluation:
     sides = sides_of(selected)
     protocol = Protocol(
@@ -94,7 +100,7 @@ def _retrieval(
     )
     protocol = _with_scales(protocol, selected.scales)
     extent = Extent(settings.map, settings.nmi, settings.class_means)
-    metrics, results = evaluate(sides, others, protocol, extent)
+    metrics, results = evaluate(sides, others, protocol, extent, counter)
     if settings.approximate is not None:
         setting = KINDS[settings.approximate.kind](**settings.approximate.model_dump(exclude={"kind"}))
         of_index, results["approximate"] = evaluate_index(

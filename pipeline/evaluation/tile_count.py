@@ -2,8 +2,8 @@
 
 A row of a tile has the products of a query with some rows of the gallery, and the thresholds of the query:
 intervals [low, high] in descending order, padded with infinity. A product above `high` is counted, one below
-`low` is not. A product inside an interval is "close": its row, column and threshold are returned, and the
-caller decides it. The functions differ in cost, and their results after this decision are equal:
+`low` is not. A product inside an interval is "close": its row, its column and the thresholds are returned,
+and the caller decides it. The functions differ in cost, and their results after this decision are equal:
 
     few         only the products of the mask are compared: most are below the lowest threshold
     by_level    all products are compared with one threshold of each row at a time
@@ -19,9 +19,11 @@ WORDS = 1024  # values whose words are added; at most 8 x 255
 CODES = 1 << 31 - COLUMN_BITS
 LARGEST = 1e30  # scale of products whose thresholds are almost equal
 
-# Counts (b, R) of the decided products, or None; row, column and threshold of each close product.
-Counted = tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]
+# Counts (b, R) of the decided products, or None; row and column of each close product, the first threshold
+# that it is close to, and the number of such thresholds, which are consecutive.
+Counted = tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 NONE = np.empty(0, np.int64)
+UNDECIDED: Counted = (None, NONE, NONE, NONE, NONE)
 
 
 def few(
@@ -29,7 +31,7 @@ def few(
 ) -> Counted:
     """Compares the products in the mask with the thresholds of their rows.
 
-    Thresholds descend, so a product exceeds the last ones. The result is None for more than `most` close
+    Thresholds descend, so a product exceeds the last ones. The result is UNDECIDED for more than `most` close
     products.
     """
     levels = low.shape[1]
@@ -43,13 +45,12 @@ def few(
     close = np.flatnonzero(near > passed)
     width = near[close] - passed[close]
     if width.sum() > most:
-        return None, NONE, NONE, NONE
+        return UNDECIDED
     reached = relevant[rows] - passed  # the first threshold that the product exceeds
     counts = np.bincount(rows * (levels + 1) + reached, minlength=len(tile) * (levels + 1))
     counts = counts.reshape(len(tile), levels + 1)
-    again = np.repeat(close, width)
-    thresholds = ranges(relevant[rows[close]] - near[close], width)
-    return np.cumsum(counts[:, :levels], axis=1), rows[again], place[again] % tile.shape[1], thresholds
+    first = relevant[rows[close]] - near[close]
+    return np.cumsum(counts[:, :levels], axis=1), rows[close], place[close] % tile.shape[1], first, width
 
 
 def by_level(
@@ -57,7 +58,7 @@ def by_level(
 ) -> Counted:
     """Compares all products with one threshold of each row at a time.
 
-    The result is None for more than `most` close products.
+    The result is UNDECIDED for more than `most` close products.
     """
     counts = np.empty(low.shape, np.int64)
     close = np.zeros(tile.shape, bool)
@@ -73,8 +74,8 @@ def by_level(
     value = tile.reshape(-1)[place, None]
     pairs, levels = np.nonzero((value >= low[rows]) & (value <= high[rows]))
     if len(pairs) > most:
-        return None, NONE, NONE, NONE
-    return counts, rows[pairs], columns[pairs], levels
+        return UNDECIDED
+    return counts, rows[pairs], columns[pairs], levels, np.ones(len(pairs), np.int64)
 
 
 def _row_counts(mask: Bool[np.ndarray, "b w"]) -> Int64[np.ndarray, "b"]:
@@ -103,7 +104,7 @@ def in_rows(
     An integer has 31 bits: CODES steps between the lowest and the highest threshold of the row, and WIDEST
     columns. Each step of the conversion is monotonic. So a product whose integer is above that of a threshold
     is above the threshold, and products with equal integers are close. The tile is overwritten. The result is
-    None for more than `most` close products.
+    UNDECIDED for more than `most` close products.
     """
     valid = np.arange(low.shape[1]) < relevant[:, None]
     least = low[np.arange(len(low)), np.maximum(relevant, 1) - 1, None]
@@ -125,10 +126,11 @@ def in_rows(
     near, passed = located[:, : low.shape[1]], located[:, low.shape[1] :]
     width = np.where(valid, passed - near, 0).reshape(-1)
     if width.sum() > most:
-        return None, NONE, NONE, NONE
+        return UNDECIDED
     rows, levels = np.divmod(np.repeat(np.arange(width.size), width), low.shape[1])
     columns = keys[rows, ranges(near.reshape(-1), width)] & (WIDEST - 1)
-    return tile.shape[1] - passed, rows, columns.astype(np.int64), levels
+    ones = np.ones(len(rows), np.int64)
+    return tile.shape[1] - passed, rows, columns.astype(np.int64), levels, ones
 
 
 def ranges(starts: Int64[np.ndarray, "P"], lengths: Int64[np.ndarray, "P"]) -> Int64[np.ndarray, "T"]:

@@ -156,5 +156,7 @@ class Centred:
         terms = double_terms if terms is None else terms + 2
         single = gamma(terms, 2.0**-24) * self.radius
         double = 2 * double_terms * 2.0**-53 * (np.linalg.norm(self.centre) + self.radius)
-        subnormal = double_terms * 2.0**-148  # products below the normal range of float32
-        return (single + double) * np.linalg.norm(queries, axis=1) + subnormal
+        norms = np.linalg.norm(queries, axis=1)
+        # A GPU may replace factors, products and sums below the normal range of float32 by 0.
+        subnormal = double_terms * 2.0**-125 * (1 + norms + self.radius)
+        return (single + double) * norms + subnormal

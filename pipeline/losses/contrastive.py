@@ -33,7 +33,7 @@ class Contrastive(PairLoss):
         self.margin = margin
 
     def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
-        return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin)
+        return _Blocked.apply(pairs.anchors, pairs.second, pairs, self.margin)
 
 
 class _Blocked(torch.autograd.Function):

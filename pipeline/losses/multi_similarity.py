@@ -42,7 +42,7 @@ class MultiSimilarity(PairLoss):
         self.threshold, self.mining_margin = threshold, mining_margin
 
     def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
-        return _Blocked.apply(pairs.anchors, pairs.references, pairs, self)
+        return _Blocked.apply(pairs.anchors, pairs.second, pairs, self)
 
 
 class _Blocked(torch.autograd.Function):

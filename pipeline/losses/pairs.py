@@ -23,6 +23,13 @@ class Pairs(NamedTuple):
     reference_labels: Int[Tensor, "S"]
     self_index: Int[Tensor, "B"] | None
 
+    @property
+    def second(self) -> Float[Tensor, "S D"]:
+        """The references; within a batch a view of the anchors, because a compiled autograd.Function accepts
+        no tensor twice."""
+        within_batch = self.references is self.anchors
+        return self.references.view_as(self.references) if within_batch else self.references
+
 
 class PairLoss(nn.Module, ABC):
     """A loss of the pairs of a batch with itself or with references, in float32 at least.
@@ -68,6 +75,15 @@ def _pairs_of(
             raise ValueError("self_index requires references, got none")
         return Pairs(anchors, labels, anchors, labels, torch.arange(len(labels), device=labels.device))
     return Pairs(anchors, labels, references.to(anchors.dtype), reference_labels, self_index)
+
+
+class References(NamedTuple):
+    """References of a memory, among which batch anchor i is `self_index[i]`."""
+
+    vectors: Float[Tensor, "S D"]
+    labels: Int[Tensor, "S"]
+    self_index: Int[Tensor, "B"]
+    is_full: bool  # whether S remains the same in all later steps
 
 
 def relatives_of(pairs: Pairs, step: int) -> tuple[Int[Tensor, "R"], list[int]]:

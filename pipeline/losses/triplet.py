@@ -45,7 +45,7 @@ class Triplet(PairLoss):
         self.margin, self.mining = margin, mining
 
     def cost(self, pairs: Pairs) -> Float[Tensor, ""]:
-        return _Blocked.apply(pairs.anchors, pairs.references, pairs, self.margin, self.mining == "semihard")
+        return _Blocked.apply(pairs.anchors, pairs.second, pairs, self.margin, self.mining == "semihard")
 
 
 class _Blocked(torch.autograd.Function):

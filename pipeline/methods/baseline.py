@@ -1,11 +1,7 @@
 """The baseline: one pooled vector, one linear layer, one loss, under the same protocol as the papers."""
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from pipeline.config.methods import BaselineRecipe
 from pipeline.methods.embedding import EmbeddingMethod
-from pipeline.methods.method import Outputs
 
 
 class Baseline(EmbeddingMethod):
@@ -17,8 +13,3 @@ class Baseline(EmbeddingMethod):
 
     def __init__(self, recipe: BaselineRecipe, classes: int, samples: int) -> None:
         super().__init__(recipe, classes, samples)
-
-    def objective(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
-    ) -> dict[str, Float[Tensor, ""]]:
-        return self.metric_terms(outputs, labels, samples)

@@ -11,7 +11,7 @@ from pipeline.losses.consistency import similarity_consistency
 from pipeline.losses.diversity import prototype_diversity
 from pipeline.methods import modules
 from pipeline.methods.head import Linear
-from pipeline.methods.method import Method, Outputs, unit
+from pipeline.methods.method import Method, Observed, Outputs, unit
 from pipeline.models.coded_residual import CodedResidualBranches
 from pipeline.pooling.average import Average
 
@@ -66,8 +66,8 @@ class Crt(Method):
         embedding, *auxiliary = self.branches(features, None if self.training else 1)
         return CrtOutputs(unit(embedding), unit(auxiliary[0]) if auxiliary else None)
 
-    def objective(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
     ) -> dict[str, Float[Tensor, ""]]:
         assert isinstance(outputs, CrtOutputs)
         if outputs.auxiliary is None:

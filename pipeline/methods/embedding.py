@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pipeline.config.methods import BaselineRecipe, GspRecipe, IrtRecipe, Projection
 from pipeline.methods import modules
 from pipeline.methods.head import PoolingHead
-from pipeline.methods.method import Method, Outputs, unit
+from pipeline.methods.method import Method, Observed, Outputs, unit
 from pipeline.methods.metric_loss import MetricLoss
 from pipeline.methods.momentum import MomentumEncoder
 
@@ -41,15 +41,23 @@ class EmbeddingMethod(Method):
         key = self.momentum(images) if self.momentum is not None and self.training else None
         return EmbeddingOutputs(unit(pooled.vector), average, key, attributes=pooled.attributes)
 
-    def metric_terms(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
-    ) -> dict[str, Float[Tensor, ""]]:
-        """The terms of the metric loss. In training mode the pooling also updates its state with the
-        batch."""
+    def observe(self, outputs: Outputs, labels: Int[Tensor, "B"]) -> Observed:
         assert isinstance(outputs, EmbeddingOutputs)
-        terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples, outputs.key)
+        # Of this batch: the head can then select the prototypes from it.
+        has_prototypes = self.head.has_prototypes() if self.head.with_attributes else None
+        references = self.loss.observe(outputs.embedding, labels, outputs.key)
         if self.training and outputs.average is not None:
             self.head.observe(outputs.average)
+        return Observed(references, has_prototypes)
+
+    def selects_prototypes(self) -> bool:
+        return self.training and self.head.selects_prototypes()
+
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The terms of the metric loss."""
+        terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples, observed.references)
         return terms
 
     def after_step(self) -> None:

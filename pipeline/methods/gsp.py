@@ -6,8 +6,8 @@ from torch import Tensor
 
 from pipeline.config.methods import GspRecipe
 from pipeline.losses.zero_shot import ZeroShot
-from pipeline.methods.embedding import EmbeddingMethod, EmbeddingOutputs
-from pipeline.methods.method import Outputs
+from pipeline.methods.embedding import EmbeddingMethod
+from pipeline.methods.method import Observed, Outputs
 
 
 class Gsp(EmbeddingMethod):
@@ -37,17 +37,16 @@ class Gsp(EmbeddingMethod):
                 zero_shot.initialization,
             )
 
-    def objective(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
     ) -> dict[str, Float[Tensor, ""]]:
         weight = 1 - self.zero_shot_weight
-        # Of this batch: the metric terms can select the prototypes from it.
-        selected = self.head.has_prototypes()
-        terms = {name: weight * term for name, term in self.metric_terms(outputs, labels, samples).items()}
+        metric_terms = super().terms(outputs, labels, samples, observed)
+        terms = {name: weight * term for name, term in metric_terms.items()}
         if self.zero_shot is not None:
-            assert isinstance(outputs, EmbeddingOutputs)
             assert outputs.attributes is not None
+            assert observed.has_prototypes is not None
             terms["zero_shot"] = self.zero_shot_weight * self.zero_shot(
-                torch.where(selected, outputs.attributes, 0.0), labels
+                torch.where(observed.has_prototypes, outputs.attributes, 0.0), labels
             )
         return terms

@@ -71,6 +71,10 @@ class PoolingHead(nn.Module):
         assert self.pooling is not None
         return torch.as_tensor(self.pooling.has_prototypes)
 
+    def selects_prototypes(self) -> bool:
+        """Whether `observe` may still select the prototypes."""
+        return self.with_attributes and not self.pooling.has_selected()
+
     def observe(self, average: Float[Tensor, "B L"]) -> None:
         """Passes the averages of the global batch to a pooling that selects its prototypes from them. Called
         once per training step."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from pipeline.config.methods import IrtRecipe
 from pipeline.losses.koleo import koleo
 from pipeline.methods.embedding import EmbeddingMethod
-from pipeline.methods.method import Outputs
+from pipeline.methods.method import Observed, Outputs
 
 
 class Irt(EmbeddingMethod):
@@ -24,10 +24,10 @@ class Irt(EmbeddingMethod):
         super().__init__(recipe, classes, samples)
         self.koleo_weight = recipe.koleo_weight
 
-    def objective(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
     ) -> dict[str, Float[Tensor, ""]]:
-        terms = self.metric_terms(outputs, labels, samples)
+        terms = super().terms(outputs, labels, samples, observed)
         if self.koleo_weight > 0:
             terms["koleo"] = self.koleo_weight * koleo(outputs.embedding)
         return terms

@@ -5,12 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.config.blocks import Input
 from pipeline.device.precision import full_precision, without_autocast
+from pipeline.losses.pairs import References
 from pipeline.models.backbone import Backbone
 
 
@@ -24,12 +25,23 @@ class Outputs:
     attributes: Float[Tensor, "B M"] | None = field(default=None, kw_only=True)
 
 
+@dataclass(frozen=True)
+class Observed:
+    """What the terms of a loss read from its state."""
+
+    references: References | None = None  # of the pair loss, in the cross-batch memory
+    has_prototypes: Bool[Tensor, ""] | None = None  # whether the attributes of the batch have a meaning
+
+
 class Method(nn.Module, ABC):
     """The network and the loss of one paper.
 
     A training step on W workers: each worker calls `forward` on its slice of the batch, the outputs are
     gathered in rank order, and each worker calls `objective` on all outputs. Therefore `objective` depends
     only on its arguments, the parameters and its state (memories), which is equal on all workers.
+
+    `objective` is `observe`, then `terms`. The host decides in `observe` by values that it reads, and `terms`
+    contains tensor operations alone, which torch.compile captures as one graph (training/compiled.py).
     """
 
     dim: int  # D of the embedding
@@ -41,7 +53,6 @@ class Method(nn.Module, ABC):
 
         Images are what `backbone` reads: with a CachedBackbone (pipeline/heads) their maps (B, V)."""
 
-    @abstractmethod
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
     ) -> dict[str, Float[Tensor, ""]]:
@@ -51,6 +62,22 @@ class Method(nn.Module, ABC):
         training mode the call also updates the state of the loss (the cross-batch memory, the memory from
         which prototypes are selected). In eval mode it changes nothing. Every step has the same terms.
         """
+        return self.terms(outputs, labels, samples, self.observe(outputs, labels))
+
+    def observe(self, outputs: Outputs, labels: Int[Tensor, "B"]) -> Observed:
+        """Enters a global batch into the state that the host counts, in training mode, and returns what
+        `terms` reads from that state. By default there is none."""
+        return Observed()
+
+    def selects_prototypes(self) -> bool:
+        """Whether `observe` may replace prototypes, which `forward` has read and its gradient needs."""
+        return False
+
+    @abstractmethod
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The weighted terms of the loss on a global batch, see `objective`."""
 
     def after_step(self) -> None:
         """Called after each step of the optimizer. Does nothing by default."""

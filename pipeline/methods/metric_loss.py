@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pipeline.config import losses as config
 from pipeline.device.host import HostValue
+from pipeline.losses.pairs import References
 from pipeline.methods.modules import load, pair_loss, proxy_loss
 
 
@@ -17,11 +18,11 @@ class MetricLoss(nn.Module):
     """The terms of a loss, under the names of its parts.
 
     A memory (Wang et al. 2020) contains the references of a pair loss. In training mode the batch first
-    enters the memory, so that the references include the batch; the loss excludes the pair of each anchor
-    with itself by position. The memory starts to fill, and is used, after `start` calls in training mode. Its
-    size is at least one batch; `share` is a share of the training images. With `with_batch` (released XBM
-    code) its term is added to the loss of the batch. Otherwise (IRT eq. 1) it replaces that loss once the
-    memory has started.
+    enters the memory (`observe`), so that the references include the batch; the loss excludes the pair of
+    each anchor with itself by position. The memory starts to fill, and is used, after `start` calls in
+    training mode. Its size is at least one batch; `share` is a share of the training images. With
+    `with_batch` (released XBM code) its term is added to the loss of the batch. Otherwise (IRT eq. 1) it
+    replaces that loss once the memory has started.
     """
 
     calls: Tensor
@@ -56,7 +57,8 @@ class MetricLoss(nn.Module):
         self.memory: Any = None
         if memory is not None:
             size = memory.size if memory.size is not None else round(memory.share * samples)
-            self.memory = load(memory.module)(max(size, batch), dim)
+            self.places = max(size, batch)
+            self.memory = load(memory.module)(self.places, dim)
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
             self._calls = HostValue()
 
@@ -65,13 +67,13 @@ class MetricLoss(nn.Module):
         embeddings: Float[Tensor, "B D"],
         labels: Int[Tensor, "B"],
         samples: Int[Tensor, "B"],
-        keys: Float[Tensor, "B D"] | None = None,
+        references: References | None = None,
     ) -> dict[str, Float[Tensor, ""]]:
-        """The weighted terms of unit vectors. Every call returns the same terms. keys: vectors to store in
-        the memory instead of the embeddings."""
+        """The weighted terms of unit vectors. Every call returns the same terms. references: the result of
+        `observe` for this batch."""
         terms: dict[str, Tensor] = {}
         if self.pair is not None:
-            memory_loss = self._memory_loss(embeddings, labels, embeddings if keys is None else keys)
+            memory_loss = self._memory_loss(embeddings, labels, references)
             with_batch = self.settings is None or self.settings.with_batch
             if memory_loss is None or with_batch:
                 terms[self.name] = self.pair(embeddings, labels)
@@ -92,17 +94,31 @@ class MetricLoss(nn.Module):
     def proxies(self) -> Sequence[nn.Parameter]:
         return [] if self.proxy is None else list(self.proxy.parameters())
 
-    def _memory_loss(
-        self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], keys: Float[Tensor, "B D"]
-    ) -> Float[Tensor, ""] | None:
-        """The weighted loss against the memory; None without a memory, before it starts, and in eval mode."""
-        if self.memory is None or self.settings is None or self.pair is None or not self.training:
+    def observe(
+        self,
+        embeddings: Float[Tensor, "B D"],
+        labels: Int[Tensor, "B"],
+        keys: Float[Tensor, "B D"] | None = None,
+    ) -> References | None:
+        """Enters a batch into the memory and returns the contents; None without a memory, before it starts,
+        and in eval mode. keys: vectors to store instead of the embeddings."""
+        if self.memory is None or self.settings is None or not self.training:
             return None
         calls = self._calls.read(self.calls) + 1
         self._calls.write(self.calls, calls)
         if calls <= self.settings.start:
             return None
-        positions = self.memory.enqueue(keys, labels)
-        references, reference_labels = self.memory.valid()
-        loss: Tensor = self.pair(embeddings, labels, references, reference_labels, positions)
+        positions = self.memory.enqueue(embeddings if keys is None else keys, labels)
+        vectors, reference_labels = self.memory.valid()
+        return References(vectors, reference_labels, positions, is_full=len(vectors) == self.places)
+
+    def _memory_loss(
+        self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], references: References | None
+    ) -> Float[Tensor, ""] | None:
+        """The weighted loss against the memory; None without references."""
+        if references is None or self.settings is None or self.pair is None:
+            return None
+        loss: Tensor = self.pair(
+            embeddings, labels, references.vectors, references.labels, references.self_index
+        )
         return self.settings.weight * loss

@@ -8,7 +8,7 @@ from torch import Tensor, cat, nn
 from pipeline.config.methods import MultiheadRecipe, Projection
 from pipeline.methods import modules
 from pipeline.methods.head import Linear
-from pipeline.methods.method import Method, Outputs, unit
+from pipeline.methods.method import Method, Observed, Outputs, unit
 from pipeline.methods.metric_loss import MetricLoss
 from pipeline.models.attention import SecondOrderAttention
 from pipeline.models.focus import Focus
@@ -56,8 +56,8 @@ class Multihead(Method):
         vectors = [head(features) for head, features in zip(self.heads.values(), maps, strict=True)]
         return Outputs(unit(cat(vectors, dim=1)))
 
-    def objective(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
     ) -> dict[str, Float[Tensor, ""]]:
         terms: dict[str, Tensor] = self.loss(outputs.embedding, labels, samples)
         return terms

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from pipeline.config.blocks import Input
-from pipeline.methods.method import Method, Outputs, unit
+from pipeline.methods.method import Method, Observed, Outputs, unit
 from pipeline.models import lite0
 from pipeline.models.checkpoint import read_state
 from pipeline.models.local_weights import require_available
@@ -97,8 +97,8 @@ class PretrainedNetwork(Method):
             vectors = unit(vectors @ self.linear.T)
         return Outputs(vectors)
 
-    def objective(
-        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]
+    def terms(
+        self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
     ) -> dict[str, Float[Tensor, ""]]:
         return {}
 

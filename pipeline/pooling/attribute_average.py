@@ -42,5 +42,9 @@ class AttributeAverage(nn.Module):
             pooled = transformed.mean(2)
             return pooled, attributes, pooled.detach()
 
+    def has_selected(self) -> bool:
+        """V needs no selection."""
+        return True
+
     def observe(self, average: Float[Tensor, "B D"]) -> None:
         """Does nothing: V is not initialised from features."""

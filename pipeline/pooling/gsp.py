@@ -119,13 +119,17 @@ class Gsp(nn.Module):
                 closed_form,
             )
 
+    def has_selected(self) -> bool:
+        """Whether the prototypes are initialised."""
+        return bool(self._initialized.read(self.initialized))
+
     @torch.no_grad()
     def observe(self, pooled_average: Float[Tensor, "B L"]) -> None:
         """Counts a training step with the average-pooled features of the global batch.
 
         Does nothing after the prototypes are initialised.
         """
-        if self._initialized.read(self.initialized):
+        if self.has_selected():
             return
         observed = self._observed.read(self.observed) + 1
         self._observed.write(self.observed, observed)

@@ -41,6 +41,10 @@ class ProjectedGsp(nn.Module):
         """Whether prototypes were selected from pooled features; a copy."""
         return self.gsp.initialized.clone()
 
+    def has_selected(self) -> bool:
+        """As `has_prototypes`, read by the host once."""
+        return self.gsp.has_selected()
+
     def observe(self, average: Float[Tensor, "B D"]) -> None:
         """Counts a training step with the averages of the global batch, from which prototypes are chosen."""
         self.gsp.observe(average)

@@ -15,6 +15,11 @@ _FAILED = re.compile(
     f"|^{_THREAD}"
 )
 _BYTES = re.compile(r"(?:tried to allocate|(?:malloc|realloc) of size) (\d+)")  # of torch, of Arrow
+# Of torch: its allocator (with the size and the device), CUDA itself, cuBLAS; and of FAISS.
+_GPU = re.compile(
+    r"out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)\.( (?P<gpu>GPU \d+) has a total capacity of "
+    r"(?P<capacity>[\d.]+ \w+))?|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|cudaMalloc error"
+)
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
 _LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
 _PROJECT = ("pipeline.", "stages.", "unseen.")
@@ -37,9 +42,11 @@ def require_memory(least: int) -> None:
 
 
 def memory_problem(error: Exception) -> UserError | None:
-    """The UserError for an allocation that failed in Python, numpy, torch, Arrow, FAISS or oneDNN, or for a
-    thread without memory for its stack; None for another error."""
+    """The UserError for an allocation that failed in Python, numpy, torch, Arrow, FAISS or oneDNN, on a GPU,
+    or for a thread without memory for its stack; None for another error."""
     text = str(error)
+    if isinstance(error, RuntimeError) and (on_gpu := _GPU.search(text)):
+        return _gpu_problem(on_gpu, _innermost(error.__traceback__))
     failed = isinstance(error, MemoryError)
     failed = failed or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if not failed and not (isinstance(error, RuntimeError) and _FAILED.search(text)):
@@ -57,6 +64,17 @@ def memory_problem(error: Exception) -> UserError | None:
         + "".join(limits),
         "Raise the limit (`ulimit`, the memory of the container or job), end other programs, or use a "
         "machine with more memory. docs/reliability.md lists the memory of each stage.",
+    )
+
+
+def _gpu_problem(failed: re.Match[str], module: str | None) -> UserError:
+    where = f" of {failed['gpu']}, {failed['capacity']}," if failed["capacity"] else " of the GPU"
+    return UserError(
+        f"The memory{where} does not suffice: {failed['size'] or 'memory'} could not be allocated"
+        f"{f' in {module}' if module else ''}.",
+        "End other programs on the GPU (`nvidia-smi`). For a training, set train.images_per_pass in "
+        "params.yaml: the loss remains that of the batch (docs/recipes.md). For an export, lower "
+        "export.batch_size.",
     )
 
 

@@ -129,8 +129,6 @@ def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sa
 
 def _learner(job: Job, recipe: Recipe, split: ClassSplit, worker: Worker) -> Learner:
     method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
-    if recipe.training.compile:
-        method.backbone.compile()
     if job.images_per_pass is not None:
         require_rows_alone(method)
     layers = _layers(method, recipe)

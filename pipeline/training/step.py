@@ -10,6 +10,7 @@ numbers from a GPU later, so that it can queue the next step meanwhile.
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from pipeline.device.transfer import DeviceToHost
 from pipeline.device.world import world_size
 from pipeline.methods.method import Method
 from pipeline.runtime.errors import UserError
+from pipeline.training.compiled import StepFunctions, step_functions
 from pipeline.training.gather import gather_outputs, gather_rows
 from pipeline.training.gradient_noise import gradient_noise
 from pipeline.training.optimizer import factor, set_learning_rate
@@ -44,6 +46,10 @@ class Learner:
     seed: int  # of the run
     rank: int = 0  # of this worker
     images_per_pass: int | None = None  # of the slice of this worker (passes.py); None: all
+
+    @cached_property
+    def functions(self) -> StepFunctions:
+        return step_functions(self.method, self.recipe.training)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +114,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     metric of each validation so far, for schedule `plateau`. On a CPU, raises NotFinite before the parameters
     change; on a GPU `SubmittedStep.result` raises it, after they changed.
     """
-    method, recipe = learner.method, learner.recipe
+    method, recipe, functions = learner.method, learner.recipe, learner.functions
     parameters = _trained_parameters(method, recipe, batch.step)
     device = parameters[0].device
     shape = f"{world_size()} slices of {len(batch.images)} images are not a batch of {recipe.batch.size}"
@@ -117,7 +123,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     def forward(rows: slice) -> Any:
         pixels = to_pixels(batch.images[rows], method, recipe)
         with autocast(recipe, device):
-            return _at_least_float32(method(pixels))
+            return _at_least_float32(functions.forward(pixels))
 
     seed_step(learner.seed, batch.step, learner.rank)
     passes: Passes | None = None
@@ -129,7 +135,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     labels, samples = gather_rows(batch.labels.to(device)), gather_rows(batch.samples.to(device))
 
     seed_step(learner.seed, batch.step, None)
-    terms = method.objective(outputs, labels, samples)
+    terms = functions.objective(outputs, labels, samples)
     loss = torch.stack([term.reshape(()) for term in terms.values()]).sum()
     measured = recipe.training.gradient_noise
     noise = {} if measured is None else gradient_noise(terms, outputs.embedding, measured)

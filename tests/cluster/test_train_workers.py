@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray.train.torch
+import torch
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, PreemptionError, PreemptionInfo, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
@@ -294,6 +296,33 @@ def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.Monke
 def test_a_worker_without_the_shards_of_the_driver_names_its_node(tmp_path: Path) -> None:
     config = {"job": job(tmp_path, recipe("baseline")), "shared": tmp_path / "shards", "loop": print}
     with pytest.raises(UserError, match=rf"does not have {tmp_path}/shards"):
+        train_workers.work(config)
+
+
+def test_a_worker_whose_memory_is_full_ends_the_run_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's error is a RuntimeError, after which a run of several workers would start again."""
+    numbers = ("get_local_world_size", "get_world_rank", "get_world_size")
+    context = SimpleNamespace(**dict.fromkeys(numbers, lambda: 1))
+    monkeypatch.setattr(ray.train, "get_context", lambda: context)
+    monkeypatch.setattr(ray.train.torch, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+
+    def loop(*_: Any) -> None:
+        raise errors.pop()
+
+    errors = [
+        RuntimeError("a defect"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ]
+    training = job(tmp_path, recipe("baseline"))
+    config = {"job": training, "shared": None, "loop": loop, "console": tmp_path / "console", "columns": None}
+    with pytest.raises(UserError, match=r"2\.00 GiB could not be allocated") as caught:
+        train_workers.work(config)
+    with pytest.raises(UserError, match=r"2\.00 GiB"):
+        ended([RuntimeError("Connection closed by peer"), caught.value], workers=2)
+    with pytest.raises(RuntimeError, match="a defect"):
         train_workers.work(config)
 
 

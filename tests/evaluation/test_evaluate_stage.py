@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from pipeline.data.embeddings import read, write
+from pipeline.device.counted_gallery import TorchGallery
 from pipeline.evaluation import evaluate as evaluation
 from pipeline.evaluation.clustering import nmi
+from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.headline import headline
 from pipeline.evaluation.metrics import PerQuery, Rows, quick_metrics
@@ -22,6 +25,7 @@ from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.errors import UserError
 from pipeline.runtime.stage import ROOT
+from stages import evaluate as stage
 from stages.evaluate import run
 from tests.evaluation.conftest import read_results
 from tests.oracles import retrieval as oracle
@@ -188,9 +192,9 @@ def test_ranks_networks_with_equal_embeddings_once(project: Path, monkeypatch: p
     ranked: list[str] = []
     per_query = evaluation.per_query
 
-    def counted(*arguments: Any) -> PerQuery:
+    def counted(*arguments: Any, **options: Any) -> PerQuery:
         ranked.append(arguments[4])
-        return per_query(*arguments)
+        return per_query(*arguments, **options)
 
     monkeypatch.setattr(evaluation, "per_query", counted)
     run("parts", "gsp", 0)
@@ -222,15 +226,55 @@ def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
     assert len(protocol.hash()) == 64
 
 
+def test_counters_give_equal_bytes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files of a run are those of numpy if torch counts the tiles."""
+    galleries: list[int] = []
+
+    def on_torch(rows: np.ndarray) -> TorchGallery:
+        galleries.append(len(rows))
+        return TorchGallery(rows, "cpu")
+
+    labels = np.repeat(np.arange(30, 40), 5)
+    write(project / "data/embeddings" / NAME / "train.arrow", np.arange(50), labels, embed(labels, 0.2, 2))
+    configure(project, reduce={"dim": 4, "whiten": "none"}, class_means=True)
+    contents = []
+    for counter in (NumpyGallery, on_torch):
+        monkeypatch.setattr(stage, "tile_counter", lambda counter=counter: counter)
+        run("parts", "gsp", 0)
+        files = [path for path in sorted((project / "data").rglob("*")) if path.is_file()]
+        contents.append({path.relative_to(project): path.read_bytes() for path in files})
+    assert contents[0] == contents[1]
+    assert galleries == [99] * 5
+
+
+def test_a_gpu_counts_where_faiss_and_torch_have_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Evaluated(Exception):
+        """Replaces the evaluation."""
+
+    def evaluate_run(folder: Path, settings: object, counter: TileCounter) -> None:
+        counters.append(counter)
+        raise Evaluated
+
+    monkeypatch.setattr(stage, "evaluate_run", evaluate_run)
+    counters: list[TileCounter] = []
+    for of_faiss, of_torch in ((0, True), (2, True), (1, False)):
+        monkeypatch.setattr(stage.faiss, "get_num_gpus", lambda of_faiss=of_faiss: of_faiss)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda of_torch=of_torch: of_torch)
+        with pytest.raises(Evaluated):
+            run("parts", "gsp", 0)
+    assert counters == [NumpyGallery, TorchGallery, NumpyGallery]
+
+
 @pytest.mark.slow
 def test_evaluation_imports_no_torch(project: Path) -> None:
-    """FAISS and torch each bring an OpenMP runtime. Two runtimes in one process may crash or slow each
-    other."""
+    """Where FAISS has no GPU, as in its CPU build: the import of torch takes seconds. FAISS and torch each
+    bring an OpenMP runtime, and two runtimes in one process may crash or slow each other."""
     code = (
         "import sys; from stages.evaluate import run; run('parts', 'gsp', 0); "
         "assert 'faiss' in sys.modules; print([m for m in ('torch', 'ray', 'timm') if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
+    environment["CUDA_VISIBLE_DEVICES"] = ""
     process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -8,8 +8,10 @@ import faiss
 import numpy as np
 import pytest
 
-from pipeline.evaluation import rank_count
+from pipeline.evaluation import counted_gallery, rank_count
+from pipeline.evaluation.counted_gallery import NumpyGallery
 from pipeline.evaluation.rank_count import rank_blocks
+from pipeline.evaluation.tile_count import UNDECIDED
 from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 from tests.vectors import gaussian, unit
@@ -78,10 +80,10 @@ def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -
     definition."""
     rows = table(galleries()[name], 9)
     expected = ranks_by_definition(rows, rows)
-    monkeypatch.setattr(rank_count, "BLOCK", 8)
-    monkeypatch.setattr(rank_count, "CELLS", 100)
+    monkeypatch.setattr(NumpyGallery, "queries", 8)
+    monkeypatch.setattr(NumpyGallery, "cells", 100)
     names = ("few", "by_level", "in_rows")
-    ways = {name: getattr(rank_count, name) for name in names}
+    ways = {name: getattr(counted_gallery, name) for name in names}
     used_paths: list[str] = []
     for way, function in ways.items():
 
@@ -90,10 +92,10 @@ def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -
             return function(*arguments[:-1], 10**9)  # for any number of close rows
 
         for name in names:
-            monkeypatch.setattr(rank_count, name, forced)
+            monkeypatch.setattr(counted_gallery, name, forced)
         assert count(rows, rows) == expected, way
     for name in names:
-        monkeypatch.setattr(rank_count, name, lambda *_, name=name: (None, *(np.empty(0, np.int64),) * 3))
+        monkeypatch.setattr(counted_gallery, name, lambda *_, name=name: UNDECIDED)
     assert count(rows, rows) == expected
     assert set(used_paths) == set(names)
 
@@ -104,8 +106,8 @@ def test_ranks_up_to_the_depth_equal_the_definition(
     name: str, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks up to the depth are exact, later ones exceed it, and thresholds beyond it are dropped."""
-    monkeypatch.setattr(rank_count, "BLOCK", 8)
-    monkeypatch.setattr(rank_count, "CELLS", 100)
+    monkeypatch.setattr(NumpyGallery, "queries", 8)
+    monkeypatch.setattr(NumpyGallery, "cells", 100)
     rows = table(galleries()[name], 9)
     expected = ranks_by_definition(rows, rows)
     depth = np.full(len(rows[0]), last)
@@ -119,7 +121,7 @@ def test_ranks_up_to_the_depth_equal_the_definition(
 def test_no_tile_is_multiplied_after_all_thresholds_are_beyond_the_depth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rank_count, "CELLS", 600)
+    monkeypatch.setattr(NumpyGallery, "cells", 600)
     embeddings = unit(np.abs(gaussian(60, 4)))
     embeddings[::2] *= -1  # the rows of a class are opposite, so that all others rank first
     rows = (embeddings, np.arange(60), np.arange(60) // 2)
@@ -182,14 +184,14 @@ def test_ranks_do_not_depend_on_blocks_and_tiles(monkeypatch: pytest.MonkeyPatch
     rows = (embeddings, np.arange(150), np.random.default_rng(2).integers(0, 20, 150))
     expected = count(rows, rows)
     for block, cells in ((1, 100), (9, 300), (500, 1 << 20), (64, 64)):
-        monkeypatch.setattr(rank_count, "BLOCK", block)
-        monkeypatch.setattr(rank_count, "CELLS", cells)
+        monkeypatch.setattr(NumpyGallery, "queries", block)
+        monkeypatch.setattr(NumpyGallery, "cells", cells)
         assert count(rows, rows) == expected
 
 
 def test_ranks_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks keep their order, and an error in one of them is raised."""
-    monkeypatch.setattr(rank_count, "BLOCK", 16)
+    monkeypatch.setattr(NumpyGallery, "queries", 16)
     rows = table(gaussian(200, 12), 30)
     blocks = []
     for threads in (1, 4):

@@ -91,6 +91,26 @@ def test_float32_products_are_within_the_margin(spread: float) -> None:
     assert centred.error(wide).max() < 2e-5 * max(2 * spread, 1e-7) * 8
 
 
+@pytest.mark.parametrize("exponent", [-40, -60, -63, -70, -130])
+def test_products_that_are_replaced_by_zero_are_within_the_margin(exponent: int) -> None:
+    """All factors, products and sums below the normal range of float32 are replaced, as on some devices."""
+
+    def flushed(values: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(values) < 2.0**-126, np.float32(0), values.astype(np.float32))
+
+    generator = np.random.default_rng(3)
+    scale = np.float32(2.0**exponent)
+    gallery = unit(generator.standard_normal((300, 64))) * scale
+    queries = unit(generator.standard_normal((40, 64))) * scale
+    centred, wide = order.Centred(gallery), queries.astype(np.float64)
+    total = np.zeros((40, 300), np.float32)
+    for query, row in zip(flushed(queries).T, flushed(centred.rows).T, strict=True):
+        total = flushed(total + flushed(query[:, None] * row))
+    approximate = total.astype(np.float64) + centred.offset(wide)[:, None]
+    error = np.abs(approximate - wide @ gallery.T.astype(np.float64)).max(axis=1)
+    assert (error <= centred.error(wide)).all()
+
+
 def test_positions_and_self() -> None:
     ids = np.array([40, 7, 100, 8])
     assert order.places(ids).tolist() == [2, 0, 3, 1]

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from pipeline.runtime.memory import LEAST, memory_problem
 
@@ -51,6 +52,27 @@ def test_names_size_module_limit_and_remedy() -> None:
 def test_names_the_failure(error: Exception, size: str) -> None:
     problem = memory_problem(error)
     assert str(problem).startswith(f"The memory does not suffice: {size} could not be allocated.")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.10 GiB of "
+            "which 12.00 MiB is free.",
+            "memory of GPU 0, 79.10 GiB, does not suffice: 20.00 MiB",
+        ),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", "memory of the GPU does not suffice: 2.00 GiB"),
+        ("CUDA error: out of memory", "memory of the GPU does not suffice: memory"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "memory of the GPU does not suffice: memory"),
+    ],
+)
+def test_names_the_gpu_whose_memory_is_full(text: str, what: str) -> None:
+    problem = memory_problem(torch.OutOfMemoryError(text))
+    assert problem is not None
+    assert problem.what == f"The {what} could not be allocated."
+    assert "train.images_per_pass" in problem.remedy
+    assert memory_problem(ValueError(text)) is None
 
 
 def test_names_the_size_of_an_array() -> None:

@@ -2,9 +2,6 @@
 
 import csv
 import dataclasses
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,49 +210,6 @@ def test_loader_threads_are_a_setting_or_the_share_of_a_worker(
 def test_refuses_an_indivisible_batch_before_reading_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="5 workers cannot share a batch of 12 images"):
         loop.train(job(tmp_path, recipe("baseline")), 0, 5, CPU)  # the data set does not exist
-
-
-_COMPILED = """
-import sys
-sys.path[:0] = [{tests!r}, {root!r}]
-from pathlib import Path
-import torch
-from tests.training.jobs import job, recipe
-from pipeline.models.backbone import Backbone
-from pipeline.training import loop
-calls = []
-def compile_eagerly(self):
-    calls.append(self)
-    torch.nn.Module.compile(self, backend="eager")
-Backbone.compile = compile_eagerly
-compiled = recipe("baseline", training={{"iterations": 3, "validate_every": 3, "compile": True}})
-loop.train(job(Path({work!r}), compiled), 0, 1, torch.device("cpu"))
-assert len(calls) == 1
-"""
-
-
-@pytest.mark.slow
-def test_a_compiled_backbone_trains_to_the_same_weights(fresh_root: Callable[[], Path]) -> None:
-    """Traced and run by torch's eager backend, which needs no compiler. It runs in its own process because
-    checks of shapes cannot be traced."""
-    eager, traced = (
-        job(
-            fresh_root(), recipe("baseline", training={"iterations": 3, "validate_every": 3, "compile": flag})
-        )
-        for flag in (False, True)
-    )
-    loop.train(eager, 0, 1, CPU)
-    root = Path(__file__).resolve().parents[2]
-    script = _COMPILED.format(tests=str(root / "tests/training"), root=str(root), work=str(traced.root))
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-    assert eager.outputs is not None
-    assert traced.outputs is not None
-    expected, weights = (
-        load_file(training_job.outputs.model / "last.safetensors") for training_job in (eager, traced)
-    )
-    assert expected.keys() == weights.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from pipeline.data.loader import TrainBatch, normalize
-from pipeline.methods.method import Method
+from pipeline.methods.method import Method, Outputs
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.step import Learner, NotFinite, Step, train_step
 from tests.training.jobs import recipe
@@ -23,9 +23,8 @@ RECIPE = recipe(
 )
 
 
-@dataclass
-class Outputs:
-    mean: Tensor  # (B, 1)
+@dataclass(frozen=True)
+class NoisyOutputs(Outputs):
     noise: Tensor  # (B,)
 
 
@@ -44,17 +43,17 @@ class Linear(Method):
         mean = images.mean((1, 2, 3))[:, None] @ self.weight.reshape(1, 1)
         if self.poison is not None:
             mean = torch.where(torch.arange(len(mean))[:, None] == self.poison, torch.nan, mean)
-        return Outputs(mean * self.scale, torch.rand(len(images)))
+        return NoisyOutputs(mean * self.scale, torch.rand(len(images)))
 
-    def objective(self, outputs: Any, labels: Tensor, samples: Tensor) -> dict[str, Tensor]:
+    def terms(self, outputs: Any, labels: Tensor, samples: Tensor, observed: Any) -> dict[str, Tensor]:
         self.seen = {
-            "type": outputs.mean.dtype,
+            "type": outputs.embedding.dtype,
             "noise": outputs.noise,
             "drawn": torch.rand(()),
             "labels": labels,
             "samples": samples,
         }
-        return {"linear": outputs.mean.mean(), "constant": 0.0 * outputs.mean.sum() + 3.0}
+        return {"linear": outputs.embedding.mean(), "constant": 0.0 * outputs.embedding.sum() + 3.0}
 
     def embed(self, images: Tensor) -> Tensor:
         return torch.ones(len(images), 1)
@@ -141,7 +140,10 @@ def test_the_objective_has_float32_inputs_under_bfloat16() -> None:
     assert method.weight.dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         # the forward pass ran in bfloat16
-        assert method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).mean.dtype == torch.bfloat16
+        assert (
+            method(normalize(_images(), RECIPE.input.mean, RECIPE.input.std)).embedding.dtype
+            == torch.bfloat16
+        )
 
 
 def test_a_loss_that_is_not_finite_names_terms_and_positions() -> None:
@@ -156,8 +158,8 @@ def test_a_loss_that_is_not_finite_names_terms_and_positions() -> None:
 
 def test_a_gradient_that_is_not_finite_stops_the_run() -> None:
     class Root(Linear):
-        def objective(self, outputs: Any, labels: Tensor, samples: Tensor) -> dict[str, Tensor]:
-            return {"root": (outputs.mean * 0).abs().sqrt().sum()}  # 0, with an infinite slope
+        def terms(self, outputs: Any, labels: Tensor, samples: Tensor, observed: Any) -> dict[str, Tensor]:
+            return {"root": (outputs.embedding * 0).abs().sqrt().sum()}  # 0, with an infinite slope
 
     method = Root()
     with pytest.raises(NotFinite) as caught:

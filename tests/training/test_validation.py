@@ -44,7 +44,7 @@ def test_validation_ranks_only_as_deep_as_its_metrics_need(
     depths: list[np.ndarray | None] = []
     rank_blocks = module.rank_blocks
     monkeypatch.setattr(
-        module, "rank_blocks", lambda *arguments: (depths.append(arguments[-1]), rank_blocks(*arguments))[1]
+        module, "rank_blocks", lambda *arguments: (depths.append(arguments[6]), rank_blocks(*arguments))[1]
     )
     monkeypatch.setattr(module.faiss, "get_num_gpus", lambda: 0)  # with a GPU, lists end at this depth
     shards, settings = Shards(tiny_set / "data/shards/tiny"), recipe("baseline")
