@@ -57,8 +57,7 @@ class MetricLoss(nn.Module):
         self.memory: Any = None
         if memory is not None:
             size = memory.size if memory.size is not None else round(memory.share * samples)
-            self.places = max(size, batch)
-            self.memory = load(memory.module)(self.places, dim)
+            self.memory = load(memory.module)(max(size, batch), dim)
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
             self._calls = HostValue()
 
@@ -110,7 +109,8 @@ class MetricLoss(nn.Module):
             return None
         positions = self.memory.enqueue(embeddings if keys is None else keys, labels)
         vectors, reference_labels = self.memory.valid()
-        return References(vectors, reference_labels, positions, is_full=len(vectors) == self.places)
+        is_full = len(vectors) == len(self.memory.embeddings)
+        return References(vectors, reference_labels, positions, is_full)
 
     def _memory_loss(
         self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"], references: References | None
