@@ -60,8 +60,8 @@ TileCounter = Callable[[Float32[np.ndarray, "N D"]], CountedGallery]
 class NumpyGallery:
     """Products by numpy's BLAS. Memory: one tile for each block that is counted at a time."""
 
-    queries = 1024  # their products with 1,024 gallery rows stay in the last-level cache
-    deep_queries = 512  # longer rows are sorted faster
+    queries = 512  # their products with 2,048 gallery rows stay in the last-level cache
+    deep_queries = 512
     cells = 1 << 20  # 4 MiB, about 40 MiB if sorted
     widest = WIDEST
     library = "numpy"

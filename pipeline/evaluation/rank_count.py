@@ -35,6 +35,7 @@ DEEP = 16  # relevant rows of a query; more are many
 PART, SHORT_PART = 256, 128  # dimensions of a partial product; the latter for more than DEEP relevant rows
 CLOSE = 16  # a tile with more than one close product in CLOSE is computed in float64
 MOST_THREADS = 8  # one tile each
+BUFFER = 512  # elements, of numpy; a tile has longer rows
 CHECKED = 64  # relevant rows of a tile whose float32 products are compared with the definition
 
 
@@ -94,7 +95,12 @@ def rank_blocks(
     blocks = _blocks(turn[relevant[turn] > 0], relevant, counted)
     threads = min(faiss.omp_get_max_threads(), MOST_THREADS)
     # One BLAS thread per tile: in so small a product several threads mostly wait for each other.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    # numpy copies an operand that is broadcast along rows shorter than its buffer: comparisons take 3 times
+    # as long.
+    with (
+        threadpool_limits(1, user_api="blas"),
+        ThreadPoolExecutor(threads, initializer=np.setbufsize, initargs=(BUFFER,)) as pool,
+    ):
         ahead: deque[Future[Ranks]] = deque()
         for chosen in blocks:
             ahead.append(pool.submit(ranks, chosen))
