@@ -44,12 +44,12 @@ import psutil
 from timing import Ratio, ratio, save
 
 from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
+from pipeline.evaluation.counter import tile_counter
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.metrics import Rows, averages, per_query
 from pipeline.evaluation.protocol import Protocol
 from pipeline.evaluation.sides import Sides
 from pipeline.runtime.files import write_json
-from stages.evaluate import tile_counter
 
 IMAGES, CLASSES = 60_502, 11_316
 RECALL_AT = (1, 10, 100, 1000)

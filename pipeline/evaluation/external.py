@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.config.stages import MAX_CONFIDENCE, MAX_RESAMPLES
+from pipeline.evaluation.counter import tile_counter
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.metrics import PerQuery
 from pipeline.evaluation.protocol import Protocol
@@ -126,10 +127,11 @@ def evaluate_vectors(
 
 def _evaluated(sides: Sequence[Sides], settings: Settings) -> Result:
     protocol, extent = settings.protocol(), Extent(class_means=settings.class_means)
+    counter = tile_counter()
     metrics: list[Metrics] = []
     results: list[PerQuery] = []
     for side in sides:
-        of_side, by_network = evaluate(side, {}, protocol, extent)
+        of_side, by_network = evaluate(side, {}, protocol, extent, counter)
         metrics.append(of_side)
         results.append(by_network[SELECTED])
     return Result(metrics, _differences(results[0], results[1], settings) if len(results) == 2 else {})

@@ -24,6 +24,7 @@ from jaxtyping import Float32, Float64, Int64
 from pipeline.catalog.labels import FOLDERS, labels_of
 from pipeline.catalog.pictures import Listed, listed
 from pipeline.catalog.training_classes import write_training_classes
+from pipeline.evaluation.counter import tile_counter
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.external import Metrics, Settings
 from pipeline.evaluation.metrics import Rows, per_query
@@ -328,7 +329,7 @@ def _precision(
 ) -> Float64[np.ndarray, "N"]:
     """AP@R of every image among the others; NaN for the only image of a class."""
     rows = _rows(vectors, labels)
-    return per_query(rows, rows, (1,)).ap_at_r
+    return per_query(rows, rows, (1,), counter=tile_counter()).ap_at_r
 
 
 def _tested(vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"]) -> _Tested | None:
@@ -336,7 +337,7 @@ def _tested(vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"])
     if not len(labels):
         return None
     rows = _rows(vectors, labels)
-    metrics, results = evaluate(Sides(rows, rows), {}, SETTINGS.protocol())
+    metrics, results = evaluate(Sides(rows, rows), {}, SETTINGS.protocol(), counter=tile_counter())
     return _Tested(metrics, results[SELECTED].ap_at_r)
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -258,7 +259,7 @@ def test_a_gpu_counts_where_faiss_and_torch_have_one(project: Path, monkeypatch:
     monkeypatch.setattr(stage, "evaluate_run", evaluate_run)
     counters: list[TileCounter] = []
     for of_faiss, of_torch in ((0, True), (2, True), (1, False)):
-        monkeypatch.setattr(stage.faiss, "get_num_gpus", lambda of_faiss=of_faiss: of_faiss)
+        monkeypatch.setattr(faiss, "get_num_gpus", lambda of_faiss=of_faiss: of_faiss)
         monkeypatch.setattr(torch.cuda, "is_available", lambda of_torch=of_torch: of_torch)
         with pytest.raises(Evaluated):
             run("parts", "gsp", 0)

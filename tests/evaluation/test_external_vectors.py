@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.config.stages import EvaluateSettings
 from pipeline.data.embeddings import write
+from pipeline.device.counted_gallery import TorchGallery
 from pipeline.evaluation.external import Settings, evaluate_files, evaluate_vectors
 from pipeline.evaluation.run import evaluate_run
 from pipeline.evaluation.vectors import read_vectors
@@ -50,6 +51,19 @@ def test_metrics_equal_those_of_the_graph_to_the_bit(exported: Path) -> None:
     assert metrics["lone_queries"] >= 1
     (last,) = evaluate_files([exported / "test-last.arrow"]).metrics
     assert last["map_at_r"] == graph["last_map_at_r"] != metrics["map_at_r"]
+
+
+def test_a_gpu_counts_with_equal_metrics(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    galleries: list[int] = []
+
+    def on_torch(rows: np.ndarray) -> TorchGallery:
+        galleries.append(len(rows))
+        return TorchGallery(rows, "cpu")
+
+    expected = evaluate_files([exported / "test.arrow"]).metrics
+    monkeypatch.setattr("pipeline.evaluation.external.tile_counter", lambda: on_torch)
+    assert evaluate_files([exported / "test.arrow"]).metrics == expected
+    assert len(galleries) == 1
 
 
 def test_defaults_are_those_of_the_graph() -> None:
