@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
 from pipeline.config import Params
 from pipeline.resolution.checks import require_files
@@ -20,6 +22,8 @@ _COMMANDS = {
     "onnx": "unseen export-model",
 }
 _LISTED = 5  # differing files of an output
+_KERNELS_WITH_AVX512 = ("SkylakeX", "Cooperlake", "SapphireRapids")  # of OpenBLAS
+_NO_DEFECT = ("absent", "slow")  # marks
 
 
 class Finding(NamedTuple):
@@ -61,7 +65,7 @@ def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
             if finding.remedy:
                 lines += [f"           {line.strip()}" for line in finding.remedy.splitlines()]
     complete = all(
-        finding.complete or finding.problem == "absent"
+        finding.complete or finding.problem in _NO_DEFECT
         for findings in sections.values()
         for finding in findings
     )
@@ -135,6 +139,24 @@ def _devices() -> Iterator[Finding]:
         yield Finding("GPU", f"none; torch is built for {build}")
     options = faiss.get_compile_options().split()
     yield Finding("FAISS", f"{faiss.__version__}, {' '.join(options)}, {faiss.get_num_gpus()} GPUs")
+    for library in threadpool_info():
+        if library["internal_api"] == "openblas":
+            yield _openblas(library, bool(torch.cpu.get_capabilities().get("avx512_f")))
+
+
+def _openblas(library: dict[str, Any], has_avx512: bool) -> Finding:
+    """The kernels of the OpenBLAS of a package. OpenBLAS chooses older ones for a processor that it does not
+    recognise."""
+    package = Path(library["filepath"]).parent.name.removesuffix(".libs")
+    name, kernels = f"OpenBLAS of {package}", library["architecture"]
+    text = f"{library['version']}, kernels for {kernels}"
+    if not has_avx512 or kernels in _KERNELS_WITH_AVX512:
+        return Finding(name, text)
+    remedy = (
+        "The processor has AVX512, which these kernels do not use. The variable OPENBLAS_CORETYPE=SkylakeX\n"
+        "makes matrix products faster (docs/scale.md)."
+    )
+    return Finding(name, f"{text}, without AVX512", False, remedy, "slow")
 
 
 def _weights(run: Plan) -> Iterator[Finding]:

@@ -95,3 +95,25 @@ def test_weights_of_a_checkpoint_and_random_weights(tmp_path: Path) -> None:
     assert doctor.weights_finding("resnet50", True, str(path)).state == str(path)
     assert doctor.weights_finding("resnet50", False, None).complete
     assert not doctor.weights_finding("resnet20_preact", True, None).complete
+
+
+@pytest.mark.parametrize(
+    ("kernels", "has_avx512", "slow"),
+    [("Haswell", True, True), ("Haswell", False, False), ("SkylakeX", True, False)],
+)
+def test_names_an_openblas_that_does_not_recognise_the_processor(
+    kernels: str,
+    has_avx512: bool,
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    openblas = {"internal_api": "openblas", "version": "0.3.31", "architecture": kernels}
+    library = openblas | {"filepath": "/site-packages/numpy.libs/libopenblas.so"}
+    monkeypatch.setattr(doctor, "threadpool_info", lambda: [library, {"internal_api": "openmp"}])
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": has_avx512})
+    cli.main(["doctor"])  # without an error: it is no defect
+    printed = capsys.readouterr().out
+    mark = "slow" if slow else "ok"
+    assert re.search(rf"{mark} +OpenBLAS of numpy +0.3.31, kernels for {kernels}", printed)
+    assert ("OPENBLAS_CORETYPE" in printed) == slow
