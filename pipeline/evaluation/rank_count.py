@@ -186,11 +186,11 @@ class _Block:
         self.keys = np.where(self.valid, keys, np.iinfo(np.int64).max)
         # An exact product above the next float32 rounds to a value above the threshold, one below the
         # previous float32 to a value below it. Between the two, the pair is computed by definition.
-        wide = queries.astype(np.float64)
+        self.wide: Float64[np.ndarray, "b D"] = queries.astype(np.float64)
         dims = queries.shape[1]
         part = PART if self.levels <= DEEP else SHORT_PART
         terms = min(part, dims) + max(0, -(-dims // part) - 1)
-        self.offset, self.error = table.centred.offset(wide), table.centred.error(wide, terms)
+        self.offset, self.error = table.centred.offset(self.wide), table.centred.error(self.wide, terms)
         up, down = (np.nextafter(similarity, np.float32(end)).astype(np.float64) for end in (np.inf, -np.inf))
         high = _up(up - self.offset[:, None] + self.error[:, None])
         low = -_up(-(down - self.offset[:, None] - self.error[:, None]))
@@ -199,7 +199,6 @@ class _Block:
         self.counts = np.zeros(self.valid.shape, np.int64)
         self.gallery, self.tiles = gallery, gallery.block(queries, part)
         self.tiles.compare_with(self.low, self.high, relevant)
-        self.wide: Float64[np.ndarray, "b D"] | None = None  # the queries, for tiles with many close products
 
     def ranks(self) -> Int64[np.ndarray, "b R"]:
         """Counts over the whole gallery, tile by tile."""
@@ -278,9 +277,7 @@ class _Block:
         """s of the close products of a tile. If they are many, its rows are converted to float64 once."""
         first, last = int(columns.min()), int(columns.max()) + 1
         if len(rows) < last - first:
-            return order.pairs_at(self.queries, rows, self.table.rows, columns)
-        if self.wide is None:
-            self.wide = self.queries.astype(np.float64)
+            return order.pairs_at(self.wide, rows, self.table.rows, columns)
         return order.pairs_at(
             self.wide, rows, self.table.rows[first:last].astype(np.float64), columns - first
         )

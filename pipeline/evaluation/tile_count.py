@@ -87,13 +87,13 @@ def _row_counts(mask: Bool[np.ndarray, "b w"]) -> Int64[np.ndarray, "b"]:
 
 
 def _places(mask: Bool[np.ndarray, "b w"]) -> Int64[np.ndarray, "P"]:
-    """The flat positions of the few true values."""
+    """The flat positions of the true values. Most words of eight values contain none."""
     flat = mask.reshape(-1)
-    words = flat[: len(flat) // 8 * 8].view(np.uint64)
-    begins = np.flatnonzero(words) * 8
-    rest = np.arange(len(words) * 8, len(flat))
-    place = np.concatenate([(begins[:, None] + np.arange(8)).reshape(-1), rest])
-    return place[flat[place]]
+    whole = len(flat) // 8 * 8
+    words = flat[:whole].view(np.uint64)
+    filled = np.flatnonzero(words != 0)
+    word, place = np.nonzero(words[filled].view(bool).reshape(-1, 8))
+    return np.concatenate([filled[word] * 8 + place, whole + np.flatnonzero(flat[whole:])])
 
 
 def in_rows(
