@@ -18,8 +18,8 @@ from unseen.commands import catalog, environment, graph, models, photos, recipes
 
 
 def _with_memory(command: click.Command) -> click.Command:
-    """A command that computes with torch or FAISS. It refuses a limit of memory below their needs, and
-    states where a library ends the process."""
+    """A command that computes with torch, FAISS or OpenBLAS. It refuses a limit of memory below their needs,
+    and states where a library ends the process."""
     run = command.callback
     assert run is not None
 

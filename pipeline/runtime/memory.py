@@ -23,20 +23,20 @@ _GPU = re.compile(
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
 _LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
 _PROJECT = ("pipeline.", "stages.", "unseen.")
-LEAST = 2**30  # bytes for torch, FAISS and their threads
+LEAST = 2**30  # bytes for torch, FAISS, OpenBLAS and their threads
 
 
 def require_memory(least: int) -> None:
     """Raises UserError if a limit of this process is below `least` bytes.
 
-    The libraries in C end the process without a message if one of their own allocations fails. Their needs
-    do not depend on the data, so that this check precedes the work.
+    The libraries in C end the process, some without a message, if one of their own allocations fails. Their
+    needs do not depend on the data, so that this check precedes the work.
     """
     for option, limit in _limits():
         if limit < least:
             raise UserError(
-                f"The limit of this process is {limit:,} bytes (`ulimit {option}`); torch and FAISS need "
-                f"{least:,}.",
+                f"The limit of this process is {limit:,} bytes (`ulimit {option}`); torch, FAISS and "
+                f"OpenBLAS need {least:,}.",
                 "Raise the limit. docs/reliability.md lists the memory of each stage.",
             )
 

@@ -21,7 +21,7 @@ ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 PARENT = "UNSEEN_PARENT"
-_SMALL = ("resolve", "ingest", "report")  # stages that load neither torch nor FAISS
+_SMALL = ("resolve", "ingest")  # stages that compute without torch, FAISS and OpenBLAS
 _GRACE = 5.0  # seconds between SIGTERM and the forced end of a stage, in which it can end its cluster
 
 
@@ -73,8 +73,8 @@ def _end(*_: object) -> None:
 
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
-    (dataset, method, fold, seed). A limit of memory below the needs of torch and FAISS is an error in a stage
-    that loads them."""
+    (dataset, method, fold, seed). A limit of memory below the needs of torch, FAISS and OpenBLAS is an error
+    in a stage that computes with them."""
     import argparse
     import faulthandler
 

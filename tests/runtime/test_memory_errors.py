@@ -89,7 +89,10 @@ def test_other_errors_are_no_problem_of_memory() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "limit", "refused"),
-    [("train", LEAST - 1, True), ("train", LEAST, False), ("ingest", LEAST - 1, False)],
+    [
+        *(("train", LEAST - 1, True), ("train", LEAST, False)),
+        *(("report", LEAST - 1, True), ("ingest", LEAST - 1, False)),
+    ],
 )
 def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(
     stage: str, limit: int, refused: bool
@@ -102,8 +105,8 @@ def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     if refused:
         assert process.stderr.startswith(
-            "error: The limit of this process is 1,073,741,823 bytes (`ulimit -d`); torch and FAISS need "
-            "1,073,741,824.\n"
+            "error: The limit of this process is 1,073,741,823 bytes (`ulimit -d`); torch, FAISS and "
+            "OpenBLAS need 1,073,741,824.\n"
         )
         assert process.stdout == ""
     else:

@@ -164,12 +164,12 @@ _MEMORY = """## Memory
 Each stage runs as a process under a hard limit on its private memory (RLIMIT_DATA): 0.59 GiB; if it does not
 finish, 1 GiB; then the stated limit, in which it does. A traceback and an end without a message are
 violations. Stage `sweep` and `unseen evaluate` run only under the stated limit: Ray does not start with less,
-and the vectors alone need more. Stages that load torch or FAISS refuse a limit below 1 GiB before the work,
-because an allocation that fails within these libraries can end the process without a message. The data are a
-zip archive of a user with as many images per class as SOP, of 12 x 12 random pixels, half of the classes for
-training; 512 dimensions, a small network. "Peak" is the largest resident memory, with mapped files. `unseen
-evaluate` compares drawn vectors with each other. The default size is that of SOP, 120,053 images; the table
-has the rows that were run.
+and the vectors alone need more. Stages that compute with torch, FAISS or OpenBLAS refuse a limit below 1 GiB
+before the work, because an allocation that fails within these libraries can end the process without a
+message. The data are a zip archive of a user with as many images per class as SOP, of 12 x 12 random pixels,
+half of the classes for training; 512 dimensions, a small network. "Peak" is the largest resident memory, with
+mapped files. `unseen evaluate` compares drawn vectors with each other. The default size is that of SOP,
+120,053 images; the table has the rows that were run.
 """
 
 
