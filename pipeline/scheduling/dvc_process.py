@@ -1,5 +1,5 @@
 """`python -m pipeline.scheduling.dvc_process ARGUMENTS` is `dvc ARGUMENTS`, except that it ends with the
-process that started it, and that it removes a damaged lock file. On SIGTERM it ends the stage that it runs;
+process that started it, and that it repairs the lock file. On SIGTERM it ends the stage that it runs;
 `dvc` would leave the stage running.
 """
 
@@ -11,7 +11,7 @@ import sys
 import psutil
 
 from pipeline.runtime.stage import PARENT, end_with_parent
-from pipeline.scheduling.lock_file import remove_damaged_lock_file
+from pipeline.scheduling.lock_file import repair_lock_file
 
 _GRACE = 8.0  # seconds; a stage ends within five
 
@@ -19,7 +19,7 @@ _GRACE = 8.0  # seconds; a stage ends within five
 def main() -> None:
     end_with_parent(int(os.environ.pop(PARENT)))
     signal.signal(signal.SIGTERM, _end)
-    remove_damaged_lock_file()
+    repair_lock_file()
     from dvc.cli import main as dvc
 
     raise SystemExit(dvc(sys.argv[1:]))

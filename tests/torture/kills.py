@@ -47,6 +47,7 @@ MODULES = {
 MODULES[RUN] = ("pipeline.scheduling.run", *(module for name in SINGLE for module in MODULES[name]))
 TARGETS = ("driver", "stage", "all")
 REPAIRED = ", lock file of DVC damaged"
+_REFUSED = ("Unable to read RWLock-file", "rwlock' and try again")  # the latter: "is busy"
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -96,7 +97,7 @@ class Campaign:
             for survivor in self.copy.processes():
                 survivor.kill()
         problem = self.copy.run(command.replace(" --force", ""))
-        if problem is not None and "Unable to read RWLock-file" in problem and name != RUN:
+        if problem is not None and any(text in problem for text in _REFUSED) and name != RUN:
             description += REPAIRED
             problem = self.copy.run(f"unseen run --single-item {name}")
         if problem is not None:

@@ -59,7 +59,8 @@ bytes of an undisturbed run, and no partial file, lock, temporary file or shared
 stage has started. (DVC may restore the outputs of a killed stage from its run cache; then no stage runs.)
 
 "Lock file": DVC rewrites its lock file `.dvc/tmp/rwlock` in place. A kill during these writes damages it, and
-`dvc repro` refuses it afterwards; `unseen run` removes it and succeeds.
+the entry of a killed process is valid until its exit status is read. `dvc repro` refuses both afterwards;
+`unseen run` repairs the file and succeeds.
 """
 
 _CLUSTERS = """## Kills of the parts of a cluster
