@@ -13,6 +13,7 @@ from pipeline.runtime.errors import UserError
 from pipeline.runtime.leftovers import remove_leftovers
 from pipeline.scheduling.cluster import RunCluster, resources
 from pipeline.scheduling.console import duration
+from pipeline.scheduling.graph_lock import repair_graph_lock
 from pipeline.scheduling.needs import gpus_of_this_machine, needs, require_lists, slots
 from pipeline.scheduling.parallel import LOGS, run_parallel
 from pipeline.scheduling.processes import dvc
@@ -33,6 +34,7 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
     params = Params()
     require_lists(params)
     remove_leftovers(Path())
+    repair_graph_lock()
     if jobs != 1 and (jobs is not None or cluster_address() is not None):
         _require_number_of_workers(params)
     if jobs is None and cluster_address() is not None:

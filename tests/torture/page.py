@@ -58,9 +58,9 @@ unless all processes end within a minute, the same command then succeeds without
 bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left when the next
 stage has started. (DVC may restore the outputs of a killed stage from its run cache; then no stage runs.)
 
-"Lock file": DVC rewrites its lock file `.dvc/tmp/rwlock` in place. A kill during these writes damages it, and
-the entry of a killed process is valid until its exit status is read. `dvc repro` refuses both afterwards;
-`unseen run` repairs the file and succeeds.
+"Lock file": DVC rewrites `.dvc/tmp/rwlock` and `dvc.lock` in place. A kill during these writes damages them,
+and the entry of a killed process is valid until its exit status is read. `dvc repro` refuses each afterwards;
+`unseen run` repairs the files and succeeds.
 """
 
 _CLUSTERS = """## Kills of the parts of a cluster
