@@ -26,7 +26,7 @@ def commit() -> None:
     subprocess.run(["git", *identity, "commit", "-qm", "graph"], check=True)
 
 
-@pytest.mark.parametrize("damaged", ["", LOCK[:10], LOCK[:40], "\0", "- a\n"])
+@pytest.mark.parametrize("damaged", ["", LOCK[:10], LOCK[:26], "\0", "- a\n"])
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_damaged_file_is_replaced(
     damaged: str, committed: bool, project: Path, capsys: pytest.CaptureFixture[str]
