@@ -42,7 +42,7 @@ def has_gpu() -> bool:
 class TorchGallery:
     """Products by torch in float32, without TF32 and bfloat16 whatever the settings of torch are."""
 
-    queries = deep_queries = 4096
+    queries = 4096
     cells = 1 << 24  # enough work for the launch of each kernel
     library = "torch"
     remedy = (

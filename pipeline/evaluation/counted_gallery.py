@@ -44,7 +44,6 @@ class CountedGallery(Protocol):
     """A gallery whose tiles of products are counted. Their size changes no rank."""
 
     queries: int  # of a tile
-    deep_queries: int  # of a tile, if they have many relevant rows
     cells: int  # products of a tile
     widest: int  # gallery rows of a tile
     library: str  # that multiplies
@@ -61,7 +60,6 @@ class NumpyGallery:
     """Products by numpy's BLAS. Memory: one tile for each block that is counted at a time."""
 
     queries = 512  # their products with 2,048 gallery rows stay in the last-level cache
-    deep_queries = 512
     cells = 1 << 20  # 4 MiB, about 40 MiB if sorted
     widest = WIDEST
     library = "numpy"

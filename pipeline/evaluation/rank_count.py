@@ -145,8 +145,7 @@ def _blocks(
     """Runs of `turn` of at most THRESHOLDS relevant rows, and queries of a tile."""
     start = 0
     while start < len(turn):
-        most = counted.queries if relevant[turn[start]] <= DEEP else counted.deep_queries
-        ahead = turn[start : start + most]
+        ahead = turn[start : start + counted.queries]
         rows = np.arange(1, len(ahead) + 1) * relevant[ahead]  # ascends, because `relevant` does
         fits = np.count_nonzero(rows <= THRESHOLDS)
         yield ahead[: max(1, fits)]

@@ -61,7 +61,6 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks and tiles, and several of them at a time."""
     for counter, queries in ((NumpyGallery, 48), (TorchGallery, 100)):
         monkeypatch.setattr(counter, "queries", queries)
-        monkeypatch.setattr(counter, "deep_queries", queries)
         monkeypatch.setattr(counter, "cells", queries * 90)
     monkeypatch.setattr(faiss, "omp_get_max_threads", lambda: 3)
 
