@@ -8,17 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from pipeline.data.embeddings import read, write
-from pipeline.device.counted_gallery import TorchGallery
 from pipeline.evaluation import evaluate as evaluation
 from pipeline.evaluation.clustering import nmi
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
+from pipeline.evaluation.counted_gallery import NumpyGallery
 from pipeline.evaluation.evaluate import Extent, evaluate
 from pipeline.evaluation.headline import headline
 from pipeline.evaluation.metrics import PerQuery, Rows, quick_metrics
@@ -31,6 +28,7 @@ from stages.evaluate import run
 from tests.evaluation.conftest import read_results
 from tests.oracles import retrieval as oracle
 from tests.resolved import write_resolved
+from tests.torch_counter import TorchCounter
 
 SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "bootstrap": 100, "confidence": 0.9, "seed": 3}
 NAME = Path("parts/gsp/0")
@@ -229,12 +227,7 @@ def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
 
 def test_counters_give_equal_bytes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All files of a run are those of numpy if torch counts the tiles."""
-    galleries: list[int] = []
-
-    def on_torch(rows: np.ndarray) -> TorchGallery:
-        galleries.append(len(rows))
-        return TorchGallery(rows, "cpu")
-
+    on_torch = TorchCounter()
     labels = np.repeat(np.arange(30, 40), 5)
     write(project / "data/embeddings" / NAME / "train.arrow", np.arange(50), labels, embed(labels, 0.2, 2))
     configure(project, reduce={"dim": 4, "whiten": "none"}, class_means=True)
@@ -245,25 +238,7 @@ def test_counters_give_equal_bytes(project: Path, monkeypatch: pytest.MonkeyPatc
         files = [path for path in sorted((project / "data").rglob("*")) if path.is_file()]
         contents.append({path.relative_to(project): path.read_bytes() for path in files})
     assert contents[0] == contents[1]
-    assert galleries == [99] * 5
-
-
-def test_a_gpu_counts_where_faiss_and_torch_have_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Evaluated(Exception):
-        """Replaces the evaluation."""
-
-    def evaluate_run(folder: Path, settings: object, counter: TileCounter) -> None:
-        counters.append(counter)
-        raise Evaluated
-
-    monkeypatch.setattr(stage, "evaluate_run", evaluate_run)
-    counters: list[TileCounter] = []
-    for of_faiss, of_torch in ((0, True), (2, True), (1, False)):
-        monkeypatch.setattr(faiss, "get_num_gpus", lambda of_faiss=of_faiss: of_faiss)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda of_torch=of_torch: of_torch)
-        with pytest.raises(Evaluated):
-            run("parts", "gsp", 0)
-    assert counters == [NumpyGallery, TorchGallery, NumpyGallery]
+    assert on_torch.galleries == [99] * 5
 
 
 @pytest.mark.slow

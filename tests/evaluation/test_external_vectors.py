@@ -11,11 +11,11 @@ import pytest
 
 from pipeline.config.stages import EvaluateSettings
 from pipeline.data.embeddings import write
-from pipeline.device.counted_gallery import TorchGallery
 from pipeline.evaluation.external import Settings, evaluate_files, evaluate_vectors
 from pipeline.evaluation.run import evaluate_run
 from pipeline.evaluation.vectors import read_vectors
 from pipeline.runtime.errors import UserError
+from tests.torch_counter import TorchCounter
 from tests.vectors import unit
 
 LABELS = np.concatenate([np.repeat(np.arange(12), 5), [20, 21]])
@@ -54,16 +54,11 @@ def test_metrics_equal_those_of_the_graph_to_the_bit(exported: Path) -> None:
 
 
 def test_a_gpu_counts_with_equal_metrics(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    galleries: list[int] = []
-
-    def on_torch(rows: np.ndarray) -> TorchGallery:
-        galleries.append(len(rows))
-        return TorchGallery(rows, "cpu")
-
+    on_torch = TorchCounter()
     expected = evaluate_files([exported / "test.arrow"]).metrics
     monkeypatch.setattr("pipeline.evaluation.external.tile_counter", lambda: on_torch)
     assert evaluate_files([exported / "test.arrow"]).metrics == expected
-    assert len(galleries) == 1
+    assert len(on_torch.galleries) == 1
 
 
 def test_defaults_are_those_of_the_graph() -> None:

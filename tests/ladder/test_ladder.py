@@ -21,6 +21,7 @@ from pipeline.methods.pretrained import Network
 from pipeline.models.published_network import timm
 from pipeline.runtime.errors import UserError
 from tests.photos import save_products
+from tests.torch_counter import TorchCounter
 from unseen import cli
 
 
@@ -45,12 +46,16 @@ def network(tmp_path: Path) -> Network:
 
 @pytest.mark.slow
 def test_evaluates_rungs_on_classes_that_chose_nothing(
-    photos: Path, network: Network, tmp_path: Path
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    on_torch = TorchCounter()
+    monkeypatch.setattr(module, "tile_counter", lambda: on_torch)
     result = ladder(photos, tmp_path / "out", Plan(network, (32, 48), adapt=False))
     assert [(rung.name, rung.size) for rung in result.rungs][:2] == [("frozen", 32), ("frozen", 48)]
     test = sorted(result.split.test)
     assert len(test) == 10
+    folds = {3 * len(fold) for fold in result.split.folds}
+    assert set(on_torch.galleries) == {30, *folds}
     files = [photos / name / f"{number}.png" for name in test for number in range(3)]
     names = [path.parent.name for path in files]
     for rung in result.rungs[:2]:
