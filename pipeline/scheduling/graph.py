@@ -51,7 +51,7 @@ class Stages:
             ) from error
         except DvcException as error:
             raise UserError(
-                f"DVC cannot read the graph: {error}", "Correct dvc.yaml or params.yaml."
+                f"DVC cannot read the graph: {error}", "Correct dvc.yaml, params.yaml or dvc.lock."
             ) from error
         self._by_name: dict[str, Any] = {stage.addressing: stage for stage in self._graph}
 

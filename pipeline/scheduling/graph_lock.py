@@ -39,6 +39,7 @@ def repair_graph_lock() -> None:
 
 
 def _is_damaged(path: Path) -> bool:
+    """Whether DVC cannot read the file for another reason than a conflict of git."""
     from dvc.dvcfile import Lockfile
     from dvc.exceptions import DvcException
     from dvc.utils.strictyaml import load
@@ -48,5 +49,5 @@ def _is_damaged(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except DvcException:
-        return True
+        return b"<<<<<<<" not in path.read_bytes()
     return False

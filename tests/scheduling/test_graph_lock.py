@@ -50,6 +50,13 @@ def test_a_valid_or_absent_file_remains(project: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
+def test_a_conflict_of_git_remains(project: Path) -> None:
+    conflict = f"<<<<<<< HEAD\n{LOCK}=======\n{LOCK}>>>>>>> branch\n"
+    (project / "dvc.lock").write_text(conflict)
+    repair_graph_lock()
+    assert (project / "dvc.lock").read_text() == conflict
+
+
 @pytest.mark.graph
 def test_dvc_restores_the_outputs_of_a_damaged_file_from_its_run_cache(project: Path) -> None:
     dvc = ["dvc", "repro"]

@@ -47,8 +47,7 @@ MODULES = {
 MODULES[RUN] = ("pipeline.scheduling.run", *(module for name in SINGLE for module in MODULES[name]))
 TARGETS = ("driver", "stage", "all")
 REPAIRED = ", lock file of DVC damaged"
-_GRAPH_LOCK = "'./dvc.lock' validation failed"
-_REFUSED = ("Unable to read RWLock-file", "rwlock' and try again")  # the latter: "is busy"
+_REFUSED = ("Unable to read RWLock-file", "rwlock' and try again", "'./dvc.lock' validation failed")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -100,10 +99,7 @@ class Campaign:
         problem = self.copy.run(command.replace(" --force", ""))
         if problem is not None and any(text in problem for text in _REFUSED) and name != RUN:
             description += REPAIRED
-            problem = self.copy.run(f"unseen run --single-item {name}")
-        if problem is not None and _GRAPH_LOCK in problem and name != RUN:
-            description += REPAIRED
-            problem = self.copy.run(RUN)  # the entries of all stages
+            problem = self.copy.run(RUN)
         if problem is not None:
             problems.append(f"the next run fails: {problem}")
         if set(self.copy.leftovers()) - self.temporary:
