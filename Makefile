@@ -48,9 +48,9 @@ lint: $(VENV)/.development-$(FAISS)
 	lint-imports
 
 docs: $(VENV)/.docs-$(FAISS)
-	python -m pipeline.published.document > docs/.page && mv docs/.page docs/published.md
-	python -m pipeline.studies.document > docs/.page && mv docs/.page docs/studies.md
-	python -m pipeline.methods.document > docs/.page && mv docs/.page docs/library.md
+	python -m tools.docs.published > docs/.page && mv docs/.page docs/published.md
+	python -m tools.docs.studies > docs/.page && mv docs/.page docs/studies.md
+	python -m tools.docs.library > docs/.page && mv docs/.page docs/library.md
 	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
 

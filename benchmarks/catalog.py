@@ -25,18 +25,18 @@ import numpy as np
 import psutil
 from timing import Ratio, save
 
-from pipeline.catalog.catalog import Catalog
-from pipeline.catalog.pictures import Listed, Stamp
-from pipeline.catalog.stored import StoredVectors
-from pipeline.catalog.write import FLAT_BELOW, Contents, Model, default_setting, write_catalog
-from pipeline.index.index import search
-from pipeline.index.kinds import KINDS, kind_of
+from unseen.evaluation.index.index import search
+from unseen.evaluation.index.kinds import KINDS, kind_of
+from unseen.frozen.pictures import Listed, Stamp
+from unseen.frozen.store import StoredVectors
+from unseen_search.catalog.catalog import Catalog
+from unseen_search.catalog.write import FLAT_BELOW, Contents, Model, default_setting, write_catalog
 
 OPENING, ADDED = 0.2, 1.2  # seconds; times the size of the vectors
 BLOCK, QUERIES, ROUNDS = 50_000, 20, 5
 OPEN = """
 import sys, time
-from pipeline.catalog.catalog import Catalog
+from unseen_search.catalog.catalog import Catalog
 start = time.perf_counter()
 catalog = Catalog(sys.argv[1])
 print(time.perf_counter() - start)

@@ -21,10 +21,11 @@ from timing import Ratio, save
 from torch._dynamo.utils import counters
 from torch._inductor import config, metrics
 
-from pipeline.config import Params, resolve
-from pipeline.methods.build import initial_method
-from pipeline.methods.method import Method, Outputs
 from tests.device.host_reads import pretend_gpu
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.methods.build import initial_method
+from unseen.methods.method import Method, Outputs
 
 
 def leaves(outputs: Outputs) -> Any:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from timing import Ratio, gemm_gflops, interleave, ratio, save
 from torch import Tensor
 
-from pipeline.models.coded_residual import CodedResidualBranches, CodedResidualTransform, coded_residuals
+from unseen.networks.coded_residual import CodedResidualBranches, CodedResidualTransform, coded_residuals
 
 REQUIRED = 1.2
 ROUNDS = 7

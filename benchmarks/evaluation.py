@@ -43,13 +43,13 @@ import numpy as np
 import psutil
 from timing import Ratio, ratio, save
 
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
-from pipeline.evaluation.counter import tile_counter
-from pipeline.evaluation.evaluate import evaluate
-from pipeline.evaluation.metrics import Rows, averages, per_query
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.runtime.files import write_json
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
+from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.evaluate import evaluate
+from unseen.evaluation.metrics import Rows, averages, per_query
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.sides import Sides
+from unseen.runtime.files import write_json
 
 IMAGES, CLASSES = 60_502, 11_316
 RECALL_AT = (1, 10, 100, 1000)

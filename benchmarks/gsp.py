@@ -23,7 +23,7 @@ from timing import Ratio, gemm_gflops, interleave, ratio, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.pooling.gsp import Gsp
+from unseen.poolings.gsp import Gsp
 
 BATCH, DIM, PROTOTYPES, RATIO, EPSILON, ITERATIONS = 32, 128, 64, 0.3, 5.0, 100
 # Below the smallest ratio of several runs on a busy machine: 1.70 to 2.63, 3.54 to 4.40, 7.28 to 12.79.

@@ -29,14 +29,13 @@ import simplejpeg
 from PIL import Image
 from timing import Ratio, interleave, ratio, save
 
-from pipeline.config import IngestSettings
-from pipeline.config.dataset import CubSource, SopSource
-from pipeline.data.decode import FORMATS, decode
-from pipeline.data.scratch import Scratch
-from pipeline.ingest.census import Count
-from pipeline.ingest.files.tarball import inflate
-from pipeline.ingest.ingest import ingest
-from pipeline.ingest.sources import cub, sop
+from unseen.data.decode import FORMATS, decode
+from unseen.data.ingest.census import Count
+from unseen.data.ingest.files.tarball import inflate
+from unseen.data.ingest.ingest import ingest
+from unseen.data.ingest.settings import CubSource, IngestSettings, SopSource
+from unseen.data.ingest.sources import cub, sop
+from unseen.data.scratch import Scratch
 
 TIMES_OF_DECODING = 1.0  # in every layout
 TIMES_OF_REUSE = 1.2  # a folder

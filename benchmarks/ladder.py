@@ -25,16 +25,16 @@ import numpy as np
 import torch
 from timing import Ratio, save
 
-from pipeline.claims.claim import claims
-from pipeline.config.dataset import PartsSource
-from pipeline.ingest.sources import parts
-from pipeline.ladder import ladder as module
-from pipeline.ladder.linear import LinearTrainer
-from pipeline.methods.pretrained import Network
-from pipeline.runtime.files import write_json
-from unseen.ladder import measured_rungs
+from unseen.cli.ladder import measured_rungs
+from unseen.data.ingest.settings import PartsSource
+from unseen.data.ingest.sources import parts
+from unseen.experiments.claims.claim import claims
+from unseen.experiments.ladder import ladder as module
+from unseen.frozen.linear import LinearTrainer
+from unseen.frozen.network import Network
+from unseen.runtime.files import write_json
 
-GROUPS = Path(__file__).parents[1] / "pipeline/claims/grocery_groups.csv"
+GROUPS = Path(__file__).parents[1] / "pipeline/experiments/claims/grocery_groups.csv"
 SPLITS = {"random": None, "groups": GROUPS}
 NETWORKS = ("lite0", "mobilenetv2", "vit-tiny")
 OTHER_CLASSES, OTHER_EACH = 40, 10

@@ -25,14 +25,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the tests are not installed
 
-from pipeline.config import Params, resolve
-from pipeline.data.loader import TrainBatch
-from pipeline.device.transfer import DeviceToHost
-from pipeline.methods.build import initial_method
-from pipeline.training import step as training_step
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.device.host_reads import HostReads, pretend_gpu
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.data.loader import TrainBatch
+from unseen.methods.build import initial_method
+from unseen.runtime.device.transfer import DeviceToHost
+from unseen.training import step as training_step
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 BEFORE = {  # method: launches, reads
     "ms": (311, 1),

@@ -38,13 +38,13 @@ import torch
 from PIL import Image
 from timing import Ratio, gemm_gflops, interleave, ratio, save
 
-from pipeline.config.blocks import Batch, Input
-from pipeline.data.decode import FORMATS, decode, decode_jpeg
-from pipeline.data.loader import TrainLoader, normalize
-from pipeline.data.sampler import PKSampler
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.data.transforms import SplitMix64, crop_for_training, random_crop, resize_into
+from unseen.data.decode import FORMATS, decode, decode_jpeg
+from unseen.data.loader import TrainLoader, normalize
+from unseen.data.sampler import PKSampler
+from unseen.data.settings import Batch, Input
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.data.transforms import SplitMix64, crop_for_training, random_crop, resize_into
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 

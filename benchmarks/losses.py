@@ -31,14 +31,14 @@ from timing import Ratio, gemm_gflops, interleave, ratio, save
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipeline.losses.contrastive import Contrastive
-from pipeline.losses.euclidean_contrastive import EuclideanContrastive
-from pipeline.losses.multi_similarity import MultiSimilarity
-from pipeline.losses.normalized_softmax import NormalizedSoftmax
-from pipeline.losses.proxy_anchor import ProxyAnchor
-from pipeline.losses.proxy_nca import ProxyNca
-from pipeline.losses.snca import Snca
-from pipeline.losses.triplet import Triplet
+from unseen.losses.contrastive import Contrastive
+from unseen.losses.euclidean_contrastive import EuclideanContrastive
+from unseen.losses.multi_similarity import MultiSimilarity
+from unseen.losses.normalized_softmax import NormalizedSoftmax
+from unseen.losses.proxy_anchor import ProxyAnchor
+from unseen.losses.proxy_nca import ProxyNca
+from unseen.losses.snca import Snca
+from unseen.losses.triplet import Triplet
 
 DIM, SMALL, LARGE, CLASSES = 128, 11_000, 60_000, 11_318
 BATCHES = {80: 4, 180: 5, 1024: 4}  # images -> images per class

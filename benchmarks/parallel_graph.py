@@ -22,9 +22,9 @@ from pathlib import Path
 
 from timing import Ratio, save
 
-from pipeline.runtime.cores import usable_cores
-from pipeline.scheduling.parallel import run_parallel
-from pipeline.scheduling.scheduler import State
+from dvc_parallel.parallel import run_parallel
+from dvc_parallel.scheduler import State
+from unseen.runtime.cores import usable_cores
 
 TARGET = 6.0
 TARGET_SECONDS = 15.0  # of a stage, from which the target applies

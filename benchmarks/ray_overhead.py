@@ -23,12 +23,15 @@ from typing import Any
 import psutil
 from timing import Ratio, save
 
-from pipeline.cluster import train_workers
-from pipeline.cluster.training import run_training
-from pipeline.config import Params, Recipe, TrainSettings, resolve
-from pipeline.runtime.files import write_json
-from pipeline.runtime.stage import ROOT
-from pipeline.training.job import job_of
+from unseen.cluster import train_workers
+from unseen.cluster.training import run_training
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.config.stages import TrainSettings
+from unseen.methods.settings import Recipe
+from unseen.runtime.files import write_json
+from unseen.runtime.stage import ROOT
+from unseen.training.job import job_of
 
 DATASET, METHOD = "parts", "ms"
 INTERVAL = 0.2  # seconds between two samples of the processes
@@ -40,7 +43,7 @@ def recipe() -> Recipe:
 
 def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
     """Performs the imports of the training, and writes a log."""
-    import_module("pipeline.training.loop")
+    import_module("unseen.training.loop")
     if rank == 0:
         write_json(job.outputs.log, {})
     return {}
@@ -104,7 +107,7 @@ def measure(title: str, workers: int) -> tuple[float, float]:
 
 def main() -> int:
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import pipeline.training.loop"], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", "import unseen.training.loop"], check=True, cwd=ROOT)
     print(f"process without Ray with the loop's imports: {time.perf_counter() - start:5.1f} s wall")
     alone = measure("1 worker, in this process", 1)
     few = measure("2 workers, few helper processes", 2)

@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from timing import Ratio, save
 
-from pipeline.config import parse_recipe
-from pipeline.config.blocks import Batch
-from pipeline.data.class_split import hold_out
-from pipeline.data.sampler import make_sampler
-from pipeline.data.shard_schema import SCHEMA_VERSION
-from pipeline.data.shards import Shards
-from pipeline.runtime.digest import sha256_of
+from unseen.data.class_split import hold_out
+from unseen.data.sampler import make_sampler
+from unseen.data.settings import Batch
+from unseen.data.shard_schema import SCHEMA_VERSION
+from unseen.data.shards import Shards
+from unseen.methods.settings import parse_recipe
+from unseen.runtime.digest import sha256_of
 
 PER_CLASS, PER_SHARD = 10, 10_000
 BATCH = {"classes": 32, "images_per_class": 4}

@@ -22,9 +22,9 @@ import numpy as np
 import uvicorn
 from timing import Ratio, save
 
-from pipeline.catalog import Catalog, build
-from pipeline.service.app import create_app
-from pipeline.service.settings import ServiceSettings
+from unseen_search.catalog import Catalog, build
+from unseen_search.service.app import create_app
+from unseen_search.service.settings import ServiceSettings
 
 REQUIRED = 0.8
 

@@ -34,20 +34,22 @@ from loader import photograph
 from timing import Ratio, save
 from torch import nn
 
-from pipeline.config import Params, Recipe, resolve
-from pipeline.data.loader import TrainBatch
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.runtime.cores import loader_threads_of
-from pipeline.training.job import Job
-from pipeline.training.log import Clock
-from pipeline.training.precision import autocast, with_effective_precision
-from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import save as save_checkpoint
-from pipeline.training.resume import start_or_resume
-from pipeline.training.run import TrainingRun, begin
-from pipeline.training.step import SubmittedStep, train_step
-from pipeline.training.transfer import moved
-from pipeline.training.worker import Worker
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.data.loader import TrainBatch
+from unseen.data.shard_writer import ShardWriter
+from unseen.methods.settings import Recipe
+from unseen.runtime.cores import loader_threads_of
+from unseen.training.job import Job
+from unseen.training.log import Clock
+from unseen.training.precision import autocast, with_effective_precision
+from unseen.training.reproducible import reproducible
+from unseen.training.resume import save as save_checkpoint
+from unseen.training.resume import start_or_resume
+from unseen.training.run import TrainingRun, begin
+from unseen.training.step import SubmittedStep, train_step
+from unseen.training.transfer import moved
+from unseen.training.worker import Worker
 
 REQUIRED = 0.95  # of the training, on a GPU
 METHODS = (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.runtime.files import write_json
+from unseen.runtime.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

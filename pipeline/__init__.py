@@ -1,9 +1,75 @@
-"""unseen: image retrieval evaluated on classes not seen in training.
+"""unseen: deep metric learning evaluated on classes that were not seen in training.
 
-Letters of the shapes in signatures, the same in every file:
+    from unseen import Catalog, Embedder, Network, evaluate, index, loss, pooling
 
-    B  images of a batch           D  embedding dimension        N  gallery (or data set) size
-    C  classes                     L  channels of a feature map  Q  queries
-    H  height, W  width of a map   M  prototypes                 R  relevant gallery items of a query
-    S  samples in a memory         K  neighbours asked for       P  positions of a feature map, P = H W
+    index(Path("photos"), Path("catalog"))
+    index(Path("photos"), Path("catalog"), Network("vit_base_patch16_siglip_256.v2_webli"))
+    index(Path("photos"), Path("catalog"), Path("data/models/folder/ms/0"))
+    Catalog("catalog").find(["new.jpg"], k=5)
+    evaluate(vectors, labels)["map_at_r"]
+    loss("multi_similarity")(vectors, labels)      with the published constants
+    pooling("gem", channels=2048)(maps)
+
+This package contains the command line and the public names; package `pipeline` contains the implementation. A
+name is imported at its first use, so that the command starts quickly.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unseen.evaluation.external import evaluate_vectors as evaluate
+    from unseen.evaluation.unknown import Threshold
+    from unseen.frozen.embedder import Embedder
+    from unseen.frozen.network import Network
+    from unseen.methods.by_name import loss, pooling
+    from unseen.runtime.errors import UserError
+    from unseen_search.catalog.build import build as index
+    from unseen_search.catalog.catalog import Answer, Catalog, Match, Product
+
+    __version__: str
+
+_SOURCES = {
+    "Answer": ("unseen_search.catalog.catalog", "Answer"),
+    "Catalog": ("unseen_search.catalog.catalog", "Catalog"),
+    "Embedder": ("unseen.frozen.embedder", "Embedder"),
+    "Network": ("unseen.frozen.network", "Network"),
+    "Match": ("unseen_search.catalog.catalog", "Match"),
+    "Product": ("unseen_search.catalog.catalog", "Product"),
+    "Threshold": ("unseen.evaluation.unknown", "Threshold"),
+    "UserError": ("unseen.runtime.errors", "UserError"),
+    "evaluate": ("unseen.evaluation.external", "evaluate_vectors"),
+    "index": ("unseen_search.catalog.build", "build"),
+    "loss": ("unseen.methods.by_name", "loss"),
+    "pooling": ("unseen.methods.by_name", "pooling"),
+}
+__all__ = [
+    "Answer",
+    "Catalog",
+    "Embedder",
+    "Match",
+    "Network",
+    "Product",
+    "Threshold",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "index",
+    "loss",
+    "pooling",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("unseen")
+    if name not in _SOURCES:
+        raise AttributeError(f"module 'unseen' has no attribute {name!r}")
+    module, attribute = _SOURCES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

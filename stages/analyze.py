@@ -3,13 +3,13 @@ of weight on the object."""
 
 from pathlib import Path
 
-from pipeline.analysis.analyze import analyze, content_of, numbers
-from pipeline.analysis.positions import object_share_rows
-from pipeline.analysis.verification import Intervals
-from pipeline.cluster.task import main
-from pipeline.config.inputs import AnalyzeInputs, read_inputs
-from pipeline.ingest.sources.parts import creature_masks
-from pipeline.runtime.files import write_json
+from unseen.cluster.task import main
+from unseen.config.inputs import AnalyzeInputs, read_inputs
+from unseen.data.ingest.sources.parts import creature_masks
+from unseen.evaluation.analysis.analyze import analyze, content_of, numbers
+from unseen.evaluation.analysis.positions import object_share_rows
+from unseen.evaluation.analysis.verification import Intervals
+from unseen.runtime.files import write_json
 
 
 def run(dataset: str, method: str, seed: int) -> None:

@@ -3,9 +3,9 @@ ensemble, mean and deviation."""
 
 from pathlib import Path
 
-from pipeline.config.inputs import EnsembleInputs, read_inputs
-from pipeline.runtime.stage import main
-from pipeline.studies.ensemble.ensemble import ensemble
+from unseen.config.inputs import EnsembleInputs, read_inputs
+from unseen.experiments.folds.ensemble import ensemble
+from unseen.runtime.stage import main
 
 
 def run(dataset: str, method: str) -> None:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from pipeline.cluster.task import main
-from pipeline.config.inputs import EvaluateInputs, read_inputs
-from pipeline.evaluation.counter import tile_counter
-from pipeline.evaluation.headline import headline
-from pipeline.evaluation.run import evaluate_run, write
-from pipeline.runtime.files import atomic_directory, write_json
+from unseen.cluster.task import main
+from unseen.config.inputs import EvaluateInputs, read_inputs
+from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.headline import headline
+from unseen.evaluation.run import evaluate_run, write
+from unseen.runtime.files import atomic_directory, write_json
 
 
 def run(dataset: str, method: str, seed: int) -> None:

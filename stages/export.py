@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from pipeline.cluster.export import run_export
-from pipeline.config import ExportSettings, Params, settings
-from pipeline.config.inputs import ExportInputs, read_inputs
-from pipeline.export.positions import export_positions
-from pipeline.runtime.stage import main
+from unseen.cluster.export import run_export
+from unseen.config.document import Params
+from unseen.config.inputs import ExportInputs, read_inputs
+from unseen.config.resolve import settings
+from unseen.config.stages import ExportSettings
+from unseen.runtime.stage import main
+from unseen.training.export.positions import export_positions
 
 
 def run(dataset: str, method: str, seed: int) -> None:

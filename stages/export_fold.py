@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from pipeline.cluster.export import embedder
-from pipeline.config import ExportSettings, Params, settings
-from pipeline.config.inputs import ExportInputs, read_inputs
-from pipeline.methods.artifact import training_settings
-from pipeline.runtime.stage import main
-from pipeline.studies.ensemble.member_export import export_member
-from pipeline.studies.ensemble.members import Member
+from unseen.cluster.export import embedder
+from unseen.config.document import Params
+from unseen.config.inputs import ExportInputs, read_inputs
+from unseen.config.resolve import settings
+from unseen.config.stages import ExportSettings
+from unseen.experiments.folds.member_export import export_member
+from unseen.experiments.folds.members import Member
+from unseen.methods.artifact import training_settings
+from unseen.runtime.stage import main
 
 
 def run(dataset: str, method: str, fold: int, seed: int) -> None:

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from pipeline.config.inputs import IngestInputs, read_inputs
-from pipeline.ingest.ingest import ingest
-from pipeline.ingest.remarks import remarks
-from pipeline.runtime.stage import main
+from unseen.config.inputs import IngestInputs, read_inputs
+from unseen.data.ingest.ingest import ingest
+from unseen.data.ingest.remarks import remarks
+from unseen.runtime.stage import main
 
 
 def run(dataset: str) -> None:

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from pipeline.config.inputs import ReportInputs, read_inputs
-from pipeline.report.analysis_file import write_analysis
-from pipeline.report.page import build
-from pipeline.report.position_files import write_positions
-from pipeline.report.report_data import read_report_data
-from pipeline.report.study_files import write_studies
-from pipeline.runtime.files import atomic_directory, remove_partial_files, write_json
-from pipeline.runtime.revision import revision_of
-from pipeline.runtime.stage import main
+from unseen.config.inputs import ReportInputs, read_inputs
+from unseen.report.analysis_file import write_analysis
+from unseen.report.page import build
+from unseen.report.position_files import write_positions
+from unseen.report.report_data import read_report_data
+from unseen.report.study_files import write_studies
+from unseen.runtime.files import atomic_directory, remove_partial_files, write_json
+from unseen.runtime.revision import revision_of
+from unseen.runtime.stage import main
 
 
 def run() -> None:

@@ -3,13 +3,13 @@ params.yaml or a missing archive stops the run in this stage."""
 
 from pathlib import Path
 
-from pipeline.config import Params
-from pipeline.config.inputs import ROOT
-from pipeline.resolution.code import Code
-from pipeline.resolution.files import check, files, plan
-from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.runtime.stage import ROOT as PROJECT
-from pipeline.runtime.stage import main
+from unseen.config.document import Params
+from unseen.config.inputs import ROOT
+from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.files import check, files, plan
+from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.stage import ROOT as PROJECT
+from unseen.runtime.stage import main
 
 
 def run() -> None:

@@ -3,12 +3,14 @@ other stage depends on it."""
 
 from pathlib import Path
 
-from pipeline.config import Params, TrainSettings, concurrent_trials, settings
-from pipeline.config.command import field_origins
-from pipeline.config.inputs import SweepInputs, read_inputs
-from pipeline.runtime.cores import loader_threads_of
-from pipeline.runtime.stage import main
-from pipeline.studies.sweep.sweep import sweep
+from unseen.config.command import field_origins
+from unseen.config.document import Params
+from unseen.config.inputs import SweepInputs, read_inputs
+from unseen.config.resolve import concurrent_trials, settings
+from unseen.config.stages import TrainSettings
+from unseen.experiments.sweep.sweep import sweep
+from unseen.runtime.cores import loader_threads_of
+from unseen.runtime.stage import main
 
 
 def run(dataset: str, method: str) -> None:

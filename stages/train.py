@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
-from pipeline.cluster.training import run_training
-from pipeline.config import Params, TrainSettings, settings
-from pipeline.config.command import field_origins
-from pipeline.config.inputs import TrainInputs, read_inputs
-from pipeline.runtime.stage import main
-from pipeline.training.job import job_of, note_unwatched_checkpoint, possible_worlds
+from unseen.cluster.training import run_training
+from unseen.config.command import field_origins
+from unseen.config.document import Params
+from unseen.config.inputs import TrainInputs, read_inputs
+from unseen.config.resolve import settings
+from unseen.config.stages import TrainSettings
+from unseen.runtime.stage import main
+from unseen.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
 
 def run(dataset: str, method: str, seed: int) -> None:

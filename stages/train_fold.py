@@ -3,15 +3,17 @@ train classes."""
 
 from pathlib import Path
 
-from pipeline.cluster.training import run_training
-from pipeline.config import Params, TrainSettings, settings
-from pipeline.config.command import field_origins
-from pipeline.config.inputs import TrainInputs, read_inputs
-from pipeline.data.shards import Shards
-from pipeline.runtime.stage import main
-from pipeline.studies.ensemble.fold_training import member_job, require_fold_data
-from pipeline.studies.ensemble.members import Member
-from pipeline.training.job import job_of, note_unwatched_checkpoint, possible_worlds
+from unseen.cluster.training import run_training
+from unseen.config.command import field_origins
+from unseen.config.document import Params
+from unseen.config.inputs import TrainInputs, read_inputs
+from unseen.config.resolve import settings
+from unseen.config.stages import TrainSettings
+from unseen.data.shards import Shards
+from unseen.experiments.folds.fold_training import member_job, require_fold_data
+from unseen.experiments.folds.members import Member
+from unseen.runtime.stage import main
+from unseen.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
 
 def run(dataset: str, method: str, fold: int, seed: int) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline.config import Params
-from pipeline.runtime.stage import ROOT
+from unseen.config.document import Params
+from unseen.runtime.stage import ROOT
 
 
 def write(folder: Path, content: dict[str, Any]) -> Params:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline.config.methods import parse_recipe
-from pipeline.methods.artifact import save_recipe, save_weights
-from pipeline.methods.build import initial_method
+from unseen.methods.artifact import save_recipe, save_weights
+from unseen.methods.build import initial_method
+from unseen.methods.settings import parse_recipe
 
 COUNT, SIDE = 11, 32
 

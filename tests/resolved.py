@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.inputs import MODELS, content_of, path_of
-from pipeline.runtime.files import write_json
+from unseen.config.inputs import MODELS, content_of, path_of
+from unseen.runtime.files import write_json
 
 
 def write_resolved(root: Path, stage: str, *cell: str, **settings: Any) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipeline.device.counted_gallery import TorchGallery
+from unseen.runtime.device.counted_gallery import TorchGallery
 
 
 class TorchCounter:

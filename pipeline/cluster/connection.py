@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.cluster.private import ends_without, private_cluster, use_own_token
-from pipeline.runtime.errors import UserError
+from unseen.cluster.private import ends_without, private_cluster, use_own_token
+from unseen.runtime.errors import UserError
 
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
 # Address of the private cluster that the stages of `unseen run -j` share (pipeline/cluster/run_cluster.py)

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-    from pipeline.cluster.connection import Cluster
+    from unseen.cluster.connection import Cluster
 
 _REMEDY = "Install a CUDA build of torch and a driver that it supports, or set train.gpu: no."
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from pipeline.cluster.connection import cluster_address, connection, run_cluster_address
-from pipeline.cluster.shared import require_shared, require_shared_on_nodes
-from pipeline.config.stages import ExportSettings
-from pipeline.export.features import Network
-from pipeline.export.model import Embed, Embedded, LocalEmbedder, export_model
-from pipeline.methods.artifact import training_settings
-from pipeline.runtime.cores import loader_threads_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.progress import Progress
+from unseen.cluster.connection import cluster_address, connection, run_cluster_address
+from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.config.stages import ExportSettings
+from unseen.methods.artifact import training_settings
+from unseen.runtime.cores import loader_threads_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.progress import Progress
+from unseen.training.export.features import Network
+from unseen.training.export.model import Embed, Embedded, LocalEmbedder, export_model
 
 _RUNS = 8  # per worker, so that a slower worker gets fewer
 

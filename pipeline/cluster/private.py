@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import accepting_files, create_directory, unwritable_is_an_error
-from pipeline.runtime.leftovers import OWNER, cluster_files, owned, remove_abandoned
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import accepting_files, create_directory, unwritable_is_an_error
+from unseen.runtime.leftovers import OWNER, cluster_files, owned, remove_abandoned
 
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
 _TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

@@ -1,4 +1,4 @@
-"""`python -m pipeline.cluster.run_cluster PROCESSES`: the Ray cluster of a run with parallel stages.
+"""`python -m unseen.cluster.run_cluster PROCESSES`: the Ray cluster of a run with parallel stages.
 
 Prints one line of JSON: {"environment": variables for the stages, "cpus", "gpus"}. Without RAY_ADDRESS it
 starts a private cluster for PROCESSES processes at a time, which ends when standard input ends, and with the
@@ -11,8 +11,8 @@ import json
 import os
 import sys
 
-from pipeline.cluster.connection import RUN_CLUSTER, connection
-from pipeline.runtime.stage import PARENT, end_with_parent, report_errors, start_closing
+from unseen.cluster.connection import RUN_CLUSTER, connection
+from unseen.runtime.stage import PARENT, end_with_parent, report_errors, start_closing
 
 _STORE = 80 * 2**20  # bytes of shared memory per process, as in the private cluster of one stage
 

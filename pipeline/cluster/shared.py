@@ -4,8 +4,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import PACKAGE
+from unseen.runtime.errors import UserError
+from unseen.runtime.stage import PACKAGE
 
 # The name of the node, and those of some paths that it lacks. It is sent as a value, because a lambda has no
 # name to import it by, and it imports the standard library only.

@@ -15,18 +15,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
-from pipeline.cluster.shared import require_shared, require_shared_on_nodes
-from pipeline.config.inputs import TrainInputs, read_inputs
-from pipeline.runtime import stage
-from pipeline.runtime.errors import UserError
+from unseen.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
+from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.config.inputs import TrainInputs, read_inputs
+from unseen.runtime import stage
+from unseen.runtime.errors import UserError
 
 _RETRIES = 2  # of a task whose worker died, as of a training
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY")
 
 
 def main(run: Callable[..., None], *axes: str) -> None:
-    """`pipeline.runtime.stage.main`; where RAY_ADDRESS names a cluster, on one of its nodes. The axes are
+    """`unseen.runtime.stage.main`; where RAY_ADDRESS names a cluster, on one of its nodes. The axes are
     those of a training: dataset, method, seed.
 
     The task reserves `training.threads` CPUs of the recipe. The exit status is that of the stage.

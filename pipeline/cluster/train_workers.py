@@ -31,15 +31,15 @@ from ray.train import (
 )
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from pipeline.cluster.connection import Cluster, alive_nodes, lost_nodes
-from pipeline.cluster.console import Console, copied
-from pipeline.cluster.shared import require_shared, require_shared_on_nodes
-from pipeline.runtime.cores import loader_threads_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.leftovers import owned
-from pipeline.runtime.memory import memory_problem
-from pipeline.runtime.progress import terminal_columns
-from pipeline.training.job import Job, Loop
+from unseen.cluster.connection import Cluster, alive_nodes, lost_nodes
+from unseen.cluster.console import Console, copied
+from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.runtime.cores import loader_threads_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.leftovers import owned
+from unseen.runtime.memory import memory_problem
+from unseen.runtime.progress import terminal_columns
+from unseen.training.job import Job, Loop
 
 RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
 _RETRIES = 2  # of a run whose worker died
@@ -126,7 +126,7 @@ def trainer_class(private: bool, elastic: bool = False) -> Any:
     if not private and not elastic:
         return TorchTrainer
     try:
-        from pipeline.cluster.lean_trainer import ElasticTrainer, LeanTrainer
+        from unseen.cluster.lean_trainer import ElasticTrainer, LeanTrainer
     except (ImportError, AttributeError) as error:
         _warn(error)
         return TorchTrainer
@@ -202,7 +202,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
     train = config["loop"]
     if train is None:
-        from pipeline.training.loop import train
+        from unseen.training.loop import train
 
     job: Job = config["job"]
     if config["shared"] is not None:

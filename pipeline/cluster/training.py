@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.cluster.connection import cluster_address, connection, imported, run_cluster_address
-from pipeline.cluster.devices import device_here, gpus_here, usable_gpu
-from pipeline.config.stages import TrainSettings
-from pipeline.runtime.files import require_writable, write_json
-from pipeline.training.job import Job, Loop, possible_worlds
+from unseen.cluster.connection import cluster_address, connection, imported, run_cluster_address
+from unseen.cluster.devices import device_here, gpus_here, usable_gpu
+from unseen.config.stages import TrainSettings
+from unseen.runtime.files import require_writable, write_json
+from unseen.training.job import Job, Loop, possible_worlds
 
 
 def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
     worlds = possible_worlds(job.resolved(), settings)
     _require_writable(job)
     if job.tensorboard:
-        from pipeline.training.live import require_tensorboard
+        from unseen.training.live import require_tensorboard
 
         require_tensorboard()
     if settings.workers == "auto" and cluster_address() is None:
@@ -58,7 +58,7 @@ def _train_here(job: Job, gpu: str, loop: Loop | None) -> dict[str, Any]:
     began = time.time()
     device = device_here(gpu)
     if loop is None:
-        from pipeline.training.loop import train
+        from unseen.training.loop import train
 
         loop = train
     result = loop(job, 0, 1, device)
@@ -80,7 +80,7 @@ def _train_on_workers(
     began = time.time()
     processes, gpu = worlds[-1], settings.gpu != "no"
     with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:
-        from pipeline.cluster.train_workers import fit
+        from unseen.cluster.train_workers import fit
 
         usable = usable_gpu(settings.gpu, cluster)
         if by_gpus:

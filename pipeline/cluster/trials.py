@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pipeline.cluster.connection import connection, imported
-from pipeline.cluster.devices import usable_gpu
-from pipeline.runtime.errors import UserError
-from pipeline.training.job import Job, Loop
+from unseen.cluster.connection import connection, imported
+from unseen.cluster.devices import usable_gpu
+from unseen.runtime.errors import UserError
+from unseen.training.job import Job, Loop
 
 _REDUCTION = 3
 
@@ -88,7 +88,7 @@ def _tune(
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-    from pipeline.cluster.tune_events import Events
+    from unseen.cluster.tune_events import Events
 
     scheduler = FIFOScheduler()
     if rungs is not None:
@@ -132,7 +132,7 @@ def run_trial(config: dict[str, int], jobs: dict[int, Job], gpu: bool, loop: Loo
     from ray import tune
 
     if loop is None:
-        from pipeline.training.loop import train
+        from unseen.training.loop import train
 
         loop = train
     start = time.monotonic()

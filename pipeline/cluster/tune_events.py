@@ -5,7 +5,7 @@ from typing import Any
 
 from ray.tune import Callback
 
-from pipeline.cluster.trials import Listener
+from unseen.cluster.trials import Listener
 
 
 class Events(Callback):

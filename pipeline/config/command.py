@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.config.document import Params
-from pipeline.config.layers import datasets_of, like_of, methods_of
-from pipeline.config.resolve import ABSENT, Leaf, at, resolve, trace
-from pipeline.runtime.errors import UserError
+from unseen.config.document import Params
+from unseen.config.layers import datasets_of, like_of, methods_of
+from unseen.config.resolve import ABSENT, Leaf, at, resolve, trace
+from unseen.runtime.errors import UserError
 
 _FIELD = re.compile(r"(?<![\w.])([a-z_]+(?:\.[a-z_]+)+)(?:=(\S*[^\s,;.]))?")
 _PLAIN = re.compile(r"[\w./:+~@%-]*")

@@ -9,11 +9,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from pipeline.config.strict import Model
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Model
 
 if TYPE_CHECKING:
-    from pipeline.config.study_row import StudyRow, StudySet
+    from unseen.config.study_row import StudyRow, StudySet
 
 
 class Document:
@@ -113,7 +113,7 @@ class Document:
 
 class Params(Document):
     """params.yaml. `rows`: the methods of the run that are rows of studies, by name
-    (pipeline/studies/catalogue.py); `sets`: the data sets of the run with source settings of studies. With
+    (pipeline/experiments/catalogue.py); `sets`: the data sets of the run with source settings of studies. With
     `text=""` it sets nothing: the recipes are those published."""
 
     def __init__(self, path: Path = Path("params.yaml"), text: str | None = None) -> None:

@@ -7,7 +7,7 @@ writes them. Each stage reads one.
     data/resolved/<stage>.json                             analyze, report
 
 A file contains the settings that can change the result of the stage, and a digest of each module that the
-stage can reach (pipeline/resolution/code.py). Stages read the settings of the machine (workers, threads,
+stage can reach (pipeline/experiments/plan/code.py). Stages read the settings of the machine (workers, threads,
 checkpoint interval) from params.yaml instead.
 """
 
@@ -19,18 +19,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from pipeline.config.blocks import Count
-from pipeline.config.dataset import IngestSettings, PartsSource, Source
-from pipeline.config.methods import Recipe
-from pipeline.config.stages import (
-    AnalyzeSettings,
-    Axis,
-    EvaluateSettings,
-    ReportSettings,
-    RunSettings,
-)
-from pipeline.config.strict import Strict
-from pipeline.runtime.errors import UserError
+from unseen.config.stages import Axis, ReportSettings, RunSettings
+from unseen.data.ingest.settings import IngestSettings, PartsSource, Source
+from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
+from unseen.methods.settings import Cost, Recipe
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Count, Strict
 
 SCHEMA = 1
 ROOT = Path("data/resolved")
@@ -111,13 +105,6 @@ class AnalyzeInputs(Strict):
     parts: PartsSource | None = None  # of a data set whose generator gives the position of the object
 
 
-class Cost(Strict):
-    """The cost of the embedding of one image (pipeline/methods/cost.py)."""
-
-    parameters: int
-    flops: int
-
-
 class StudyRowInputs(Strict):
     """A row of a study in the run."""
 
@@ -133,7 +120,7 @@ class StudyInputs(Strict):
 
     name: str
     title: str
-    paper: str  # key of pipeline/published; empty: a study of a user
+    paper: str  # key of pipeline/experiments/printed; empty: a study of a user
     item: str
     table: str | None  # a printed table of the paper
     datasets: tuple[str, ...]  # of the study

@@ -25,9 +25,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.config.document import Document, Params
-from pipeline.config.names import checked_name, suggestion
-from pipeline.config.recipe_files import (
+from unseen.config.document import Document, Params
+from unseen.config.recipe_files import (
     chain,
     dataset_file,
     document,
@@ -36,8 +35,9 @@ from pipeline.config.recipe_files import (
     published,
     source_of,
 )
-from pipeline.config.strict import Strict
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
+from unseen.runtime.setting_names import checked_name, suggestion
+from unseen.runtime.settings import Strict
 
 
 class DatasetBlock(Strict):

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from pipeline.config.document import Document
-from pipeline.config.stages import EvaluateSettings, Ranks
-from pipeline.config.strict import Strict
-from pipeline.runtime.errors import UserError
+from unseen.config.document import Document
+from unseen.evaluation.settings import EvaluateSettings, Ranks
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Strict
 
 ROOT = Path(__file__).resolve().parents[1] / "recipes"
 Kind = Literal["methods", "datasets"]

@@ -7,25 +7,17 @@ from typing import Any, TypeVar, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline.config.dataset import IngestSettings, Source
-from pipeline.config.document import Document, Params
-from pipeline.config.layers import Layer, block_of, class_of, kind_of, layers_of, like_of, lineage, methods_of
-from pipeline.config.methods import Recipe, default_recipe, parse_recipe
-from pipeline.config.names import suggestion
-from pipeline.config.recipe_files import published, recall_at_of, source_of, sweep_of
-from pipeline.config.stages import (
-    EnsembleBlock,
-    EnsembleSettings,
-    EvaluateBlock,
-    EvaluateSettings,
-    Ranks,
-    RowSweepBlock,
-    RunSettings,
-    SweepSettings,
-)
-from pipeline.config.strict import Strict, as_json
-from pipeline.config.study_row import StudyRow
-from pipeline.runtime.errors import UserError
+from unseen.config.document import Document, Params
+from unseen.config.layers import Layer, block_of, class_of, kind_of, layers_of, like_of, lineage, methods_of
+from unseen.config.recipe_files import published, recall_at_of, source_of, sweep_of
+from unseen.config.stages import EnsembleBlock, EnsembleSettings, RowSweepBlock, RunSettings, SweepSettings
+from unseen.config.study_row import StudyRow
+from unseen.data.ingest.settings import IngestSettings, Source
+from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings, Ranks
+from unseen.methods.settings import Recipe, default_recipe, parse_recipe
+from unseen.runtime.errors import UserError
+from unseen.runtime.setting_names import suggestion
+from unseen.runtime.settings import Strict, as_json
 
 Settings = TypeVar("Settings", bound=Strict)
 _SOURCE: TypeAdapter[Source] = TypeAdapter(Source)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.config.document import Document
-from pipeline.config.recipe_files import chain, dataset_file, method_file, published
+from unseen.config.document import Document
+from unseen.config.recipe_files import chain, dataset_file, method_file, published
 
 Protocol = Literal["selected", "published", "refit"]
 # the first step of the fields that a small set defines itself

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int
 
-from pipeline.config.blocks import Fold
-from pipeline.config.methods import Recipe
-from pipeline.data.folds import validation_classes
-from pipeline.data.seeding import named_generator
-from pipeline.data.shards import Shards
-from pipeline.runtime.errors import UserError
+from unseen.data.folds import validation_classes
+from unseen.data.seeding import named_generator
+from unseen.data.settings import Fold
+from unseen.data.shards import Shards
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
 
 VALIDATION = "validation"  # group of train images that a data set holds out itself
 VALIDATED = 5_000  # held-out classes of a validation

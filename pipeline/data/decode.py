@@ -16,7 +16,7 @@ import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
-from pipeline.data.scratch import Scratch
+from unseen.data.scratch import Scratch
 
 # Formats that Pillow may open, whatever the name of a file. All are raster formats that are decoded within
 # the process. Without this list Pillow starts Ghostscript on PostScript, and parses some thirty formats that

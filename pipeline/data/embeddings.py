@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float32, Int64
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file
-from pipeline.runtime.memory import lacks_memory
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file
+from unseen.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 2  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6

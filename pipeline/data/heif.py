@@ -8,7 +8,7 @@ import io
 
 from PIL import Image
 
-from pipeline.data.decode import MAX_PIXELS, WHITE
+from unseen.data.decode import MAX_PIXELS, WHITE
 
 FORMATS = ("HEIF",)  # the only format that Pillow may open here
 # Brands of HEVC images (ISO/IEC 23008-12, annex B). AVIF has others.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pyarrow.parquet as pq
 
-from pipeline.data.shards import Shards
+from unseen.data.shards import Shards
 
 Judge = Callable[[int, int], bool | None]  # of a query and a match: whether it is right; None: it is ignored
 

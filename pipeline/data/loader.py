@@ -21,14 +21,14 @@ import torch
 from jaxtyping import Float32, Int, Int64, UInt8
 from torch import Tensor
 
-from pipeline.config.blocks import Input
-from pipeline.data.decode import decode
-from pipeline.data.sampler import PKSampler, ShuffledSampler
-from pipeline.data.scratch import Scratch
-from pipeline.data.shards import Shards
-from pipeline.data.transforms import crop_for_testing, crop_for_training, cut_out
-from pipeline.data.tuples import TupleSampler
-from pipeline.runtime.errors import UserError
+from unseen.data.decode import decode
+from unseen.data.sampler import PKSampler, ShuffledSampler
+from unseen.data.scratch import Scratch
+from unseen.data.settings import Input
+from unseen.data.shards import Shards
+from unseen.data.transforms import crop_for_testing, crop_for_training, cut_out
+from unseen.data.tuples import TupleSampler
+from unseen.runtime.errors import UserError
 
 CACHED = 2**19  # values that fit the cache
 AHEAD = 3  # batches that are prepared while one is used, so that a slow image does not delay the step

@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int32
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file
-from pipeline.runtime.memory import lacks_memory
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file
+from unseen.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 1
 SCHEMA = pa.schema(

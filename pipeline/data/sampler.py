@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
-from pipeline.config.blocks import Batch
-from pipeline.data.trades import trade
-from pipeline.runtime.errors import UserError
+from unseen.data.settings import Batch
+from unseen.data.trades import trade
+from unseen.runtime.errors import UserError
 
 # Steps x classes of an epoch up to which its batches are drawn one after the other, at 13 ns each.
 SYSTEMATIC = 1 << 27

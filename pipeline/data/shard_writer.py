@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.shard_schema import INDEX, OPTIONAL, SCHEMA, SCHEMA_VERSION, SPLITS
-from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
+from unseen.data.shard_schema import INDEX, OPTIONAL, SCHEMA, SCHEMA_VERSION, SPLITS
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import write_json
 
 BATCH_ROWS = 256
 _CHUNK_ROWS = 4096  # rows of the index that are Python objects before they become arrays

@@ -30,9 +30,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float64, Int, Int64, Shaped, UInt8
 
-from pipeline.data.shard_schema import OPTIONAL, SCHEMA_VERSION, SPLITS
-from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.errors import UserError
+from unseen.data.shard_schema import OPTIONAL, SCHEMA_VERSION, SPLITS
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
 
 # the keys of a manifest that are read here, with their types
 _MANIFEST: dict[str, type] = {

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from pipeline.config.blocks import Input
-from pipeline.data.scratch import Scratch
+from unseen.data.scratch import Scratch
+from unseen.data.settings import Input
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

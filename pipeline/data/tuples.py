@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int, Int64
 
-from pipeline.config.blocks import Batch
-from pipeline.data.sampler import Draw, augmentation_keys
-from pipeline.runtime.errors import UserError
+from unseen.data.sampler import Draw, augmentation_keys
+from unseen.data.settings import Batch
+from unseen.runtime.errors import UserError
 
 BLOCK = 256  # queries whose similarities with the pool are in memory at a time
 

@@ -7,13 +7,13 @@ has its own protocol, which contains the setting of the index.
 import dataclasses
 from functools import partial
 
-from pipeline.evaluation.evaluate import DIGITS, NEIGHBOURS, Extent, metrics_of
-from pipeline.evaluation.metrics import PerQuery, per_query
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.index.index import build, search_blocks
-from pipeline.index.kinds import Setting, kind_of
-from pipeline.index.recall import recall
+from unseen.evaluation.evaluate import DIGITS, NEIGHBOURS, Extent, metrics_of
+from unseen.evaluation.index.index import build, search_blocks
+from unseen.evaluation.index.kinds import Setting, kind_of
+from unseen.evaluation.index.recall import recall
+from unseen.evaluation.metrics import PerQuery, per_query
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.sides import Sides
 
 
 def evaluate_index(

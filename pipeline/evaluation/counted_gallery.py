@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from pipeline.evaluation.tile_count import WIDEST, Counted, by_level, few, in_rows
+from unseen.evaluation.tile_count import WIDEST, Counted, by_level, few, in_rows
 
 SAMPLED = 16  # the share of products above the lowest threshold is that of every 16th row
 

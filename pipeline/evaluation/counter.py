@@ -2,7 +2,7 @@
 
 import faiss
 
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 
 
 def tile_counter() -> TileCounter:
@@ -13,6 +13,6 @@ def tile_counter() -> TileCounter:
     """
     if faiss.get_num_gpus() == 0:
         return NumpyGallery
-    from pipeline.device.counted_gallery import TorchGallery, has_gpu
+    from unseen.runtime.device.counted_gallery import TorchGallery, has_gpu
 
     return TorchGallery if has_gpu() else NumpyGallery

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.clustering import nmi
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
-from pipeline.evaluation.metrics import PerQuery, averages, class_means, per_query
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.evaluation.statistics.bootstrap import class_intervals
-from pipeline.evaluation.tables import SELECTED
-from pipeline.runtime.errors import UserError
+from unseen.evaluation.clustering import nmi
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
+from unseen.evaluation.metrics import PerQuery, averages, class_means, per_query
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.tables import SELECTED
+from unseen.runtime.errors import UserError
 
 DIGITS = 10  # decimals in the files; rounding differences between machines are smaller, all intervals larger
 NEIGHBOURS = 10  # per query in the neighbour tables

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.config.stages import MAX_CONFIDENCE, MAX_RESAMPLES
-from pipeline.evaluation.counter import tile_counter
-from pipeline.evaluation.evaluate import Extent, evaluate
-from pipeline.evaluation.metrics import PerQuery
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.evaluation.statistics.comparison import Comparison, compare_pairs
-from pipeline.evaluation.statistics.holm import holm
-from pipeline.evaluation.tables import SELECTED
-from pipeline.evaluation.vectors import read_vectors, sides_of_arrays
-from pipeline.runtime.errors import UserError
+from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.evaluate import Extent, evaluate
+from unseen.evaluation.metrics import PerQuery
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.settings import MAX_CONFIDENCE, MAX_RESAMPLES
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.statistics.comparison import Comparison, compare_pairs
+from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.tables import SELECTED
+from unseen.evaluation.vectors import read_vectors, sides_of_arrays
+from unseen.runtime.errors import UserError
 
 MAX_RANK = 2**31 - 1  # of Recall@K
 Metrics = dict[str, float | int | str]

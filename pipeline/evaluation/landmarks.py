@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
-from pipeline.evaluation.evaluate import DIGITS, NEIGHBOURS
-from pipeline.evaluation.metrics import Rows
-from pipeline.evaluation.protocol import Declared
-from pipeline.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
-from pipeline.evaluation.sides import Sides
-from pipeline.evaluation.statistics.bootstrap import class_intervals
-from pipeline.evaluation.tables import SELECTED
-from pipeline.index.exact import exact_search
-from pipeline.runtime.errors import UserError
+from unseen.evaluation.evaluate import DIGITS, NEIGHBOURS
+from unseen.evaluation.index.exact import exact_search
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.protocol import Declared
+from unseen.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.tables import SELECTED
+from unseen.runtime.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.config.stages import Reduce
-from pipeline.data.embeddings import read
-from pipeline.evaluation.reduction import Reduction, fit_pca, fit_whitening
-from pipeline.runtime.errors import UserError
+from unseen.data.embeddings import read
+from unseen.evaluation.reduction import Reduction, fit_pca, fit_whitening
+from unseen.evaluation.settings import Reduce
+from unseen.runtime.errors import UserError
 
 PAIRS = "pairs.parquet"
 

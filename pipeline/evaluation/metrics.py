@@ -25,11 +25,11 @@ import faiss
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
-from pipeline.evaluation.rank_count import Ranks, rank_blocks
-from pipeline.index.exact import Neighbours, search_blocks
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.progress import Progress
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
+from unseen.evaluation.index.exact import Neighbours, search_blocks
+from unseen.evaluation.rank_count import Ranks, rank_blocks
+from unseen.runtime.errors import UserError
+from unseen.runtime.progress import Progress
 
 Engine = Literal["counting", "search"]
 Search = Callable[[np.ndarray, np.ndarray, int], Iterator[Neighbours]]  # embeddings and ids of queries, k

@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pipeline.evaluation.counted_gallery import CountedGallery, NumpyGallery, TileCounter
-from pipeline.evaluation.tile_count import ranges
-from pipeline.index import order
-from pipeline.runtime.errors import UserError
+from unseen.evaluation.counted_gallery import CountedGallery, NumpyGallery, TileCounter
+from unseen.evaluation.index import order
+from unseen.evaluation.tile_count import ranges
+from unseen.runtime.errors import UserError
 
 THRESHOLDS = 1 << 18  # relevant rows of a block, about 80 bytes each
 DEEP = 16  # relevant rows of a query; more are many

@@ -31,8 +31,8 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from safetensors.numpy import save_file
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file
 
 BLOCK = 8192  # rows in float64 at a time
 

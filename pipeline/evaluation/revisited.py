@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
 
 PRECISION_AT = (1, 5, 10)  # revisitop, python/example_evaluate.py
 LEVELS = {

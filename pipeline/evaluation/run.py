@@ -7,19 +7,19 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.stages import EvaluateSettings, Reduce
-from pipeline.data.embeddings import Embeddings, read
-from pipeline.evaluation.approximate import evaluate_index
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
-from pipeline.evaluation.evaluate import Extent, evaluate
-from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
-from pipeline.evaluation.learned_reduction import learned_reduction
-from pipeline.evaluation.protocol import Declared, Protocol
-from pipeline.evaluation.reduction import Reduction, apply, save
-from pipeline.evaluation.sides import Sides, read_sides, sides_of
-from pipeline.evaluation.tables import SELECTED, file_of, neighbour_table, query_table, write_table
-from pipeline.index.kinds import KINDS
-from pipeline.runtime.files import write_json
+from unseen.data.embeddings import Embeddings, read
+from unseen.evaluation.approximate import evaluate_index
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
+from unseen.evaluation.evaluate import Extent, evaluate
+from unseen.evaluation.index.kinds import KINDS
+from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from unseen.evaluation.learned_reduction import learned_reduction
+from unseen.evaluation.protocol import Declared, Protocol
+from unseen.evaluation.reduction import Reduction, apply, save
+from unseen.evaluation.settings import EvaluateSettings, Reduce
+from unseen.evaluation.sides import Sides, read_sides, sides_of
+from unseen.evaluation.tables import SELECTED, file_of, neighbour_table, query_table, write_table
+from unseen.runtime.files import write_json
 
 GROUND_TRUTH = "ground_truth.parquet"
 FILES = {

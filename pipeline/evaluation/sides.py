@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.data.embeddings import Embeddings, read
-from pipeline.evaluation.metrics import Rows
+from unseen.data.embeddings import Embeddings, read
+from unseen.evaluation.metrics import Rows
 
 
 class Sides(NamedTuple):

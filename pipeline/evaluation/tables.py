@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float64, Int64
 
-from pipeline.evaluation.metrics import PerQuery
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file, regular
-from pipeline.runtime.memory import lacks_memory
+from unseen.evaluation.metrics import PerQuery
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file, regular
+from unseen.runtime.memory import lacks_memory
 
 ARROW = (".arrow", ".feather", ".ipc")
 SELECTED = "selected"  # the network whose metrics have no prefix

@@ -46,7 +46,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 from scipy.special import betaincinv, stdtrit
 
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
 
 LEAST_CLASSES = 8  # products with a false match from which deff is estimated
 WINDOW = 8

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Float64, Int64
 
-from pipeline.data.embeddings import UNIT
-from pipeline.evaluation.metrics import Rows
-from pipeline.evaluation.sides import Sides
-from pipeline.evaluation.tables import ARROW, read_table
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import regular
+from unseen.data.embeddings import UNIT
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.tables import ARROW, read_table
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import regular
 
 COLUMNS = "label, embedding, and optionally row_id, is_query, is_gallery"
 COLUMN_NAMES = ("label", "embedding", "row_id", "is_query", "is_gallery")

@@ -9,7 +9,7 @@ thousands of pairs would be far larger than the metric loss.
 from jaxtyping import Float
 from torch import Tensor
 
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 
 def similarity_consistency(a: Float[Tensor, "B first"], b: Float[Tensor, "B second"]) -> Float[Tensor, ""]:

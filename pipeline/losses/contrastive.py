@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pipeline.device.host import reads_wait
-from pipeline.losses.pairs import PairLoss, Pairs, relatives_of
+from unseen.losses.pairs import PairLoss, Pairs, relatives_of
+from unseen.runtime.device.host import reads_wait
 
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
 _GPU_ELEMENTS = 1 << 26  # enough to fill a GPU

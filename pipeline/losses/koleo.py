@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 
 def koleo(embeddings: Float[Tensor, "B D"], epsilon: float = 1e-6) -> Float[Tensor, ""]:

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 _LEAST_SINE = 1e-12  # of a squared sine: the gradient of its root is finite at a cosine of 1
 

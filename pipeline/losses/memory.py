@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pipeline.device.host import HostValue
+from unseen.runtime.device.host import HostValue
 
 
 class CrossBatchMemory(nn.Module):

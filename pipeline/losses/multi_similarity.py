@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pipeline.losses.log_one_plus_sum import log_one_plus_sum
-from pipeline.losses.pairs import PairLoss, Pairs
+from unseen.losses.log_one_plus_sum import log_one_plus_sum
+from unseen.losses.pairs import PairLoss, Pairs
 
 _DUPLICATE = 1 - 1e-5  # a positive with at least this similarity is the same picture (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core

@@ -9,7 +9,7 @@ It is the function of ProxyNCA++ with scale 1 / T. Released: T = 0.05, weights u
 
 from torch import nn
 
-from pipeline.losses.proxy_softmax import ProxySoftmax
+from unseen.losses.proxy_softmax import ProxySoftmax
 
 
 class NormalizedSoftmax(ProxySoftmax):

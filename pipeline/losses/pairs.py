@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pipeline.device.host import reads_wait
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.host import reads_wait
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 
 class Pairs(NamedTuple):

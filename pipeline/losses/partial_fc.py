@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pipeline.losses.margin_softmax import ArcFace, CosFace, MarginSoftmax
+from unseen.losses.margin_softmax import ArcFace, CosFace, MarginSoftmax
 
 
 class PartialFc(nn.Module):

@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pipeline.device.host import reads_wait
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.host import reads_wait
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # under the root of the norm of a proxy (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core

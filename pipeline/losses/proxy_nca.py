@@ -11,8 +11,8 @@ sample's own class.
 
 from torch import nn
 
-from pipeline.losses.he_normal import he_normal_
-from pipeline.losses.proxy_softmax import ProxySoftmax
+from unseen.losses.he_normal import he_normal_
+from unseen.losses.proxy_softmax import ProxySoftmax
 
 INITIALIZATIONS = ("normal_over_8", "he_normal")
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # least length of a proxy
 _CPU_ELEMENTS = 1 << 20  # similarities in memory at a time: they fit the last-level cache, for many samples

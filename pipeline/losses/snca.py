@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from pipeline.device.host import reads_wait
-from pipeline.device.precision import full_precision, without_autocast
-from pipeline.losses.pairs import Pairs, relatives_of
+from unseen.losses.pairs import Pairs, relatives_of
+from unseen.runtime.device.host import reads_wait
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
 _GPU_ELEMENTS = 1 << 26  # enough to fill a GPU

@@ -23,9 +23,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pipeline.device.host import reads_wait
-from pipeline.losses.distances import euclidean, pull, squares
-from pipeline.losses.pairs import PairLoss, Pairs
+from unseen.losses.distances import euclidean, pull, squares
+from unseen.losses.pairs import PairLoss, Pairs
+from unseen.runtime.device.host import reads_wait
 
 _CPU_ELEMENTS = 1 << 18  # distances in memory at a time, so that they stay in the cache of a core
 _GPU_ELEMENTS = 1 << 25  # enough to fill a GPU

@@ -13,7 +13,7 @@ with a defined gradient.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pipeline.device.precision import full_precision, without_autocast
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 
 class TupleContrastive(nn.Module):

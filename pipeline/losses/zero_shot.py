@@ -31,8 +31,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.device.precision import full_precision, without_autocast
-from pipeline.losses.he_normal import he_normal_, truncated_normal_
+from unseen.losses.he_normal import he_normal_, truncated_normal_
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 _CHANCE = 0.5  # scale |v|^2
 

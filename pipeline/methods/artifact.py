@@ -18,13 +18,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pipeline.config.blocks import Training
-from pipeline.config.methods import Recipe, parse_recipe
-from pipeline.methods.build import initial_method
-from pipeline.methods.method import Method
-from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file, regular, unreadable_is_an_error, write_json
+from unseen.methods.build import initial_method
+from unseen.methods.method import Method
+from unseen.methods.settings import Recipe, Training, parse_recipe
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file, regular, unreadable_is_an_error, write_json
 
 SCHEMA_VERSION = 1  # of the directory; files of unreleased versions have none
 Weights = Literal["weights", "last", "untrained", "best_on_test"]

@@ -1,7 +1,7 @@
 """The baseline: one pooled vector, one linear layer, one loss, under the same protocol as the papers."""
 
-from pipeline.config.methods import BaselineRecipe
-from pipeline.methods.embedding import EmbeddingMethod
+from unseen.methods.embedding import EmbeddingMethod
+from unseen.methods.settings import BaselineRecipe
 
 
 class Baseline(EmbeddingMethod):

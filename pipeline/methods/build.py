@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.config.methods import Recipe
-from pipeline.methods.method import Method
-from pipeline.methods.modules import load
-from pipeline.runtime.errors import UserError
+from unseen.methods.method import Method
+from unseen.methods.modules import load
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
 
 
 def build_method(recipe: Recipe, classes: int, samples: int) -> Method:

@@ -5,7 +5,7 @@
     pooling("gem", channels=2048)                   (B, L, H, W) -> (B, L)
     pooling("gsp", channels=2048, dim=512)          (B, L, H, W) -> vector (B, D), attributes, average
 
-The defaults are those of the settings classes (pipeline/config/losses.py, poolings.py), which
+The defaults are those of the settings classes (pipeline/losses/settings.py, poolings.py), which
 docs/library.md lists. SNCA, the tuple loss and the hybrid loss need the state of a training
 (pipeline/methods/metric_loss.py).
 """
@@ -15,10 +15,11 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 from torch import nn
 
-from pipeline.config import losses, poolings
-from pipeline.config.strict import Strict
-from pipeline.methods.modules import attribute_pooling, channel_pooling, pair_loss, proxy_loss
-from pipeline.runtime.errors import UserError
+from unseen.losses import settings as losses
+from unseen.methods.modules import attribute_pooling, channel_pooling, pair_loss, proxy_loss
+from unseen.poolings import settings as poolings
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Strict
 
 Settings = TypeVar("Settings", bound=Strict)
 

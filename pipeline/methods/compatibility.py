@@ -3,14 +3,14 @@ on torch's meta device, which allocates no weights."""
 
 import torch
 
-from pipeline.config.losses import HybridLoss
-from pipeline.config.methods import CrtRecipe, Recipe
-from pipeline.methods.build import build_method
-from pipeline.methods.method import Method
-from pipeline.methods.multihead import Multihead
-from pipeline.models.backbone import require_network, require_published
-from pipeline.models.token_embedding import TokenEmbedding
-from pipeline.runtime.errors import UserError
+from unseen.losses.settings import HybridLoss
+from unseen.methods.build import build_method
+from unseen.methods.method import Method
+from unseen.methods.multihead import Multihead
+from unseen.methods.settings import CrtRecipe, Recipe
+from unseen.networks.backbone import require_network, require_published
+from unseen.networks.token_embedding import TokenEmbedding
+from unseen.runtime.errors import UserError
 
 _CLASSES, _SAMPLES = 100, 5000  # arbitrary sizes: no check depends on them
 

@@ -3,9 +3,8 @@
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.config.inputs import Cost
-from pipeline.config.methods import Recipe
-from pipeline.methods.build import initial_method
+from unseen.methods.build import initial_method
+from unseen.methods.settings import Cost, Recipe
 
 _CLASSES, _SAMPLES = 100, 5000  # of training; an embedding does not depend on them
 

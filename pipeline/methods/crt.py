@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pipeline.config.methods import CrtRecipe, Projection
-from pipeline.losses.consistency import similarity_consistency
-from pipeline.losses.diversity import prototype_diversity
-from pipeline.methods import modules
-from pipeline.methods.head import Linear
-from pipeline.methods.method import Method, Observed, Outputs, unit
-from pipeline.models.coded_residual import CodedResidualBranches
-from pipeline.pooling.average import Average
+from unseen.losses.consistency import similarity_consistency
+from unseen.losses.diversity import prototype_diversity
+from unseen.methods import modules
+from unseen.methods.head import Linear
+from unseen.methods.method import Method, Observed, Outputs, unit
+from unseen.methods.settings import CrtRecipe, Projection
+from unseen.networks.coded_residual import CodedResidualBranches
+from unseen.poolings.average import Average
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pipeline.config.methods import BaselineRecipe, GspRecipe, IrtRecipe, Projection
-from pipeline.methods import modules
-from pipeline.methods.head import PoolingHead
-from pipeline.methods.method import Method, Observed, Outputs, unit
-from pipeline.methods.metric_loss import MetricLoss
-from pipeline.methods.momentum import MomentumEncoder
+from unseen.methods import modules
+from unseen.methods.head import PoolingHead
+from unseen.methods.method import Method, Observed, Outputs, unit
+from unseen.methods.metric_loss import MetricLoss
+from unseen.methods.momentum import MomentumEncoder
+from unseen.methods.settings import BaselineRecipe, GspRecipe, IrtRecipe, Projection
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pipeline.config.methods import GspRecipe
-from pipeline.losses.zero_shot import ZeroShot
-from pipeline.methods.embedding import EmbeddingMethod
-from pipeline.methods.method import Observed, Outputs
+from unseen.losses.zero_shot import ZeroShot
+from unseen.methods.embedding import EmbeddingMethod
+from unseen.methods.method import Observed, Outputs
+from unseen.methods.settings import GspRecipe
 
 
 class Gsp(EmbeddingMethod):

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.config.methods import Projection
-from pipeline.config.poolings import AnyAttributePooling, AttributePooling, ClsPooling, Pooling
-from pipeline.methods.modules import attribute_pooling, map_pooling
-from pipeline.models.backbone import Backbone, Features
-from pipeline.models.batch_norm import synchronise
+from unseen.methods.modules import attribute_pooling, map_pooling
+from unseen.methods.settings import Projection
+from unseen.networks.backbone import Backbone, Features
+from unseen.networks.batch_norm import synchronise
+from unseen.poolings.settings import AnyAttributePooling, AttributePooling, ClsPooling, Pooling
 
 
 class Pooled(NamedTuple):

@@ -4,10 +4,10 @@ entropy regularisation."""
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pipeline.config.methods import IrtRecipe
-from pipeline.losses.koleo import koleo
-from pipeline.methods.embedding import EmbeddingMethod
-from pipeline.methods.method import Observed, Outputs
+from unseen.losses.koleo import koleo
+from unseen.methods.embedding import EmbeddingMethod
+from unseen.methods.method import Observed, Outputs
+from unseen.methods.settings import IrtRecipe
 
 
 class Irt(EmbeddingMethod):

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.config.blocks import Input
-from pipeline.device.precision import full_precision, without_autocast
-from pipeline.losses.pairs import References
-from pipeline.models.backbone import Backbone
+from unseen.data.settings import Input
+from unseen.losses.pairs import References
+from unseen.networks.backbone import Backbone
+from unseen.runtime.device.precision import full_precision, without_autocast
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Method(nn.Module, ABC):
     def forward(self, images: Float[Tensor, "B ..."]) -> Outputs:
         """The outputs of normalised images (B, 3, H, W), from which `objective` computes the loss.
 
-        Images are what `backbone` reads: with a CachedBackbone (pipeline/heads) their maps (B, V)."""
+        Images are what `backbone` reads: with a CachedBackbone (pipeline/frozen) their maps (B, V)."""
 
     def objective(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"]

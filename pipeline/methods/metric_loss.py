@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pipeline.config import losses as config
-from pipeline.device.host import HostValue
-from pipeline.losses.pairs import References
-from pipeline.methods.modules import load, pair_loss, proxy_loss
+from unseen.losses import settings as config
+from unseen.losses.pairs import References
+from unseen.methods.modules import load, pair_loss, proxy_loss
+from unseen.runtime.device.host import HostValue
 
 
 class MetricLoss(nn.Module):

@@ -1,7 +1,7 @@
 """Builds the module of a part (a loss, a pooling, a network, a method) from its settings.
 
 The settings name the class (`module`). It is imported only if a recipe uses it, so that the code of a run
-contains only the parts of that run (pipeline/resolution/code.py).
+contains only the parts of that run (pipeline/experiments/plan/code.py).
 """
 
 from collections.abc import Callable
@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline.config import losses, poolings
-from pipeline.config.blocks import Backbone as BackboneSettings
-from pipeline.config.strict import Strict
-from pipeline.models.backbone import Backbone
+from unseen.losses import settings as losses
+from unseen.networks.backbone import Backbone
+from unseen.networks.settings import Backbone as BackboneSettings
+from unseen.poolings import settings as poolings
+from unseen.runtime.settings import Strict
 
 
 def load(name: str) -> Any:

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pipeline.methods.head import PoolingHead
-from pipeline.methods.method import unit
-from pipeline.models.backbone import Backbone
+from unseen.methods.head import PoolingHead
+from unseen.methods.method import unit
+from unseen.networks.backbone import Backbone
 
 
 class MomentumEncoder(nn.Module):

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from jaxtyping import Float, Int
 from torch import Tensor, cat, nn
 
-from pipeline.config.methods import MultiheadRecipe, Projection
-from pipeline.methods import modules
-from pipeline.methods.head import Linear
-from pipeline.methods.method import Method, Observed, Outputs, unit
-from pipeline.methods.metric_loss import MetricLoss
-from pipeline.models.attention import SecondOrderAttention
-from pipeline.models.focus import Focus
-from pipeline.pooling.average_max import AverageMax
+from unseen.methods import modules
+from unseen.methods.head import Linear
+from unseen.methods.method import Method, Observed, Outputs, unit
+from unseen.methods.metric_loss import MetricLoss
+from unseen.methods.settings import MultiheadRecipe, Projection
+from unseen.networks.attention import SecondOrderAttention
+from unseen.networks.focus import Focus
+from unseen.poolings.average_max import AverageMax
 
 
 class Multihead(Method):

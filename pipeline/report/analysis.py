@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.report.report_data import ReportData
+from unseen.report.report_data import ReportData
 
 NETWORKS = ("selected", "untrained")
 Means = Mapping[str, float | None]

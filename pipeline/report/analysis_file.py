@@ -3,8 +3,8 @@
 import csv
 from pathlib import Path
 
-from pipeline.analysis.analyze import COLUMNS
-from pipeline.report.report_data import ReportData
+from unseen.evaluation.analysis.analyze import COLUMNS
+from unseen.report.report_data import ReportData
 
 
 def write_analysis(report_data: ReportData, path: Path) -> None:

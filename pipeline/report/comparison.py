@@ -19,13 +19,13 @@ from itertools import combinations
 
 import numpy as np
 
-from pipeline.evaluation.statistics.comparison import Comparison, compare_pairs
-from pipeline.evaluation.statistics.holm import holm
-from pipeline.evaluation.statistics.seeds import Average, over_seeds
-from pipeline.evaluation.tables import read_runs
-from pipeline.report.joint_intervals import column_of
-from pipeline.report.report_data import ReportData
-from pipeline.report.summary import HEADLINE
+from unseen.evaluation.statistics.comparison import Comparison, compare_pairs
+from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.statistics.seeds import Average, over_seeds
+from unseen.evaluation.tables import read_runs
+from unseen.report.joint_intervals import column_of
+from unseen.report.report_data import ReportData
+from unseen.report.summary import HEADLINE
 
 COMPARED = (HEADLINE, "recall_at_1")
 MAX_RESAMPLES = 10_000  # of the intervals; p values need more draws with more pairs, intervals do not

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline.data.shards import Shards
-from pipeline.report.analysis import Analysis, read_analysis
-from pipeline.report.comparison import Lead, Pair, compare_methods, lead_of
-from pipeline.report.figures.svg import SERIES, dash_pattern
-from pipeline.report.joint_intervals import LANDMARKS, joint_intervals
-from pipeline.report.report_data import HistoryRow, ReportData, RunResults
-from pipeline.report.summary import Best, Summary, best_method, summarize
+from unseen.data.shards import Shards
+from unseen.report.analysis import Analysis, read_analysis
+from unseen.report.comparison import Lead, Pair, compare_methods, lead_of
+from unseen.report.figures.svg import SERIES, dash_pattern
+from unseen.report.joint_intervals import LANDMARKS, joint_intervals
+from unseen.report.report_data import HistoryRow, ReportData, RunResults
+from unseen.report.summary import Best, Summary, best_method, summarize
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 import simplejpeg
 from jaxtyping import Float, UInt8
 
-from pipeline.data.decode import decode
-from pipeline.data.positions import PositionMap
-from pipeline.report.pictures import QUALITY
+from unseen.data.decode import decode
+from unseen.data.positions import PositionMap
+from unseen.report.pictures import QUALITY
 
 _GREY = 0.45  # share of the image in a pixel; the rest is the colour of the map
 _GOLDEN = 0.6180339887  # between the hues of consecutive prototypes

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from pipeline.evaluation.statistics.bootstrap import class_intervals
-from pipeline.evaluation.tables import file_of, read_runs
-from pipeline.report.report_data import RunResults
-from pipeline.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
-from pipeline.runtime.errors import UserError
+from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.tables import file_of, read_runs
+from unseen.report.report_data import RunResults
+from unseen.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
+from unseen.runtime.errors import UserError
 
 LANDMARKS = "benchmark"  # a column of the per-query files of landmark sets
 _COLUMNS = {"map_at_r": "ap_at_r", "map": "ap"}

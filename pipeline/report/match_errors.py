@@ -1,9 +1,9 @@
-"""FNMR at FMR (pipeline/analysis/verification.py) as cells of a table."""
+"""FNMR at FMR (pipeline/evaluation/analysis/verification.py) as cells of a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.report.words import decimals, percent, span
+from unseen.report.words import decimals, percent, span
 
 
 def match_errors(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

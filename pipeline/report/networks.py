@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.models.weights import published_weights
-from pipeline.report.report_data import ReportData, RunResults
-from pipeline.report.words import counted, listed, name_of
+from unseen.networks.weights import published_weights
+from unseen.report.report_data import ReportData, RunResults
+from unseen.report.words import counted, listed, name_of
 
 FEW = 10  # validation classes; fewer make the selected iterate unreliable
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import cv2
 import numpy as np
 
-from pipeline.data.positions import PositionMap, Positions
-from pipeline.report.heat_maps import position_colours
+from unseen.data.positions import PositionMap, Positions
+from unseen.report.heat_maps import position_colours
 
 
 @dataclass(frozen=True)

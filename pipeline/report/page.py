@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.report import names, words
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections import (
+from unseen.report import names, words
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.report_data import ReportData
+from unseen.report.sections import (
     attributes,
     classes,
     comparison,
@@ -42,7 +42,7 @@ from pipeline.report.sections import (
     training,
     verdict,
 )
-from pipeline.runtime.progress import track
+from unseen.runtime.progress import track
 
 _HERE = Path(__file__).parent
 

@@ -8,8 +8,8 @@ import numpy as np
 import simplejpeg
 from jaxtyping import UInt8
 
-from pipeline.data.decode import decode
-from pipeline.data.shards import Shards
+from unseen.data.decode import decode
+from unseen.data.shards import Shards
 
 QUALITY = 82  # of the JPEG
 Thumbnail = Callable[[int], str]  # row id -> data URI

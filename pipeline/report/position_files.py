@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from markupsafe import escape
 
-from pipeline.data.positions import PositionMap, Positions
-from pipeline.data.shards import Shards
-from pipeline.report import pictures
-from pipeline.report.heat_maps import data_uri
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections.positions import chosen
+from unseen.data.positions import PositionMap, Positions
+from unseen.data.shards import Shards
+from unseen.report import pictures
+from unseen.report.heat_maps import data_uri
+from unseen.report.report_data import ReportData
+from unseen.report.sections.positions import chosen
 
 SIZE, GAP, TEXT = 224, 12, 34  # pixels: longer side of a picture, between pictures, height of a caption
 HEADER = ("row_id", "source", "map", "reference", "row", "column", "weight", "prototype")

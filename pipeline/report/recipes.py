@@ -3,8 +3,8 @@
 from pathlib import PurePath
 from typing import Any
 
-from pipeline.report.report_data import ReportData
-from pipeline.report.words import number
+from unseen.report.report_data import ReportData
+from unseen.report.words import number
 
 UNKNOWN = object()  # the value of a key that a recipe does not have
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config.inputs import Cost, StudyInputs
-from pipeline.data.positions import Positions
-from pipeline.data.positions import read as read_positions
-from pipeline.data.shards import Shards
-from pipeline.evaluation.tables import read_table
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.revision import Revision
+from unseen.config.inputs import StudyInputs
+from unseen.data.positions import Positions
+from unseen.data.positions import read as read_positions
+from unseen.data.shards import Shards
+from unseen.evaluation.tables import read_table
+from unseen.methods.settings import Cost
+from unseen.runtime.errors import UserError
+from unseen.runtime.revision import Revision
 
 VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
 TEST = tuple(f"test_{name}" for name in VALIDATION)  # with training.watch_test

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from pipeline.config.inputs import StudyInputs
-from pipeline.published import PLAIN, Number
-from pipeline.report.words import name_of
+from unseen.config.inputs import StudyInputs
+from unseen.experiments.printed import PLAIN, Number
+from unseen.report.words import name_of
 
 OF_HISTORY = ("gradient_covariance", "direction_covariance")  # means over the steps of a training
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.report.figures import study as figures
-from pipeline.report.figures.svg import PRINT, save
-from pipeline.report.report_data import ReportData
-from pipeline.report.study_cells import Column, Ours, StudyTable, is_plain
-from pipeline.report.study_table import study_table
-from pipeline.runtime.progress import track
+from unseen.report.figures import study as figures
+from unseen.report.figures.svg import PRINT, save
+from unseen.report.report_data import ReportData
+from unseen.report.study_cells import Column, Ours, StudyTable, is_plain
+from unseen.report.study_table import study_table
+from unseen.runtime.progress import track
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",

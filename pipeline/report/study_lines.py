@@ -7,14 +7,14 @@ the rows, the printed column of each data set of the paper.
 
 from collections.abc import Sequence
 
-from pipeline.config.inputs import StudyInputs, StudyRowInputs
-from pipeline.published import Number, Row
-from pipeline.published.model import rows as printed_rows
-from pipeline.report.sections.published import ENSEMBLES, differences, unstated
-from pipeline.report.study_cells import Cell, Column, Line
-from pipeline.report.study_numbers import Numbers
-from pipeline.report.summary import HEADLINE, Summary
-from pipeline.studies.catalogue import printed_key
+from unseen.config.inputs import StudyInputs, StudyRowInputs
+from unseen.experiments.catalogue import printed_key
+from unseen.experiments.printed import Number, Row
+from unseen.experiments.printed.model import rows as printed_rows
+from unseen.report.sections.published import ENSEMBLES, differences, unstated
+from unseen.report.study_cells import Cell, Column, Line
+from unseen.report.study_numbers import Numbers
+from unseen.report.summary import HEADLINE, Summary
 
 
 def printed_of(study: StudyInputs) -> list[Row]:

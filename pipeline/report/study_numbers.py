@@ -3,10 +3,10 @@
 import statistics
 from typing import Any
 
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections.published import ENSEMBLES, OurNumbers, numbers_of
-from pipeline.report.study_cells import OF_HISTORY, Column, Ours, is_plain
-from pipeline.report.summary import Summary
+from unseen.report.report_data import ReportData
+from unseen.report.sections.published import ENSEMBLES, OurNumbers, numbers_of
+from unseen.report.study_cells import OF_HISTORY, Column, Ours, is_plain
+from unseen.report.summary import Summary
 
 
 class Numbers:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.config.inputs import StudyInputs
-from pipeline.published import Row
-from pipeline.report.recipes import setting, text
-from pipeline.report.study_cells import Column, Point
-from pipeline.report.study_lines import kind_of
-from pipeline.report.study_numbers import Numbers
-from pipeline.studies.catalogue import printed_key
+from unseen.config.inputs import StudyInputs
+from unseen.experiments.catalogue import printed_key
+from unseen.experiments.printed import Row
+from unseen.report.recipes import setting, text
+from unseen.report.study_cells import Column, Point
+from unseen.report.study_lines import kind_of
+from unseen.report.study_numbers import Numbers
 
 
 def points_of(table: Numbers, study: StudyInputs, printed: Sequence[Row]) -> tuple[Point, ...]:

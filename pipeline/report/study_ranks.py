@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from scipy.stats import spearmanr
 
-from pipeline.config.inputs import StudyInputs
-from pipeline.published import Number
-from pipeline.report.study_cells import Cell, Column, Gain, Line, Ours, Rank
+from unseen.config.inputs import StudyInputs
+from unseen.experiments.printed import Number
+from unseen.report.study_cells import Cell, Column, Gain, Line, Ours, Rank
 
 
 def rank_correlations(columns: tuple[Column, ...], lines: Sequence[Line], metric: str) -> tuple[Rank, ...]:

@@ -2,14 +2,14 @@
 the order.
 """
 
-from pipeline.config.inputs import StudyInputs
-from pipeline.report.report_data import ReportData
-from pipeline.report.study_cells import StudyTable
-from pipeline.report.study_lines import columns_of, own_columns, own_lines, printed_lines, printed_of
-from pipeline.report.study_numbers import Numbers
-from pipeline.report.study_points import points_of
-from pipeline.report.study_ranks import rank_correlations, relative_gains
-from pipeline.report.summary import summarize
+from unseen.config.inputs import StudyInputs
+from unseen.report.report_data import ReportData
+from unseen.report.study_cells import StudyTable
+from unseen.report.study_lines import columns_of, own_columns, own_lines, printed_lines, printed_of
+from unseen.report.study_numbers import Numbers
+from unseen.report.study_points import points_of
+from unseen.report.study_ranks import rank_correlations, relative_gains
+from unseen.report.summary import summarize
 
 
 def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> StudyTable:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from pipeline.report.summary import Value
+from unseen.report.summary import Value
 
 _NAMES = {
     "map": "MAP",

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.flock import acquired, held
-from pipeline.runtime.memory import memory_problem
+from unseen.runtime.errors import UserError
+from unseen.runtime.flock import acquired, held
+from unseen.runtime.memory import memory_problem
 
 # `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
 _MAKE_SPACE = """Make space in one of these ways, then run the same command again.

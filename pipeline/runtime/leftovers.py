@@ -11,8 +11,8 @@ import shutil
 import time
 from pathlib import Path
 
-from pipeline.runtime.files import remove_partial_files
-from pipeline.runtime.flock import acquired, held
+from unseen.runtime.files import remove_partial_files
+from unseen.runtime.flock import acquired, held
 
 OWNER = "owner"
 _AGE = 10.0  # seconds; a younger file may be one that its process has not locked yet

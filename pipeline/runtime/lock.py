@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import accepting_files, create_directory, unwritable_is_an_error
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import accepting_files, create_directory, unwritable_is_an_error
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 from types import TracebackType
 
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
 
 # RuntimeErrors of torch (also ENOMEM of mmap), of FAISS, of oneDNN, which gives no other reason, of Python
 _THREAD = "can't start new thread"

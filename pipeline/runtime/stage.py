@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import system_problem
-from pipeline.runtime.leftovers import remove_leftover_directories
-from pipeline.runtime.memory import LEAST, require_memory
-from pipeline.runtime.names import printable
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import system_problem
+from unseen.runtime.leftovers import remove_leftover_directories
+from unseen.runtime.memory import LEAST, require_memory
+from unseen.runtime.names import printable
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml

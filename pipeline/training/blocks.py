@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.runtime.files import atomic_file
+from unseen.runtime.files import atomic_file
 
 SIZE = 1 << 22  # bytes: few files, and little is written again after a change of a few rows
 Manifest = dict[str, Any]  # plain values: `tensors`, name, type and shape of each; `blocks`, their digests

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, cast
 import torch
 from torch import Tensor
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import atomic_file
-from pipeline.training import blocks
-from pipeline.training.blocks import Damaged, Manifest
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file
+from unseen.training import blocks
+from unseen.training.blocks import Damaged, Manifest
 
 _KEPT = 2
 _DIGEST = 32  # bytes of a sha256

@@ -27,8 +27,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch._functorch import config as autograd_config
 
-from pipeline.config.blocks import Training
-from pipeline.methods.method import Method, Outputs
+from unseen.methods.method import Method, Outputs
+from unseen.methods.settings import Training
 
 
 class StepFunctions(NamedTuple):

@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pipeline.config.methods import Recipe
-from pipeline.data.loader import EvalLoader
-from pipeline.data.shards import Shards
-from pipeline.device.transfer import HostToDevice
-from pipeline.device.world import world_size
-from pipeline.methods.method import Method
-from pipeline.runtime.progress import Progress
-from pipeline.training.gather import gather_rows
-from pipeline.training.precision import autocast
-from pipeline.training.step import to_pixels
-from pipeline.training.worker import Worker
+from unseen.data.loader import EvalLoader
+from unseen.data.shards import Shards
+from unseen.methods.method import Method
+from unseen.methods.settings import Recipe
+from unseen.runtime.device.transfer import HostToDevice
+from unseen.runtime.device.world import world_size
+from unseen.runtime.progress import Progress
+from unseen.training.gather import gather_rows
+from unseen.training.precision import autocast
+from unseen.training.step import to_pixels
+from unseen.training.worker import Worker
 
 BATCH = 128  # images at once; no gradient, so it is smaller than a training batch in memory
 

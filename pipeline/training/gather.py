@@ -35,7 +35,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import Parameter
 
-from pipeline.device.world import world_size
+from unseen.runtime.device.world import world_size
 
 BUCKET_ELEMENTS = 1 << 23  # 32 MiB of float32: few calls, little extra memory
 

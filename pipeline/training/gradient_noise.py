@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
 
 NAMES = ("gradient_covariance", "direction_covariance")
 LOSS = "loss"  # in place of a term's name: the sum of all

@@ -13,10 +13,10 @@ over both phases, `epoch` starts again.
 
 from pathlib import Path
 
-from pipeline.runtime.files import atomic_file
-from pipeline.training.gradient_noise import NAMES
-from pipeline.training.step import Step
-from pipeline.training.validation import METRICS
+from unseen.runtime.files import atomic_file
+from unseen.training.gradient_noise import NAMES
+from unseen.training.step import Step
+from unseen.training.validation import METRICS
 
 _PHASE = "phase"
 _FIRST, _LAST = ("iteration", "epoch", "lr", "loss"), ("grad_norm", *METRICS)

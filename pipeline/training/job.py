@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.methods import Recipe, parse_recipe
-from pipeline.config.stages import TrainSettings
-from pipeline.runtime.errors import UserError
+from unseen.config.stages import TrainSettings
+from unseen.methods.settings import Recipe, parse_recipe
+from unseen.runtime.errors import UserError
 
-# As pipeline.training.loop.train. None selects that function: only the process that trains imports it, and
+# As unseen.training.loop.train. None selects that function: only the process that trains imports it, and
 # torch.
 Loop = Callable[..., dict[str, Any]]
 
@@ -42,7 +42,7 @@ class Job:
     shards: Path
     state: Path | None
     outputs: Outputs | None
-    loader_threads: int | None = None  # of a worker; None: pipeline.runtime.cores; never change a batch
+    loader_threads: int | None = None  # of a worker; None: unseen.runtime.cores; never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
     tensorboard: bool = False  # writes events (live.py)
     images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding

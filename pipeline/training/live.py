@@ -7,10 +7,10 @@ import importlib.util
 import shutil
 from typing import Any
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import remove_partial_files
-from pipeline.training.history import Row, write_history
-from pipeline.training.job import Job
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import remove_partial_files
+from unseen.training.history import Row, write_history
+from unseen.training.job import Job
 
 
 def require_tensorboard() -> None:

@@ -11,28 +11,28 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.data.loader import TrainBatch
-from pipeline.data.tuples import TupleSampler
-from pipeline.device.world import world_size
-from pipeline.methods.artifact import saved_state
-from pipeline.methods.method import Method
-from pipeline.runtime.cores import loader_threads_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.progress import Progress
-from pipeline.training import history
-from pipeline.training.gather import assert_same_on_all_workers
-from pipeline.training.job import Job, check_world
-from pipeline.training.log import Clock
-from pipeline.training.mining import mine
-from pipeline.training.outputs import write_outputs
-from pipeline.training.reproducible import reproducible
-from pipeline.training.resume import save, save_is_due, start_or_resume, start_refit
-from pipeline.training.run import TrainingRun, begin
-from pipeline.training.state import remove_states
-from pipeline.training.step import NotFinite, Step, SubmittedStep, train_step
-from pipeline.training.transfer import moved
-from pipeline.training.validation import METRICS, validate, watch_test
-from pipeline.training.worker import Worker
+from unseen.data.loader import TrainBatch
+from unseen.data.tuples import TupleSampler
+from unseen.methods.artifact import saved_state
+from unseen.methods.method import Method
+from unseen.runtime.cores import loader_threads_of
+from unseen.runtime.device.world import world_size
+from unseen.runtime.errors import UserError
+from unseen.runtime.progress import Progress
+from unseen.training import history
+from unseen.training.gather import assert_same_on_all_workers
+from unseen.training.job import Job, check_world
+from unseen.training.log import Clock
+from unseen.training.mining import mine
+from unseen.training.outputs import write_outputs
+from unseen.training.reproducible import reproducible
+from unseen.training.resume import save, save_is_due, start_or_resume, start_refit
+from unseen.training.run import TrainingRun, begin
+from unseen.training.state import remove_states
+from unseen.training.step import NotFinite, Step, SubmittedStep, train_step
+from unseen.training.transfer import moved
+from unseen.training.validation import METRICS, validate, watch_test
+from unseen.training.worker import Worker
 
 Report = Callable[[history.Row], None]
 

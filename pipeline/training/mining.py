@@ -6,13 +6,13 @@ import torch.distributed as dist
 from jaxtyping import Int, Int64
 from torch import Tensor
 
-from pipeline.config.methods import Recipe
-from pipeline.data.class_split import ClassSplit
-from pipeline.data.shards import Shards
-from pipeline.data.tuples import TupleSampler
-from pipeline.device.world import world_size
-from pipeline.runtime.errors import UserError
-from pipeline.training.embed import RowEmbedder
+from unseen.data.class_split import ClassSplit
+from unseen.data.shards import Shards
+from unseen.data.tuples import TupleSampler
+from unseen.methods.settings import Recipe
+from unseen.runtime.device.world import world_size
+from unseen.runtime.errors import UserError
+from unseen.training.embed import RowEmbedder
 
 
 def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> TupleSampler:

@@ -15,8 +15,8 @@ import torch
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from pipeline.config import blocks
-from pipeline.runtime.errors import UserError
+from unseen.methods import settings as blocks
+from unseen.runtime.errors import UserError
 
 GROUPS = ("backbone", "head", "proxies")
 

@@ -2,12 +2,12 @@
 
 import shutil
 
-from pipeline.methods.artifact import load_saved_state, save_recipe, save_weights
-from pipeline.runtime.files import atomic_directory, write_json
-from pipeline.training import history
-from pipeline.training.log import log_of
-from pipeline.training.resume import untrained_weights
-from pipeline.training.run import TrainingRun
+from unseen.methods.artifact import load_saved_state, save_recipe, save_weights
+from unseen.runtime.files import atomic_directory, write_json
+from unseen.training import history
+from unseen.training.log import log_of
+from unseen.training.resume import untrained_weights
+from unseen.training.run import TrainingRun
 
 
 def write_outputs(run: TrainingRun) -> None:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from pipeline.device.world import world_size
-from pipeline.models.batch_norm import SynchronisedBatchNorm
-from pipeline.training.gather import Reduction, average_gradients, buckets, finish, start
+from unseen.networks.batch_norm import SynchronisedBatchNorm
+from unseen.runtime.device.world import world_size
+from unseen.training.gather import Reduction, average_gradients, buckets, finish, start
 
 
 def averaging(method: nn.Module, parameters: Sequence[Parameter]) -> contextlib.AbstractContextManager[None]:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from pipeline.methods.method import Method
-from pipeline.models.batch_norm import SynchronisedBatchNorm
-from pipeline.runtime.errors import UserError
+from unseen.methods.method import Method
+from unseen.networks.batch_norm import SynchronisedBatchNorm
+from unseen.runtime.errors import UserError
 
 Forward = Callable[[slice], Any]  # the outputs of rows of the slice
 

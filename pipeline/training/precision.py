@@ -6,8 +6,8 @@ Parameters, gradients, losses and exported embeddings are float32 in both cases.
 import torch
 import torch.distributed as dist
 
-from pipeline.config.methods import Recipe
-from pipeline.device.world import world_size
+from unseen.methods.settings import Recipe
+from unseen.runtime.device.world import world_size
 
 # Networks of timm with which a training step in bfloat16 takes longer than in float32 on a CPU that has
 # instructions for it: 1.35 times the CPU time for the transformer of 64 channels (docs/recipes.md).

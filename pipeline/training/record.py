@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from pipeline.config.blocks import Training
-from pipeline.training import history
-from pipeline.training.step import Step
+from unseen.methods.settings import Training
+from unseen.training import history
+from unseen.training.step import Step
 
 
 @dataclass

@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.methods.artifact import save_weights
-from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
-from pipeline.training.checkpoint import Parts, State
-from pipeline.training.record import Record
-from pipeline.training.run import TrainingRun, second_phase
-from pipeline.training.state import differences, other_states
+from unseen.methods.artifact import save_weights
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import write_json
+from unseen.training.checkpoint import Parts, State
+from unseen.training.record import Record
+from unseen.training.run import TrainingRun, second_phase
+from unseen.training.state import differences, other_states
 
 LARGE = 1 << 20  # bytes of a buffer that is stored as a part of a checkpoint
 _IDENTITY = "identity.json"

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.data.seeding import seed_of
+from unseen.data.seeding import seed_of
 
 
 def seed_step(seed: int, step: int, rank: int | None) -> None:

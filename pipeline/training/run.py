@@ -6,35 +6,30 @@ from typing import Any
 
 import torch
 
-from pipeline.config.inputs import digest
-from pipeline.config.methods import Recipe
-from pipeline.data.class_split import (
-    ClassSplit,
-    hold_out,
-    require_trainable_validation,
-    without_validation,
-)
-from pipeline.data.loader import Sampler, TrainLoader
-from pipeline.data.sampler import make_sampler
-from pipeline.data.shards import Shards
-from pipeline.methods.build import initial_method
-from pipeline.methods.method import Method
-from pipeline.runtime.errors import UserError
-from pipeline.training.background import Background
-from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.embed import RowEmbedder
-from pipeline.training.job import Job
-from pipeline.training.live import Live
-from pipeline.training.log import Clock
-from pipeline.training.mining import tuple_sampler
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.pace import CheckpointPace
-from pipeline.training.passes import require_rows_alone
-from pipeline.training.precision import with_effective_precision
-from pipeline.training.record import Record
-from pipeline.training.state import identity, state_directory
-from pipeline.training.step import Learner
-from pipeline.training.worker import Worker
+from unseen.config.inputs import digest
+from unseen.data.class_split import ClassSplit, hold_out, require_trainable_validation, without_validation
+from unseen.data.loader import Sampler, TrainLoader
+from unseen.data.sampler import make_sampler
+from unseen.data.shards import Shards
+from unseen.methods.build import initial_method
+from unseen.methods.method import Method
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
+from unseen.training.background import Background
+from unseen.training.checkpoint import Checkpoints
+from unseen.training.embed import RowEmbedder
+from unseen.training.job import Job
+from unseen.training.live import Live
+from unseen.training.log import Clock
+from unseen.training.mining import tuple_sampler
+from unseen.training.optimizer import build_optimizer
+from unseen.training.pace import CheckpointPace
+from unseen.training.passes import require_rows_alone
+from unseen.training.precision import with_effective_precision
+from unseen.training.record import Record
+from unseen.training.state import identity, state_directory
+from unseen.training.step import Learner
+from unseen.training.worker import Worker
 
 
 @dataclass

@@ -14,10 +14,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.inputs import digest
-from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.errors import UserError
-from pipeline.training.job import Job
+from unseen.config.inputs import digest
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen.training.job import Job
 
 _HASHES = ("backbone", "code", "shards")
 _LIBRARIES = (

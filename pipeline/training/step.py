@@ -19,21 +19,21 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from pipeline.config.methods import Recipe
-from pipeline.data.loader import TrainBatch, normalize
-from pipeline.device.precision import full_precision
-from pipeline.device.transfer import DeviceToHost
-from pipeline.device.world import world_size
-from pipeline.methods.method import Method
-from pipeline.runtime.errors import UserError
-from pipeline.training.compiled import StepFunctions, step_functions
-from pipeline.training.gather import gather_outputs, gather_rows
-from pipeline.training.gradient_noise import gradient_noise
-from pipeline.training.optimizer import factor, set_learning_rate
-from pipeline.training.overlap import averaging
-from pipeline.training.passes import Passes
-from pipeline.training.precision import autocast
-from pipeline.training.rng import seed_step
+from unseen.data.loader import TrainBatch, normalize
+from unseen.methods.method import Method
+from unseen.methods.settings import Recipe
+from unseen.runtime.device.precision import full_precision
+from unseen.runtime.device.transfer import DeviceToHost
+from unseen.runtime.device.world import world_size
+from unseen.runtime.errors import UserError
+from unseen.training.compiled import StepFunctions, step_functions
+from unseen.training.gather import gather_outputs, gather_rows
+from unseen.training.gradient_noise import gradient_noise
+from unseen.training.optimizer import factor, set_learning_rate
+from unseen.training.overlap import averaging
+from unseen.training.passes import Passes
+from unseen.training.precision import autocast
+from unseen.training.rng import seed_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +198,7 @@ def to_pixels(
     images: UInt8[Tensor, "b 3 S S"] | Float[Tensor, "b V"], method: Method, recipe: Recipe
 ) -> Float[Tensor, "b ..."]:
     """Images on the device of `method`, normalised there, in the type of its parameters. Floating-point
-    images are cached maps (pipeline/heads) and are not normalised."""
+    images are cached maps (pipeline/frozen) and are not normalised."""
     parameter = next(method.parameters())
     if images.is_floating_point():
         return images.to(parameter.device, parameter.dtype)

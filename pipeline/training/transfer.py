@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from pipeline.data.loader import TrainBatch
-from pipeline.device.transfer import HostToDevice
+from unseen.data.loader import TrainBatch
+from unseen.runtime.device.transfer import HostToDevice
 
 
 def moved(batches: Iterator[TrainBatch], device: torch.device) -> Iterator[TrainBatch]:

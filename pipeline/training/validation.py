@@ -3,11 +3,11 @@
 import torch
 import torch.distributed as dist
 
-from pipeline.data.class_split import ClassSplit
-from pipeline.device.world import world_size
-from pipeline.evaluation.metrics import Rows, averages, per_query, quick_metrics
-from pipeline.runtime.errors import UserError
-from pipeline.training.embed import RowEmbedder
+from unseen.data.class_split import ClassSplit
+from unseen.evaluation.metrics import Rows, averages, per_query, quick_metrics
+from unseen.runtime.device.world import world_size
+from unseen.runtime.errors import UserError
+from unseen.training.embed import RowEmbedder
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
 

@@ -12,7 +12,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from pipeline.config import Params, Recipe
+from unseen.config.document import Params
+from unseen.methods.settings import Recipe
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"

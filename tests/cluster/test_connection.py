@@ -17,11 +17,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cluster import connection as module
-from pipeline.cluster.connection import Cluster, connection
-from pipeline.cluster.shared import require_shared
-from pipeline.runtime.errors import UserError
 from tests.conftest import CLUSTER_CPUS
+from unseen.cluster import connection as module
+from unseen.cluster.connection import Cluster, connection
+from unseen.cluster.shared import require_shared
+from unseen.runtime.errors import UserError
 
 HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
 
@@ -80,10 +80,10 @@ def test_refuses_a_server_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -
 
 JOIN = """
 import sys
-from pipeline.cluster import connection as module
+from unseen.cluster import connection as module
 assert module._PATIENCE <= 20
 module._PATIENCE = 0.5
-from pipeline.runtime.stage import report_errors
+from unseen.runtime.stage import report_errors
 with report_errors(), module.connection(1):
     pass
 """

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from pipeline.cluster.console import Console
-from pipeline.runtime.progress import Progress
+from unseen.cluster.console import Console
+from unseen.runtime.progress import Progress
 
 NOTE = "step 12  loss 1.234 (terms 1, 2, 3, 4)  validation R@1 56.7%"
 

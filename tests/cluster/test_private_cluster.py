@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.cluster.private import private_cluster
-from pipeline.runtime.errors import UserError
+from unseen.cluster.private import private_cluster
+from unseen.runtime.errors import UserError
 
 PRIVATE = """
     import os, time
-    from pipeline.runtime.stage import end_with_parent
-    from pipeline.cluster.connection import connection
+    from unseen.runtime.stage import end_with_parent
+    from unseen.cluster.connection import connection
     end_with_parent()
     home = set(os.environ)
     with connection(1, gpu=False) as cluster:
@@ -123,7 +123,7 @@ def test_a_raylet_that_starts_late_is_started_once_more(
 def test_a_process_ends_with_a_message_when_its_cluster_has_ended() -> None:
     text = """
         import time
-        from pipeline.cluster.private import ends_without
+        from unseen.cluster.private import ends_without
         ended = []
         with ends_without(lambda: bool(ended), "The cluster ended."):
             ended.append(1)  # the block ends with the cluster
@@ -139,7 +139,7 @@ def test_a_process_ends_with_a_message_when_its_cluster_has_ended() -> None:
 def test_a_killed_process_leaves_no_directory_of_its_cluster(short_directory: Path) -> None:
     script = """
         import os, signal
-        from pipeline.cluster.private import _directory
+        from unseen.cluster.private import _directory
         with _directory() as directory:
             (directory / "session").mkdir()
             print(directory, flush=True)

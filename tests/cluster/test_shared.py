@@ -22,12 +22,12 @@ _STAGE = """
     import sys
     from pathlib import Path
     from ray.cluster_utils import Cluster
-    from pipeline.cluster.export import embedding_workers
-    from pipeline.cluster.task import run_on_a_node
-    from pipeline.cluster.training import run_training
-    from pipeline.config import TrainSettings
-    from pipeline.config.stages import ExportSettings
-    from pipeline.runtime.errors import UserError
+    from unseen.cluster.export import embedding_workers
+    from unseen.cluster.task import run_on_a_node
+    from unseen.cluster.training import run_training
+    from unseen.config import TrainSettings
+    from unseen.config.stages import ExportSettings
+    from unseen.runtime.errors import UserError
     from tests.training.jobs import job, recipe
 
     statement, root, *hidden = sys.argv[1:]

@@ -13,13 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.cluster import task as module
-from pipeline.cluster.connection import Cluster
-from pipeline.data.embeddings import write
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import ROOT
 from tests.resolved import write_resolved
 from tests.training.jobs import recipe
+from unseen.cluster import task as module
+from unseen.cluster.connection import Cluster
+from unseen.data.embeddings import write
+from unseen.runtime.errors import UserError
+from unseen.runtime.stage import ROOT
 
 CELL = ("parts", "ms", "0")
 INTERVALS = {"bootstrap": 50, "confidence": 0.9, "seed": 3}

@@ -18,10 +18,10 @@ from ray.train import ControllerError, PreemptionError, PreemptionInfo, ScalingC
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
-from pipeline.cluster import lean_trainer, train_workers
-from pipeline.cluster.connection import Cluster, connection
-from pipeline.runtime.errors import UserError
 from tests.training.jobs import job, recipe
+from unseen.cluster import lean_trainer, train_workers
+from unseen.cluster.connection import Cluster, connection
+from unseen.runtime.errors import UserError
 
 HERE = Cluster(private=True, name="this machine", cpus=2, gpus=0)
 DAMAGED = UserError("Row 3 is damaged.", "Ingest again.")
@@ -111,8 +111,8 @@ def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def without_module() -> Any:
-    """Lets the test import pipeline.cluster.lean_trainer anew."""
-    name = "pipeline.cluster.lean_trainer"
+    """Lets the test import unseen.cluster.lean_trainer anew."""
+    name = "unseen.cluster.lean_trainer"
     module = sys.modules.pop(name, None)
     yield
     sys.modules[name] = module or lean_trainer

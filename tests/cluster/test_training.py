@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.cluster import train_workers, training
-from pipeline.cluster.connection import Cluster
-from pipeline.cluster.training import run_training
-from pipeline.config import TrainSettings
-from pipeline.runtime.errors import UserError
-from pipeline.training.job import Job
-from pipeline.training.loop import train
 from tests.training.jobs import double_precision, job, recipe
+from unseen.cluster import train_workers, training
+from unseen.cluster.connection import Cluster
+from unseen.cluster.training import run_training
+from unseen.config.stages import TrainSettings
+from unseen.runtime.errors import UserError
+from unseen.training.job import Job
+from unseen.training.loop import train
 
 CPU = torch.device("cpu")
 ONE, TWO = TrainSettings(workers=1, gpu="no"), TrainSettings(workers=2, gpu="no")
@@ -120,7 +120,7 @@ def test_one_worker_trains_in_this_process_to_the_bytes_of_the_loop(
 
 @pytest.mark.slow
 def test_one_worker_imports_no_ray() -> None:
-    code = "import sys, pipeline.cluster.training, pipeline.training.loop; print('ray' in sys.modules)"
+    code = "import sys, unseen.cluster.training, unseen.training.loop; print('ray' in sys.modules)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout == "False\n"
 
@@ -170,7 +170,7 @@ def test_refuses_a_missing_gpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def _train_and_die(job: Job) -> None:
     """Trains in this process and kills it after the first checkpoint."""
-    from pipeline.training.checkpoint import Checkpoints
+    from unseen.training.checkpoint import Checkpoints
 
     save = Checkpoints.save
 
@@ -217,8 +217,8 @@ def test_two_workers_log_the_loss_of_one_after_a_kill(
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             torch.distributed.barrier()  # rank 0 waits for the dead rank 1
-        from pipeline.training.loop import train
         from tests.training.jobs import double_precision
+        from unseen.training.loop import train
 
         with double_precision():
             return train(job, rank, world, device)

@@ -4,18 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import (
-    EnsembleBlock,
-    EnsembleSettings,
-    EvaluateBlock,
-    EvaluateSettings,
-    ensemble_settings,
-    evaluate_settings,
-    resolve,
-)
-from pipeline.config.recipe_files import published
-from pipeline.published import rows
 from tests.params import write
+from unseen.config.recipe_files import published
+from unseen.config.resolve import ensemble_settings, evaluate_settings, resolve
+from unseen.config.stages import EnsembleBlock, EnsembleSettings
+from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
+from unseen.experiments.printed import rows
 
 RECALL_AT = {
     "cub": (1, 2, 4, 8),  # CRT table 3

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, resolve
-from pipeline.config.recipe_files import published
-from pipeline.report.recipes import flat, setting
+from unseen.config.document import Params
+from unseen.config.recipe_files import published
+from unseen.config.resolve import resolve
+from unseen.report.recipes import flat, setting
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 OURS = ("parts", "omniglot", "cifar10", "cifar100", "collage", "tokens", "folder")

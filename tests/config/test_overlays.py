@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.config import Params, resolve
-from pipeline.config.resolve import at, merge
-from pipeline.runtime.errors import UserError
+from unseen.config.document import Params
+from unseen.config.resolve import at, merge, resolve
+from unseen.runtime.errors import UserError
 
 # Fields that no validator relates to each other.
 LEAVES: dict[str, st.SearchStrategy[Any]] = {

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, resolve
-from pipeline.config.blocks import Input
-from pipeline.config.recipe_files import published
-from pipeline.data.transforms import SplitMix64, random_crop
-from pipeline.models.weights import published_weights
 from tests.config.published_constants import SMALL_SETS, TABLE
+from unseen.config.document import Params
+from unseen.config.recipe_files import published
+from unseen.config.resolve import resolve
+from unseen.data.settings import Input
+from unseen.data.transforms import SplitMix64, random_crop
+from unseen.networks.weights import published_weights
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 IMAGES = {"cub": 5_864, "cars": 8_054, "sop": 59_551, "inshop": 25_882}  # training images

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, SweepSettings, dataset_settings, resolve
-from pipeline.config.recipe_files import (
+from tests.params import write
+from unseen.config.document import Params
+from unseen.config.recipe_files import (
     ROOT,
     chain,
     dataset_file,
@@ -14,9 +15,9 @@ from pipeline.config.recipe_files import (
     published,
     sweep_of,
 )
-from pipeline.config.resolve import ABSENT, at, layers_of
-from pipeline.studies.sweep.space import draw, trial_recipes
-from tests.params import write
+from unseen.config.resolve import ABSENT, at, dataset_settings, layers_of, resolve
+from unseen.config.stages import SweepSettings
+from unseen.experiments.sweep.space import draw, trial_recipes
 
 STEMS = {kind: sorted(path.stem for path in (ROOT / kind).glob("*.yaml")) for kind in ("methods", "datasets")}
 

@@ -5,23 +5,15 @@ from typing import get_args
 
 import pytest
 
-from pipeline.config import (
-    IngestSettings,
-    Params,
-    RunSettings,
-    Source,
-    TrainSettings,
-    dataset_settings,
-    resolve,
-    settings,
-    sweep_settings,
-)
-from pipeline.config.command import origin
-from pipeline.config.stages import SweepSettings
-from pipeline.config.strict import Strict
-from pipeline.runtime.errors import UserError
-from pipeline.studies.catalogue import with_rows
 from tests.params import write
+from unseen.config.command import origin
+from unseen.config.document import Params
+from unseen.config.resolve import dataset_settings, resolve, settings, sweep_settings
+from unseen.config.stages import RunSettings, SweepSettings, TrainSettings
+from unseen.data.ingest.settings import IngestSettings, Source
+from unseen.experiments.catalogue import with_rows
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Strict
 
 TEXT = """\
 run: {datasets: [tiny], methods: [mine], seeds: [0]}

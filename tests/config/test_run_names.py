@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from pipeline.config.names import checked_name
+from unseen.runtime.setting_names import checked_name
 
 
 @pytest.mark.slow

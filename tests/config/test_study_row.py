@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, dataset_settings, resolve
-from pipeline.config.command import field_origins, origin
-from pipeline.config.study_row import is_small
-from pipeline.resolution.files import plan
-from pipeline.runtime.errors import UserError
-from pipeline.studies.catalogue import with_rows
 from tests.params import project, write
+from unseen.config.command import field_origins, origin
+from unseen.config.document import Params
+from unseen.config.resolve import dataset_settings, resolve
+from unseen.config.study_row import is_small
+from unseen.experiments.catalogue import with_rows
+from unseen.experiments.plan.files import plan
+from unseen.runtime.errors import UserError
 
 ROW = "crt-table-8-k1-4"
 
@@ -155,6 +156,6 @@ def test_an_error_about_a_row_names_the_file_of_its_study(tmp_path: Path) -> Non
 
 
 def _names() -> list[str]:
-    from pipeline.studies.catalogue import entries, studies
+    from unseen.experiments.catalogue import entries, studies
 
     return [entry.method for item in studies().values() for entry in entries(item)]

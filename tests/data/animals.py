@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.shard_writer import ShardWriter
+from unseen.data.shard_writer import ShardWriter
 
 
 def payload(row: int) -> bytes:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
 from tests.data.animals import write
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
 
 
 def make_picture(width: int, height: int, seed: int = 0) -> np.ndarray:

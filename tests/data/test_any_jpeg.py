@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline.data.decode import MAX_PIXELS, Jpeg, decode, jpeg_header
-from pipeline.data.scratch import Scratch
+from unseen.data.decode import MAX_PIXELS, Jpeg, decode, jpeg_header
+from unseen.data.scratch import Scratch
 
 pytestmark = pytest.mark.timeout(60)  # a hang is a failure
 WIDTH, HEIGHT = 24, 20

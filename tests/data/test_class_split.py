@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config import parse_recipe
-from pipeline.config.blocks import Fold
-from pipeline.data import class_split
-from pipeline.data.class_split import VALIDATION, _sampled, all_classes, hold_out, split_classes
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.runtime.errors import UserError
+from unseen.data import class_split
+from unseen.data.class_split import VALIDATION, _sampled, all_classes, hold_out, split_classes
+from unseen.data.settings import Fold
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.methods.settings import parse_recipe
+from unseen.runtime.errors import UserError
 
 
 def test_held_out_classes_depend_on_the_seed_and_are_not_trained_on() -> None:

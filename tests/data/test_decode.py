@@ -11,9 +11,9 @@ import pytest
 import simplejpeg
 from PIL import EpsImagePlugin, Image, ImageOps
 
-from pipeline.data import decode as module
-from pipeline.data.decode import FORMATS, decode
-from pipeline.ingest.sources.folder import HEIC, SUFFIXES
+from unseen.data import decode as module
+from unseen.data.decode import FORMATS, decode
+from unseen.data.ingest.sources.folder import HEIC, SUFFIXES
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., np.ndarray]

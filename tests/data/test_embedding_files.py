@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.embeddings import Embeddings, read, write
-from pipeline.runtime.errors import UserError
+from unseen.data.embeddings import Embeddings, read, write
+from unseen.runtime.errors import UserError
 
 
 def unit(rows: int, dim: int, seed: int = 0) -> np.ndarray:

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pipeline.data.folds import fold_bounds, validation_classes
+from unseen.data.folds import fold_bounds, validation_classes
 
 BOUNDS = {
     "cub": (0, 25, 50, 75, 100),

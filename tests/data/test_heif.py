@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.catalog.embedder import Embedder
-from pipeline.catalog.pictures import listed
-from pipeline.config.dataset import FolderSource
-from pipeline.data import heif
-from pipeline.data.decode import decode
-from pipeline.data.heif import is_heif, readable
-from pipeline.ingest.sources.folder import collection
 from tests.packages import require
 from tests.photos import save_model
+from unseen.data import heif
+from unseen.data.decode import decode
+from unseen.data.heif import is_heif, readable
+from unseen.data.ingest.settings import FolderSource
+from unseen.data.ingest.sources.folder import collection
+from unseen.frozen.embedder import Embedder
+from unseen.frozen.pictures import listed
 
 
 def photo(mode: str = "RGB", **options: Any) -> tuple[bytes, Image.Image]:

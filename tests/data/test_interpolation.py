@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config import Params, resolve
-from pipeline.config.blocks import Input
-from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
 from tests.oracles.resize import resized
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.data.settings import Input
+from unseen.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
 
 Picture = Callable[..., np.ndarray]
 WHOLE = Input(size=32, resize=None, fit="square", crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0)

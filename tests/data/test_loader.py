@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.config.blocks import Batch, Input
-from pipeline.data import loader as module
-from pipeline.data.decode import decode
-from pipeline.data.loader import EvalLoader, TrainBatch, TrainLoader, normalize
-from pipeline.data.sampler import PKSampler
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.data.transforms import crop_for_testing, crop_for_training
-from pipeline.runtime.errors import UserError
+from unseen.data import loader as module
+from unseen.data.decode import decode
+from unseen.data.loader import EvalLoader, TrainBatch, TrainLoader, normalize
+from unseen.data.sampler import PKSampler
+from unseen.data.settings import Batch, Input
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.data.transforms import crop_for_testing, crop_for_training
+from unseen.runtime.errors import UserError
 
 INPUT = Input(size=24, resize=28)
 BATCH = Batch(classes=4, images_per_class=3)

@@ -8,16 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.positions import (
-    SCHEMA,
-    Match,
-    PositionMap,
-    Positions,
-    QueryMatches,
-    read,
-    write,
-)
-from pipeline.runtime.errors import UserError
+from unseen.data.positions import SCHEMA, Match, PositionMap, Positions, QueryMatches, read, write
+from unseen.runtime.errors import UserError
 
 REGION = (0.125, 0.0, 0.875, 1.0)
 MAPS = (

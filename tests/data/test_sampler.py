@@ -5,10 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from pipeline.config.blocks import Batch
-from pipeline.data import sampler as module
-from pipeline.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
-from pipeline.runtime.errors import UserError
+from unseen.data import sampler as module
+from unseen.data.sampler import PKSampler, _most_batches, augmentation_keys, make_sampler
+from unseen.data.settings import Batch
+from unseen.runtime.errors import UserError
 
 # labels need not be 0..C-1
 UNEVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 3 + 5, [2, 3, 4, 5, 9, 17, 30, 4, 1]))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.shards import Shards
-from pipeline.runtime.errors import UserError
 from tests.data.animals import payload, write
+from unseen.data.shards import Shards
+from unseen.runtime.errors import UserError
 
 
 class TestDamage:

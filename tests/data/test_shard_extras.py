@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.runtime.digest import sha256_of
-from pipeline.runtime.errors import UserError
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
 
 
 class TestGroupsBoxesAndExtras:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data import shard_writer as module
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.runtime.errors import UserError
 from tests.data.animals import payload, write
+from unseen.data import shard_writer as module
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.runtime.errors import UserError
 
 
 def write_many(directory: Path, rows: int = 20_000) -> Path:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config.blocks import Input
-from pipeline.data.loader import EvalLoader
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.data.transforms import SplitMix64, crop_for_testing, crop_for_training, cut_out, random_crop
+from unseen.data.loader import EvalLoader
+from unseen.data.settings import Input
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.data.transforms import SplitMix64, crop_for_testing, crop_for_training, cut_out, random_crop
 
 WHOLE = Input(size=32, resize=None, fit="square", crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0), flip=0.0)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.data.trades import trade
+from unseen.data.trades import trade
 
 
 @pytest.mark.parametrize(

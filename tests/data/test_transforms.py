@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config.blocks import Input
-from pipeline.data.transforms import (
+from unseen.data.settings import Input
+from unseen.data.transforms import (
     SplitMix64,
     crop_for_testing,
     crop_for_training,

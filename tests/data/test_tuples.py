@@ -4,11 +4,11 @@ resulting batches."""
 import numpy as np
 import pytest
 
-from pipeline.config.blocks import Batch
-from pipeline.data import tuples
-from pipeline.data.tuples import TupleSampler, hardest
-from pipeline.runtime.errors import UserError
 from tests.oracles.mining import walk
+from unseen.data import tuples
+from unseen.data.settings import Batch
+from unseen.data.tuples import TupleSampler, hardest
+from unseen.runtime.errors import UserError
 
 BATCH = Batch(classes=3, images_per_class=6, sampling="tuples", pairs=20, pool=40)
 CLUSTERS = np.arange(60) % 12

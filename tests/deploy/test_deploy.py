@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, chain, copies, read
 from tests.deploy.kuberay import PersistentVolumeClaim, RayCluster, RayClusterSpec, RayJob
-from unseen import cli
+from unseen.cli import main as cli
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LOCKS = "".join(path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.txt"))

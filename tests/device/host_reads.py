@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.device import host
+from unseen.runtime.device import host
 
 _METHODS = ("tolist", "numpy", "cpu")  # of a tensor; they reach no operator on a CPU
 _CREATIONS = (

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.device import counted_gallery
-from pipeline.device.counted_gallery import TorchBlock, TorchGallery
-from pipeline.evaluation.counted_gallery import NumpyGallery, TileCounter
-from pipeline.evaluation.rank_count import rank_blocks
-from pipeline.runtime.errors import UserError
 from tests.device.host_reads import HostReads
 from tests.vectors import gaussian, unit
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
+from unseen.evaluation.rank_count import rank_blocks
+from unseen.runtime.device import counted_gallery
+from unseen.runtime.device.counted_gallery import TorchBlock, TorchGallery
+from unseen.runtime.errors import UserError
 
 on_cpu = partial(TorchGallery, device="cpu")
 

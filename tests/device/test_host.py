@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import nn
 
-from pipeline.device.host import HostValue
 from tests.device.host_reads import HostReads
+from unseen.runtime.device.host import HostValue
 
 
 class Counter(nn.Module):

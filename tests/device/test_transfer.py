@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pipeline.device.transfer import DeviceToHost, HostToDevice, one_late
+from unseen.runtime.device.transfer import DeviceToHost, HostToDevice, one_late
 
 CPU = torch.device("cpu")
 

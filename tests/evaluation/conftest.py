@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.metrics import Engine, Rows
+from unseen.evaluation.metrics import Engine, Rows
 
 
 @pytest.fixture(params=["counting", "search"])

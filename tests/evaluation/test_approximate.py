@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from pipeline.evaluation.approximate import declaration
-from pipeline.evaluation.protocol import Protocol
-from pipeline.index.kinds import Hnsw, Ivf, IvfPq
+from unseen.evaluation.approximate import declaration
+from unseen.evaluation.index.kinds import Hnsw, Ivf, IvfPq
+from unseen.evaluation.protocol import Protocol
 
 
 def test_each_setting_has_its_own_hash() -> None:

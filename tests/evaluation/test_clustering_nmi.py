@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation.clustering import mutual_information, nmi
 from tests.oracles import retrieval as oracle
+from unseen.evaluation.clustering import mutual_information, nmi
 
 
 @pytest.mark.parametrize("seed", range(6))

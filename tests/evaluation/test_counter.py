@@ -4,9 +4,9 @@ import faiss
 import pytest
 import torch
 
-from pipeline.device.counted_gallery import TorchGallery
-from pipeline.evaluation.counted_gallery import NumpyGallery
-from pipeline.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import NumpyGallery
+from unseen.evaluation.counter import tile_counter
+from unseen.runtime.device.counted_gallery import TorchGallery
 
 
 @pytest.mark.parametrize(

@@ -12,23 +12,23 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.embeddings import read, write
-from pipeline.evaluation import evaluate as evaluation
-from pipeline.evaluation.clustering import nmi
-from pipeline.evaluation.counted_gallery import NumpyGallery
-from pipeline.evaluation.evaluate import Extent, evaluate
-from pipeline.evaluation.headline import headline
-from pipeline.evaluation.metrics import PerQuery, Rows, quick_metrics
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import ROOT
-from stages import evaluate as stage
-from stages.evaluate import run
 from tests.evaluation.conftest import read_results
 from tests.oracles import retrieval as oracle
 from tests.resolved import write_resolved
 from tests.torch_counter import TorchCounter
+from unseen.data.embeddings import read, write
+from unseen.evaluation import evaluate as evaluation
+from unseen.evaluation.clustering import nmi
+from unseen.evaluation.counted_gallery import NumpyGallery
+from unseen.evaluation.evaluate import Extent, evaluate
+from unseen.evaluation.headline import headline
+from unseen.evaluation.metrics import PerQuery, Rows, quick_metrics
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.sides import Sides
+from unseen.runtime.errors import UserError
+from unseen.runtime.stage import ROOT
+from unseen.stages import evaluate as stage
+from unseen.stages.evaluate import run
 
 SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "bootstrap": 100, "confidence": 0.9, "seed": 3}
 NAME = Path("parts/gsp/0")

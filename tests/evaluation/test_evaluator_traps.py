@@ -8,11 +8,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import Engine, Rows, averages, per_query, quick_metrics, ranks_of, score
-from pipeline.runtime.errors import UserError
 from tests.evaluation.conftest import rows
 from tests.oracles import retrieval as oracle
 from tests.vectors import unit
+from unseen.evaluation.metrics import Engine, Rows, averages, per_query, quick_metrics, ranks_of, score
+from unseen.runtime.errors import UserError
 
 
 def recall_at_1(queries: Rows, gallery: Rows, engine: Engine) -> float:

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.config.stages import EvaluateSettings
-from pipeline.data.embeddings import write
-from pipeline.evaluation.external import Settings, evaluate_files, evaluate_vectors
-from pipeline.evaluation.run import evaluate_run
-from pipeline.evaluation.vectors import read_vectors
-from pipeline.runtime.errors import UserError
 from tests.torch_counter import TorchCounter
 from tests.vectors import unit
+from unseen.data.embeddings import write
+from unseen.evaluation.external import Settings, evaluate_files, evaluate_vectors
+from unseen.evaluation.run import evaluate_run
+from unseen.evaluation.settings import EvaluateSettings
+from unseen.evaluation.vectors import read_vectors
+from unseen.runtime.errors import UserError
 
 LABELS = np.concatenate([np.repeat(np.arange(12), 5), [20, 21]])
 
@@ -56,7 +56,7 @@ def test_metrics_equal_those_of_the_graph_to_the_bit(exported: Path) -> None:
 def test_a_gpu_counts_with_equal_metrics(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_torch = TorchCounter()
     expected = evaluate_files([exported / "test.arrow"]).metrics
-    monkeypatch.setattr("pipeline.evaluation.external.tile_counter", lambda: on_torch)
+    monkeypatch.setattr("unseen.evaluation.external.tile_counter", lambda: on_torch)
     assert evaluate_files([exported / "test.arrow"]).metrics == expected
     assert len(on_torch.galleries) == 1
 

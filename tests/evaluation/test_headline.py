@@ -1,6 +1,6 @@
 """The numbers of a metrics file."""
 
-from pipeline.evaluation.headline import headline
+from unseen.evaluation.headline import headline
 
 NUMBERS = ("recall_at_1", "recall_at_2", "map_at_r", "r_precision", "class_mean_map_at_r", "nmi")
 NETWORKS = ("", "last_", "untrained_", "features_", "reduced_", "approximate_", "best_on_test_")

@@ -11,19 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline.data.embeddings import read, write
-from pipeline.evaluation.evaluate import evaluate
-from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
-from pipeline.evaluation.metrics import Rows
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.reduction import Reduction, apply
-from pipeline.evaluation.sides import Sides
-from pipeline.runtime.errors import UserError
-from stages.evaluate import run
 from tests.evaluation.conftest import read_results
 from tests.oracles import reduction as reduction_oracle
 from tests.oracles import revisited as oracle
 from tests.resolved import write_resolved
+from unseen.data.embeddings import read, write
+from unseen.evaluation.evaluate import evaluate
+from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.reduction import Reduction, apply
+from unseen.evaluation.sides import Sides
+from unseen.runtime.errors import UserError
+from unseen.stages.evaluate import run
 
 NAME = Path("landmarks/irt_r/0")
 LEVELS, PRECISION_AT, DIM = ("easy", "medium", "hard"), (1, 5, 10), 10

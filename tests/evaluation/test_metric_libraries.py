@@ -4,9 +4,9 @@ torchmetrics, scikit-learn, FAISS."""
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import PerQuery, Rows, per_query, quick_metrics
-from pipeline.index.exact import exact_search
 from tests.vectors import unit
+from unseen.evaluation.index.exact import exact_search
+from unseen.evaluation.metrics import PerQuery, Rows, per_query, quick_metrics
 
 
 def clusters(count: int, classes: int, dim: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +66,7 @@ def test_torchmetrics_one_query_at_a_time() -> None:
     at most 0 as irrelevant."""
     import torch
 
-    from pipeline.models.torchvision_guard import ensure_torchvision
+    from unseen.networks.torchvision_guard import ensure_torchvision
 
     ensure_torchvision()  # torchmetrics imports it
     from torchmetrics.functional.retrieval import (

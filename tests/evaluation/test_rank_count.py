@@ -8,13 +8,13 @@ import faiss
 import numpy as np
 import pytest
 
-from pipeline.evaluation import counted_gallery, rank_count
-from pipeline.evaluation.counted_gallery import NumpyGallery
-from pipeline.evaluation.rank_count import rank_blocks
-from pipeline.evaluation.tile_count import UNDECIDED
-from pipeline.runtime.errors import UserError
 from tests.oracles import retrieval as oracle
 from tests.vectors import gaussian, unit
+from unseen.evaluation import counted_gallery, rank_count
+from unseen.evaluation.counted_gallery import NumpyGallery
+from unseen.evaluation.rank_count import rank_blocks
+from unseen.evaluation.tile_count import UNDECIDED
+from unseen.runtime.errors import UserError
 
 
 def galleries() -> dict[str, np.ndarray]:

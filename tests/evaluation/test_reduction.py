@@ -7,10 +7,10 @@ import pytest
 from safetensors.numpy import load_file
 from sklearn.decomposition import PCA
 
-from pipeline.evaluation import reduction
-from pipeline.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
-from pipeline.runtime.errors import UserError
 from tests.oracles import reduction as oracle
+from unseen.evaluation import reduction
+from unseen.evaluation.reduction import Reduction, apply, fit_pca, fit_whitening, save
+from unseen.runtime.errors import UserError
 
 
 def embeddings(rows: int, dim: int, seed: int = 0) -> np.ndarray:

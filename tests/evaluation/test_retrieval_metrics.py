@@ -4,7 +4,10 @@ test_evaluator_traps.py and test_metric_libraries.py test the traps and other li
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import (
+from tests.evaluation.conftest import rows
+from tests.oracles import retrieval as oracle
+from tests.vectors import unit
+from unseen.evaluation.metrics import (
     Engine,
     PerQuery,
     Rows,
@@ -15,10 +18,7 @@ from pipeline.evaluation.metrics import (
     ranks_of,
     score,
 )
-from pipeline.runtime.errors import UserError
-from tests.evaluation.conftest import rows
-from tests.oracles import retrieval as oracle
-from tests.vectors import unit
+from unseen.runtime.errors import UserError
 
 RECALL_AT = (1, 2, 4, 8)
 

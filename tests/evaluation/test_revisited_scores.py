@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation.revisited import (
+from tests.oracles import revisited as oracle
+from unseen.evaluation.index.exact import exact_search
+from unseen.evaluation.revisited import (
     LEVELS,
     Truth,
     averages,
@@ -12,9 +14,7 @@ from pipeline.evaluation.revisited import (
     revisited,
     trapezoidal_ap,
 )
-from pipeline.index.exact import exact_search
-from pipeline.runtime.errors import UserError
-from tests.oracles import revisited as oracle
+from unseen.runtime.errors import UserError
 
 NOTHING = np.array([], np.int64)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.embeddings import read, write
-from pipeline.evaluation.sides import read_sides, sides_of
+from unseen.data.embeddings import read, write
+from unseen.evaluation.sides import read_sides, sides_of
 
 
 def unit(rows: int) -> np.ndarray:

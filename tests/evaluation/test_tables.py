@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import Rows, per_query
-from pipeline.evaluation.statistics.comparison import compare
-from pipeline.evaluation.tables import query_table, read_runs, read_table, write_table
-from pipeline.runtime.errors import UserError
+from unseen.evaluation.metrics import Rows, per_query
+from unseen.evaluation.statistics.comparison import compare
+from unseen.evaluation.tables import query_table, read_runs, read_table, write_table
+from unseen.runtime.errors import UserError
 
 
 def test_reads_runs_from_per_query_files(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, t
 
-from pipeline.evaluation.unknown import LEAST_CLASSES, WINDOW, Rivals, UncalibratedError, calibrate, rivals
-from pipeline.runtime.errors import UserError
 from tests.vectors import unit
+from unseen.evaluation.unknown import LEAST_CLASSES, WINDOW, Rivals, UncalibratedError, calibrate, rivals
+from unseen.runtime.errors import UserError
 
 DIM = 24
 

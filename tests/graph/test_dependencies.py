@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from pipeline.config.inputs import MODELS, path_of
+from unseen.config.inputs import MODELS, path_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]

@@ -22,16 +22,16 @@ pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 _HOURS = "hours on a GPU; tests/methods/test_library.py resolves the recipes"
 NOT_HERE = {
     "make test": "this is it",
-    "unseen ladder ~/photos ladder": "minutes; tests/ladder/test_ladder.py runs it with a small network",
+    "unseen ladder ~/photos ladder": "minutes; tests/experiments/ladder/test_ladder.py runs it with a small network",
     "unseen index ~/photos data/products --model ladder/model --labels folders": (
-        "needs the ladder; tests/ladder/test_ladder.py runs it"
+        "needs the ladder; tests/experiments/ladder/test_ladder.py runs it"
     ),
     "unseen find data/products ~/new.jpg --at-most-false 20%": (
-        "needs the ladder; tests/unseen/test_search.py runs it"
+        "needs the ladder; tests/cli/test_search.py runs it"
     ),
     "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
     "unseen data cub": (
-        "1.1 GB from a public server; tests/ingest/files/test_download.py downloads from a local one"
+        "1.1 GB from a public server; tests/data/ingest/files/test_download.py downloads from a local one"
     ),
     "dvc exp run -S 'run.datasets=[cub]'": _HOURS,
     "unseen study crt-table-7 --datasets cub --seeds 0 1 2": _HOURS,

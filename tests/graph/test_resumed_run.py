@@ -71,7 +71,7 @@ def killed_in_the_middle(built: Project, kill: signal.Signals) -> None:
 
 def test_a_run_killed_at_the_start_of_a_stage_leaves_no_process(built: Project) -> None:
     process = started(built)
-    assert within(60, lambda: any("stages.train" in line for line in built.processes()))
+    assert within(60, lambda: any("unseen.stages.train" in line for line in built.processes()))
     process.kill()
     process.wait()
     assert within(120, lambda: built.processes() == []), built.processes()
@@ -88,7 +88,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def test_a_mistake_in_params_stops_the_run_before_it_starts(built: Project) -> None:
-    """tests/resolution/test_checks.py names further mistakes."""
+    """tests/experiments/plan/test_checks.py names further mistakes."""
     built.run("sed -i 's/prototypes: 8/prototypess: 8/' params.yaml")
     output = built.refused("dvc repro")
     assert "prototypess is not a setting" in output

@@ -7,8 +7,8 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from pytorch_metric_learning.reducers import SumReducer
 from torch.nn.functional import normalize
 
-from pipeline.losses.contrastive import Contrastive
 from tests.losses.batches import batch
+from unseen.losses.contrastive import Contrastive
 
 
 def test_pytorch_metric_learning_agrees_on_a_memory() -> None:

@@ -6,8 +6,8 @@ import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch.nn.functional import normalize
 
-from pipeline.losses.euclidean_contrastive import EuclideanContrastive
 from tests.losses.batches import batch, duplicates
+from unseen.losses.euclidean_contrastive import EuclideanContrastive
 
 MARGINS = [(0.2652, 0.9), (0.0, 1.4), (0.0, 0.2), (0.9, 2.5)]
 

@@ -7,11 +7,11 @@ import torch
 from pytorch_metric_learning.losses import ArcFaceLoss, CosFaceLoss
 from torch.nn.functional import normalize
 
-from pipeline.config.losses import ArcFaceLoss as ArcFaceSettings
-from pipeline.config.losses import CosFaceLoss as CosFaceSettings
-from pipeline.losses.margin_softmax import ArcFace, CosFace, MarginSoftmax
 from tests.losses.batches import assert_proxy_invariance
 from tests.oracles.softmax_losses import margin_softmax
+from unseen.losses.margin_softmax import ArcFace, CosFace, MarginSoftmax
+from unseen.losses.settings import ArcFaceLoss as ArcFaceSettings
+from unseen.losses.settings import CosFaceLoss as CosFaceSettings
 
 LABELS = [0, 0, 3, 1, 3, 3, 1, 0]
 KINDS: dict[str, type[MarginSoftmax]] = {"cosface": CosFace, "arcface": ArcFace}

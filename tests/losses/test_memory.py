@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline.losses.memory import CrossBatchMemory
+from unseen.losses.memory import CrossBatchMemory
 
 
 def rows(start: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:

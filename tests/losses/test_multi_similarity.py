@@ -7,9 +7,9 @@ from pytorch_metric_learning.losses import MultiSimilarityLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
 from torch.nn.functional import normalize
 
-from pipeline.losses.multi_similarity import MultiSimilarity
 from tests.losses.batches import batch
 from tests.oracles import losses as oracle
+from unseen.losses.multi_similarity import MultiSimilarity
 
 PUBLISHED = {"alpha": 2.0, "beta": 40.0, "threshold": 0.5, "mining_margin": 0.1}
 STEEP = {

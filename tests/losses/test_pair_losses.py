@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.losses import contrastive, euclidean_contrastive, multi_similarity, triplet
-from pipeline.losses.pairs import PairLoss
 from tests.losses.batches import Largest, batch
 from tests.oracles import euclidean_losses, losses
+from unseen.losses import contrastive, euclidean_contrastive, multi_similarity, triplet
+from unseen.losses.pairs import PairLoss
 
 Oracle = Callable[..., Tensor]
 COSINE = [{"margin": 0.5}, {"margin": -0.2}, {"margin": 0.99}]

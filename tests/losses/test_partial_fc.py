@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pipeline.config.losses import PartialFcLoss
-from pipeline.losses.margin_softmax import ArcFace, CosFace
-from pipeline.losses.partial_fc import PartialFc
-from pipeline.methods.modules import proxy_loss
 from tests.oracles.softmax_losses import margin_softmax
+from unseen.losses.margin_softmax import ArcFace, CosFace
+from unseen.losses.partial_fc import PartialFc
+from unseen.losses.settings import PartialFcLoss
+from unseen.methods.modules import proxy_loss
 
 LABELS = [0, 0, 3, 11, 3, 3, 11, 0]
 CLASSES = 12

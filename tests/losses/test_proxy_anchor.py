@@ -5,11 +5,11 @@ import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss
 from torch.nn.functional import normalize
 
-from pipeline.losses import proxy_anchor as module
-from pipeline.losses.proxy_anchor import ProxyAnchor
 from tests.device.host_reads import HostReads, pretend_gpu
 from tests.losses.batches import assert_proxy_invariance
 from tests.oracles import losses as oracle
+from unseen.losses import proxy_anchor as module
+from unseen.losses.proxy_anchor import ProxyAnchor
 
 
 def setting(

@@ -7,12 +7,12 @@ import torch
 from pytorch_metric_learning.losses import NormalizedSoftmaxLoss, ProxyNCALoss
 from torch.nn.functional import normalize
 
-from pipeline.losses import proxy_softmax as module
-from pipeline.losses.normalized_softmax import NormalizedSoftmax
-from pipeline.losses.proxy_nca import INITIALIZATIONS, ProxyNca
-from pipeline.losses.proxy_softmax import ProxySoftmax
 from tests.losses.batches import assert_proxy_invariance
 from tests.oracles import softmax_losses as oracle
+from unseen.losses import proxy_softmax as module
+from unseen.losses.normalized_softmax import NormalizedSoftmax
+from unseen.losses.proxy_nca import INITIALIZATIONS, ProxyNca
+from unseen.losses.proxy_softmax import ProxySoftmax
 
 BATCHES = {
     "several classes": [0, 0, 3, 1, 3, 3, 1, 0],

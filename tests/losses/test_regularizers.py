@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipeline.losses.consistency import similarity_consistency
-from pipeline.losses.diversity import prototype_diversity
-from pipeline.losses.koleo import koleo
 from tests.oracles import losses as oracle
+from unseen.losses.consistency import similarity_consistency
+from unseen.losses.diversity import prototype_diversity
+from unseen.losses.koleo import koleo
 
 
 def unit(count: int, dim: int, seed: int = 0) -> torch.Tensor:

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pipeline.losses import snca as module
-from pipeline.losses.snca import Snca
 from tests.losses.batches import Largest
 from tests.oracles import softmax_losses as oracle
+from unseen.losses import snca as module
+from unseen.losses.snca import Snca
 
 SAMPLES, DIM, CLASSES = 23, 6, 4
 

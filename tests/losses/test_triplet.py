@@ -7,8 +7,8 @@ from pytorch_metric_learning.losses import TripletMarginLoss
 from pytorch_metric_learning.miners import TripletMarginMiner
 from torch.nn.functional import normalize
 
-from pipeline.losses.triplet import MININGS, Triplet
 from tests.losses.batches import Largest, batch, duplicates
+from unseen.losses.triplet import MININGS, Triplet
 
 
 @pytest.mark.parametrize("mining", MININGS)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pipeline.losses.tuple_contrastive import TupleContrastive
 from tests.oracles import euclidean_losses as oracle
+from unseen.losses.tuple_contrastive import TupleContrastive
 
 TUPLES, NEGATIVES, DIM = 3, 5, 4
 

@@ -5,8 +5,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from pipeline.config import Recipe, parse_recipe
-from pipeline.config.strict import Strict
+from unseen.methods.settings import Recipe, parse_recipe
+from unseen.runtime.settings import Strict
 
 SIDE, CLASSES, SAMPLES = 32, 6, 40
 

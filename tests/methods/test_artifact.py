@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipeline.config import Recipe
-from pipeline.methods.artifact import Weights, load_method, save_recipe, save_weights, weights_digest
-from pipeline.methods.build import initial_method
-from pipeline.methods.method import Method
-from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
+from unseen.methods.artifact import Weights, load_method, save_recipe, save_weights, weights_digest
+from unseen.methods.build import initial_method
+from unseen.methods.method import Method
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
 
 SEED = 5
 

@@ -10,17 +10,11 @@ import torch
 from torch.nn.functional import normalize
 
 import unseen
-from pipeline.config import losses, poolings
-from pipeline.losses.multi_similarity import MultiSimilarity
-from pipeline.methods.by_name import (
-    ATTRIBUTE_POOLINGS,
-    MAP_POOLINGS,
-    PAIR_LOSSES,
-    PROXY_LOSSES,
-    loss,
-    pooling,
-)
-from pipeline.runtime.errors import UserError
+from unseen.losses import settings as losses
+from unseen.losses.multi_similarity import MultiSimilarity
+from unseen.methods.by_name import ATTRIBUTE_POOLINGS, MAP_POOLINGS, PAIR_LOSSES, PROXY_LOSSES, loss, pooling
+from unseen.poolings import settings as poolings
+from unseen.runtime.errors import UserError
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/library.md"
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Params, resolve
-from pipeline.config.recipe_files import published
-from pipeline.methods.build import initial_method
-from pipeline.methods.compatibility import loss_terms, require_compatible
-from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
+from unseen.config.document import Params
+from unseen.config.recipe_files import published
+from unseen.config.resolve import resolve
+from unseen.methods.build import initial_method
+from unseen.methods.compatibility import loss_terms, require_compatible
+from unseen.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 

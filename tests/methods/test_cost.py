@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Params, resolve
-from pipeline.methods.cost import cost_of
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.methods.cost import cost_of
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 

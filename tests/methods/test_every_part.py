@@ -9,17 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pipeline.config import losses, poolings
-from pipeline.data.loader import TrainBatch
-from pipeline.losses.memory import CrossBatchMemory
-from pipeline.methods import modules
-from pipeline.methods.build import initial_method
-from pipeline.models.backbone import Backbone
-from pipeline.models.batch_norm import SynchronisedBatchNorm
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.device.host_reads import HostReads, pretend_gpu
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
+from unseen.data.loader import TrainBatch
+from unseen.losses import settings as losses
+from unseen.losses.memory import CrossBatchMemory
+from unseen.methods import modules
+from unseen.methods.build import initial_method
+from unseen.networks.backbone import Backbone
+from unseen.networks.batch_norm import SynchronisedBatchNorm
+from unseen.poolings import settings as poolings
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 DIM = 8
 PAIRS, PROXIES, MAPS = (

@@ -27,20 +27,20 @@ from pathlib import Path
 import pytest
 import torch
 
-import pipeline
-from pipeline.config import Params, Recipe, RunSettings, resolve, settings
-from pipeline.config.losses import Loss
-from pipeline.config.poolings import Pooling
-from pipeline.data.loader import TrainBatch
-from pipeline.losses.info_nce import InfoNce
-from pipeline.methods.build import initial_method
-from pipeline.methods.document import members
-from pipeline.methods.method import Method
-from pipeline.pooling.log_mean_exp import LogMeanExp
-from pipeline.runtime.errors import UserError
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.precision import with_effective_precision
-from pipeline.training.step import Learner, train_step
+import unseen
+from unseen.config import Params, Recipe, RunSettings, resolve, settings
+from unseen.losses.settings import Loss
+from unseen.poolings.settings import Pooling
+from unseen.data.loader import TrainBatch
+from unseen.losses.info_nce import InfoNce
+from unseen.methods.build import initial_method
+from tools.docs.library import members
+from unseen.methods.method import Method
+from unseen.poolings.log_mean_exp import LogMeanExp
+from unseen.runtime.errors import UserError
+from unseen.training.optimizer import build_optimizer
+from unseen.training.precision import with_effective_precision
+from unseen.training.step import Learner, train_step
 
 ROOT = Path(__file__).resolve().parent
 PARAMS = Params(ROOT / "params.yaml")
@@ -65,7 +65,7 @@ def trained(recipe: Recipe) -> Method:
 
 @pytest.mark.parametrize("number", range(COMMANDS))
 def test_a_command_of_the_page_trains(number: int) -> None:
-    assert Path(pipeline.__file__).parents[1] == ROOT
+    assert Path(unseen.__file__).parents[1] == ROOT
     params = Params(ROOT / f"params{number}.yaml")
     (name,) = settings(params, "run", RunSettings).methods
     method = trained(resolve(params, "parts", name))
@@ -166,7 +166,7 @@ def test_additions_of_the_page_pass_their_tests_and_train(extended: Path) -> Non
     own_tests = [path for path in added("python") if path.startswith("tests/")]
     assert len(own_tests) == 8
     # Shapes are checked only in packages to which the page adds a module.
-    checked = "--jaxtyping-packages=pipeline.losses,pipeline.pooling,pipeline.methods,beartype.beartype"
+    checked = "--jaxtyping-packages=unseen.losses,unseen.poolings,unseen.methods,beartype.beartype"
     selected = (
         f"info_nce or log_mean_exp or test_dependencies or test_training or every_section or "
         f"{' or '.join(Path(path).stem for path in own_tests)}"

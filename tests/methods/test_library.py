@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from pipeline.config import EvaluateBlock, Params, RunSettings, dataset_settings, resolve, settings
-from pipeline.config.losses import CrossBatchMemory, Loss, ZeroShotLoss
-from pipeline.config.poolings import AttributePooling, Pooling
-from pipeline.config.recipe_files import published
-from pipeline.config.strict import Strict
-from pipeline.ingest.releases import PUBLISHED
-from pipeline.methods.document import markdown, members
-from pipeline.models.networks import PROJECT_NETWORKS
-from pipeline.resolution.files import plan
+from tools.docs.library import markdown, members
+from unseen.config.document import Params
+from unseen.config.recipe_files import published
+from unseen.config.resolve import dataset_settings, resolve, settings
+from unseen.config.stages import RunSettings
+from unseen.data.ingest.releases import PUBLISHED
+from unseen.evaluation.settings import EvaluateBlock
+from unseen.experiments.plan.files import plan
+from unseen.losses.settings import CrossBatchMemory, Loss, ZeroShotLoss
+from unseen.networks.networks import PROJECT_NETWORKS
+from unseen.poolings.settings import AttributePooling, Pooling
+from unseen.runtime.settings import Strict
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(ROOT / "params.yaml")
@@ -58,9 +61,7 @@ def name_of(part: type[Strict]) -> str:
 
 @pytest.mark.slow
 def test_the_library_is_current() -> None:
-    assert PAGES["docs/library.md"] == markdown(), (
-        "run `python -m pipeline.methods.document > docs/library.md`"
-    )
+    assert PAGES["docs/library.md"] == markdown(), "run `python -m tools.docs.library > docs/library.md`"
 
 
 @pytest.mark.parametrize(

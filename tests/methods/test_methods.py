@@ -8,12 +8,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from pipeline.methods.artifact import saved_state
-from pipeline.methods.build import build_method, initial_method
-from pipeline.methods.method import unit
-from pipeline.models.attention import SecondOrderAttention
-from pipeline.runtime.errors import UserError
 from tests.methods.small import CLASSES, METHODS, SAMPLES, SIDE, batch, places, recipe
+from unseen.methods.artifact import saved_state
+from unseen.methods.build import build_method, initial_method
+from unseen.methods.method import unit
+from unseen.networks.attention import SecondOrderAttention
+from unseen.runtime.errors import UserError
 
 TRANSPORT = {"prototypes": 4, "initialization_memory": 24}
 PLAIN = ("max", "gem", "rmac", "generalized_max", "crow", "smoothing", "gsop", "second_order", "weldon")

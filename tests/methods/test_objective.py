@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.losses.memory import CrossBatchMemory
-from pipeline.methods.build import initial_method
-from pipeline.methods.method import Method
 from tests.methods.small import CLASSES, SAMPLES, batch, places, recipe
 from tests.oracles import methods as oracle
+from unseen.losses.memory import CrossBatchMemory
+from unseen.methods.build import initial_method
+from unseen.methods.method import Method
 
 CONTRASTIVE = {"name": "contrastive", "margin": 0.3}
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from pipeline.catalog.embedder import Embedder
-from pipeline.methods.pretrained import (
+from unseen.frozen.embedder import Embedder
+from unseen.frozen.network import (
     ABOUT,
     LINEAR,
     STATISTICS,
@@ -25,10 +25,10 @@ from pipeline.methods.pretrained import (
     load_network,
     write_network,
 )
-from pipeline.models import lite0, local_weights, published_network
-from pipeline.models.backbone import Backbone
-from pipeline.models.published_network import published, timm
-from pipeline.runtime.errors import UserError
+from unseen.networks import lite0, local_weights, published_network
+from unseen.networks.backbone import Backbone
+from unseen.networks.published_network import published, timm
+from unseen.runtime.errors import UserError
 
 SMALL = {"depth": 2, "embed_dim": 64, "num_heads": 2}
 # Name, arguments that make it small, pixels, and the number of classes with which timm returns the published

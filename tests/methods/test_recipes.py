@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.config import Params, resolve
-from pipeline.config.recipe_files import published
-from pipeline.data.loader import TrainBatch
-from pipeline.methods.artifact import load_method, save_recipe, save_weights
-from pipeline.methods.build import initial_method
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
+from unseen.config.document import Params
+from unseen.config.recipe_files import published
+from unseen.config.resolve import resolve
+from unseen.data.loader import TrainBatch
+from unseen.methods.artifact import load_method, save_recipe, save_weights
+from unseen.methods.build import initial_method
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 pytestmark = pytest.mark.slow
 

@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pipeline.config import losses as config
-from pipeline.config.blocks import Backbone, Batch
-from pipeline.config.methods import BaselineRecipe, IrtRecipe
-from pipeline.config.poolings import GemPooling
-from pipeline.methods.build import initial_method
-from pipeline.methods.embedding import EmbeddingOutputs
-from pipeline.methods.metric_loss import MetricLoss
 from tests.oracles import euclidean_losses as oracle
 from tests.oracles import losses as loss_oracle
+from unseen.data.settings import Batch
+from unseen.losses import settings as config
+from unseen.methods.build import initial_method
+from unseen.methods.embedding import EmbeddingOutputs
+from unseen.methods.metric_loss import MetricLoss
+from unseen.methods.settings import BaselineRecipe, IrtRecipe
+from unseen.networks.settings import Backbone
+from unseen.poolings.settings import GemPooling
 
 TUPLES, NEGATIVES, DIM = 3, 4, 6
 BATCH = Batch(classes=TUPLES, images_per_class=2 + NEGATIVES, sampling="tuples")

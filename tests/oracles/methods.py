@@ -4,9 +4,9 @@ the slow definitions of its parts."""
 import torch
 from torch import Tensor
 
-from pipeline.config.losses import ContrastiveLoss, MultiSimilarityLoss
-from pipeline.config.methods import BaselineRecipe, CrtRecipe, GspRecipe, IrtRecipe, MultiheadRecipe
 from tests.oracles import losses
+from unseen.losses.settings import ContrastiveLoss, MultiSimilarityLoss
+from unseen.methods.settings import BaselineRecipe, CrtRecipe, GspRecipe, IrtRecipe, MultiheadRecipe
 
 
 def pair_loss(

@@ -1,4 +1,4 @@
-"""Definitions of the layers of pipeline/models, in float64 loops over images, positions and prototypes."""
+"""Definitions of the layers of pipeline/networks, in float64 loops over images, positions and prototypes."""
 
 import math
 

@@ -12,27 +12,28 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from pipeline.analysis.analyze import analyze, content_of
-from pipeline.analysis.positions import object_share_rows
-from pipeline.analysis.verification import Intervals
-from pipeline.config import Params, resolve
-from pipeline.data.embeddings import write
-from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
-from pipeline.data.positions import write as write_positions
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.evaluation.evaluate import SELECTED, evaluate
-from pipeline.evaluation.metrics import Rows
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.evaluation.tables import file_of, neighbour_table, query_table, write_table
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.page import build
-from pipeline.report.report_data import ReportData, read_report_data
-from pipeline.runtime.files import write_json
-from pipeline.studies.catalogue import entries, studies_of_run, study_of, with_rows
-from pipeline.studies.sweep.outputs import row_of
-from pipeline.studies.sweep.record import Trial
 from tests.report.page_reader import Element, read_page
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.data.embeddings import write
+from unseen.data.positions import Match, PositionMap, Positions, QueryMatches
+from unseen.data.positions import write as write_positions
+from unseen.data.shard_writer import ShardWriter
+from unseen.evaluation.analysis.analyze import analyze, content_of
+from unseen.evaluation.analysis.positions import object_share_rows
+from unseen.evaluation.analysis.verification import Intervals
+from unseen.evaluation.evaluate import SELECTED, evaluate
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.tables import file_of, neighbour_table, query_table, write_table
+from unseen.experiments.catalogue import entries, studies_of_run, study_of, with_rows
+from unseen.experiments.sweep.outputs import row_of
+from unseen.experiments.sweep.record import Trial
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.page import build
+from unseen.report.report_data import ReportData, read_report_data
+from unseen.runtime.files import write_json
 
 TRAIN, TEST, EACH = 6, 7, 5
 LONG = "Vögel der Heimat/Singvögel/Kleiber und Verwandte aus dem Süden"

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.report.report_data import read_history, read_trials
-from pipeline.runtime.errors import UserError
-from pipeline.studies.sweep.outputs import write_trials
-from pipeline.studies.sweep.record import Trial
-from pipeline.training.history import columns, write_history
-from pipeline.training.validation import METRICS
+from unseen.experiments.sweep.outputs import write_trials
+from unseen.experiments.sweep.record import Trial
+from unseen.report.report_data import read_history, read_trials
+from unseen.runtime.errors import UserError
+from unseen.training.history import columns, write_history
+from unseen.training.validation import METRICS
 
 PIECES = (
     "iteration",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.page import build
-from pipeline.report.report_data import ReportData
+from unseen.report.page import build
+from unseen.report.report_data import ReportData
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [

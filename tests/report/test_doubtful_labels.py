@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pipeline.report import doubtful_labels as module
-from pipeline.report.doubtful_labels import SimilarClasses, doubtful_labels
+from unseen.report import doubtful_labels as module
+from unseen.report.doubtful_labels import SimilarClasses, doubtful_labels
 
 
 @pytest.mark.parametrize("block", [7, 40, 1 << 24])

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.data.positions import PositionMap, Positions, QueryMatches
-from pipeline.report.heat_maps import position_colours
-from pipeline.report.overlays import Overlays
 from tests.report.page_reader import Element
+from unseen.data.positions import PositionMap, Positions, QueryMatches
+from unseen.report.heat_maps import position_colours
+from unseen.report.overlays import Overlays
 
 WEIGHTS = np.array([[0.0, 0.5, 1.0], [0.25, 0.75, 0.0]], np.float32)
 

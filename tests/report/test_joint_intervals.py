@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.evaluate import Extent, evaluate
-from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
-from pipeline.evaluation.metrics import Rows
-from pipeline.evaluation.protocol import Protocol
-from pipeline.evaluation.sides import Sides
-from pipeline.evaluation.statistics.bootstrap import CHUNK
-from pipeline.evaluation.tables import query_table, write_table
-from pipeline.report.joint_intervals import joint_intervals
-from pipeline.report.report_data import RunResults
-from pipeline.runtime.errors import UserError
 from tests.oracles import joint_bootstrap
 from tests.oracles.retrieval import percentile
+from unseen.evaluation.evaluate import Extent, evaluate
+from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.statistics.bootstrap import CHUNK
+from unseen.evaluation.tables import query_table, write_table
+from unseen.report.joint_intervals import joint_intervals
+from unseen.report.report_data import RunResults
+from unseen.runtime.errors import UserError
 
 COLUMNS = {
     "recall_at_1": "recall_at_1",

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.embeddings import read
-from pipeline.evaluation.evaluate import Sides
-from pipeline.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
-from pipeline.evaluation.metrics import Rows
-from pipeline.evaluation.tables import write_table
-from pipeline.report.page import build
-from pipeline.report.report_data import read_report_data
-from pipeline.runtime.files import write_json
 from tests.report.page_reader import read_page
+from unseen.data.embeddings import read
+from unseen.evaluation.evaluate import Sides
+from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.tables import write_table
+from unseen.report.page import build
+from unseen.report.report_data import read_report_data
+from unseen.runtime.files import write_json
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.evaluation.statistics.comparison import Comparison, compare
-from pipeline.evaluation.statistics.holm import holm
-from pipeline.evaluation.statistics.seeds import Average, over_seeds
-from pipeline.evaluation.tables import read_runs
-from pipeline.report import comparison
-from pipeline.report.comparison import Pair, compare_methods, lead_of
-from pipeline.report.report_data import ReportData, read_report_data
-from pipeline.runtime.errors import UserError
 from tests.report.conftest import METHODS
+from unseen.evaluation.statistics.comparison import Comparison, compare
+from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.statistics.seeds import Average, over_seeds
+from unseen.evaluation.tables import read_runs
+from unseen.report import comparison
+from unseen.report.comparison import Pair, compare_methods, lead_of
+from unseen.report.report_data import ReportData, read_report_data
+from unseen.runtime.errors import UserError
 
 
 def pair(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.report.names import breaking, labels_of, shorten
+from unseen.report.names import breaking, labels_of, shorten
 
 FRUIT = [
     "Obst und Gemüse/Äpfel/Granny Smith",

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from pipeline.report.networks import few_validation_classes, networks, protocols, seeds_differ
-from pipeline.report.report_data import ReportData, RunResults
 from tests.report.page_reader import Element
+from unseen.report.networks import few_validation_classes, networks, protocols, seeds_differ
+from unseen.report.report_data import ReportData, RunResults
 
 
 def test_the_network_of_each_method_is_named_near_the_top(page: Element, inputs: ReportData) -> None:

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-import pipeline.report.sections
-from pipeline.analysis.analyze import COLUMNS
-from pipeline.config.inputs import ReportInputs, content_of, path_of
-from pipeline.report.page import CARDS, build
-from pipeline.report.report_data import ReportData
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
+import unseen.report.sections
 from tests.report.page_reader import Element, read_page
+from unseen.config.inputs import ReportInputs, content_of, path_of
+from unseen.evaluation.analysis.analyze import COLUMNS
+from unseen.report.page import CARDS, build
+from unseen.report.report_data import ReportData
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import write_json
 
 SECTIONS = {section.__name__.rpartition(".")[2] for card in CARDS for section in card.sections}
 IN_THE_HEADER = {"verdict", "key_numbers"}
 
 
 def test_every_section_has_module_template_entry_and_test() -> None:
-    folder = Path(pipeline.report.sections.__file__).parent
+    folder = Path(unseen.report.sections.__file__).parent
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert modules == {path.stem for path in folder.glob("*.html")} == SECTIONS | IN_THE_HEADER
     tests = {path.stem for path in (Path(__file__).parent / "sections").glob("test_*.py")}
@@ -32,7 +32,7 @@ def test_every_section_has_module_template_entry_and_test() -> None:
 
 
 def test_templates_and_style_are_package_data() -> None:
-    root = Path(pipeline.report.sections.__file__).parents[3]
+    root = Path(unseen.report.sections.__file__).parents[3]
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     packed = {
         path for pattern in settings["package-data"]["pipeline"] for path in (root / "pipeline").glob(pattern)
@@ -109,7 +109,7 @@ def test_the_charts_of_every_method_and_term(html: str) -> None:
 def test_the_stage_writes_the_page_and_the_heat_maps(
     make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stages.report import run
+    from unseen.stages.report import run
 
     root = make_project(noise={"good": 0.25}).parent
     settings = ReportInputs.parse(

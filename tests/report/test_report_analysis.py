@@ -4,9 +4,9 @@ import statistics
 
 import pytest
 
-from pipeline.report.analysis import means_over_seeds
-from pipeline.report.dataset import DataSet
 from tests.report.conftest import METHODS
+from unseen.report.analysis import means_over_seeds
+from unseen.report.dataset import DataSet
 
 
 def test_deviations_of_several_seeds_equal_those_over_all_splits() -> None:

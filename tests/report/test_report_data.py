@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.report_data import ReportData, read_report_data
-from pipeline.runtime.errors import UserError
+from unseen.report.report_data import ReportData, read_report_data
+from unseen.runtime.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.report.summary import best_method, summarize
+from unseen.report.summary import best_method, summarize
 
 
 def metrics(value: float, half_width: float) -> dict[str, float]:

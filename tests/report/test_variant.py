@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from pipeline.report.recipes import changes_of
-from pipeline.report.report_data import ReportData
 from tests.report.page_reader import Element
+from unseen.report.recipes import changes_of
+from unseen.report.report_data import ReportData
 
 
 def test_a_variant_has_rows_curves_gallery_and_paired_comparisons(papers_page: Element) -> None:

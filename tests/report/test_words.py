@@ -2,8 +2,8 @@
 
 import math
 
-from pipeline.report.summary import Value
-from pipeline.report.words import (
+from unseen.report.summary import Value
+from unseen.report.words import (
     counted,
     decimals,
     interval,

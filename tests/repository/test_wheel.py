@@ -61,11 +61,11 @@ def test_renames_the_package_in_every_module(setup: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("source", "result"),
     [
-        ("from pipeline.index import kinds", "from unseen._pipeline.index import kinds"),
+        ("from unseen.evaluation.index import kinds", "from unseen._pipeline.index import kinds"),
         ("    é = 1; from pipeline import x".strip(), "é = 1; from unseen._pipeline import x"),
-        ("NAME = 'pipeline.losses.snca:Snca'", "NAME = 'unseen._pipeline.losses.snca:Snca'"),
+        ("NAME = 'unseen.losses.snca:Snca'", "NAME = 'unseen._pipeline.losses.snca:Snca'"),
         ("DIRECTORY = 'pipeline'", "DIRECTORY = 'pipeline'"),
-        ("TEXT = 'see pipeline.index'", "TEXT = 'see pipeline.index'"),
+        ("TEXT = 'see unseen.evaluation.index'", "TEXT = 'see unseen.evaluation.index'"),
         ("from .pipeline import x", "from .pipeline import x"),
         ("from pipelines import x", "from pipelines import x"),
     ],
@@ -74,7 +74,7 @@ def test_renames_names_of_modules_only(setup: ModuleType, source: str, result: s
     assert setup.renamed(source) == result
 
 
-@pytest.mark.parametrize("source", ["import pipeline.index", "NAME = r'pipeline.index'"])
+@pytest.mark.parametrize("source", ["import unseen.evaluation.index", "NAME = r'unseen.evaluation.index'"])
 def test_refuses_a_name_that_it_cannot_replace(setup: ModuleType, source: str) -> None:
     with pytest.raises(ValueError, match="line 1"):
         setup.renamed(source)
@@ -129,7 +129,9 @@ def test_the_wheel_contains_one_top_level_package(environment: Path) -> None:
         (top,) = [name for name in names if name.endswith("top_level.txt")]
         assert wheel.read(top) == b"unseen\n"
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"unseen"}
-    files = {name.removeprefix("unseen/_") for name in names if name.startswith("unseen/_pipeline")}
+    files = {
+        name.removeprefix("pipeline/cli/_") for name in names if name.startswith("pipeline/cli/_pipeline")
+    }
     paths = [path.relative_to(ROOT) for path in (ROOT / "pipeline").rglob("*.*")]
     assert files == {path.as_posix() for path in paths if "__pycache__" not in path.parts}
 

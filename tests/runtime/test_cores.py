@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime import cores
-from pipeline.runtime.cores import loader_threads_of, usable_cores
+from unseen.runtime import cores
+from unseen.runtime.cores import loader_threads_of, usable_cores
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.digest import sha256_of
+from unseen.runtime.digest import sha256_of
 
 VECTORS = {
     b"abc": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import (
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import (
     atomic_directory,
     atomic_file,
     regular,
@@ -107,7 +107,7 @@ def test_removes_the_files_of_a_killed_process(tmp_path: Path) -> None:
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
-from pipeline.runtime.files import atomic_directory
+from unseen.runtime.files import atomic_directory
 
 target, number, before = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "before"
 calls = 0

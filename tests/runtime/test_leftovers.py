@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.files import atomic_file, remove_partial_files
-from pipeline.runtime.leftovers import (
+from unseen.runtime.files import atomic_file, remove_partial_files
+from unseen.runtime.leftovers import (
     OWNER,
     is_abandoned,
     owned,
     remove_leftover_directories,
     remove_leftovers,
 )
-from pipeline.runtime.stage import ROOT
+from unseen.runtime.stage import ROOT
 
 HOLDER = """
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from pipeline.ingest.files.tarball import scratch_directory
-from pipeline.runtime.files import atomic_directory, atomic_file
-from pipeline.runtime.leftovers import owned
+from unseen.data.ingest.files.tarball import scratch_directory
+from unseen.runtime.files import atomic_directory, atomic_file
+from unseen.runtime.leftovers import owned
 root, temporary = map(Path, sys.argv[1:])
 with ExitStack() as stack:
     stack.enter_context(atomic_file(root / "data/metrics/parts/ms/0.json"))

@@ -1,6 +1,6 @@
 """Lines of written pages."""
 
-from pipeline.runtime.markdown import COLUMNS, wrapped
+from tools.docs.markdown import COLUMNS, wrapped
 
 
 def test_wraps_paragraphs_and_lists_but_no_table_code_or_address() -> None:

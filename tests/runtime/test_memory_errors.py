@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipeline.runtime.memory import LEAST, memory_problem
+from unseen.runtime.memory import LEAST, memory_problem
 
 # Allocates in a module with the name of one of the project, below a limit.
 PROGRAM = """
 import resource, sys, types
 import torch
-from pipeline.runtime.stage import report_errors
-module = types.ModuleType("pipeline.drawn")
+from unseen.runtime.stage import report_errors
+module = types.ModuleType("unseen.drawn")
 exec("def draw(torch):\\n    return [torch.zeros(2**26) for _ in range(64)]", module.__dict__)
 resource.setrlimit(resource.RLIMIT_DATA, (2**30, 2**30))
 with report_errors():
@@ -28,7 +28,7 @@ with report_errors():
 def test_names_size_module_limit_and_remedy() -> None:
     process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert process.stderr == (
-        "error: The memory does not suffice: 268,435,456 bytes could not be allocated in pipeline.drawn. The "
+        "error: The memory does not suffice: 268,435,456 bytes could not be allocated in unseen.drawn. The "
         "limit of this process is 1.00 GiB (`ulimit -d`).\n  Raise the limit (`ulimit`, the memory of the "
         "container or job), end other programs, or use a machine with more memory. docs/reliability.md lists "
         "the memory of each stage.\n"
@@ -98,7 +98,7 @@ def test_a_limit_below_the_needs_of_the_libraries_is_refused_before_the_work(
     stage: str, limit: int, refused: bool
 ) -> None:
     program = (
-        "import resource, sys\nfrom pipeline.runtime.stage import main\n"
+        "import resource, sys\nfrom unseen.runtime.stage import main\n"
         f"sys.argv[0] = '{stage}.py'\nresource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))\n"
         "main(lambda: print('work'))\n"
     )

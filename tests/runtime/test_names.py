@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.runtime.names import printable
+from unseen.runtime.names import printable
 
 
 @pytest.mark.parametrize(

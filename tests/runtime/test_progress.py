@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tqdm
 
-from pipeline.runtime.progress import Progress, terminal_columns
+from unseen.runtime.progress import Progress, terminal_columns
 
 
 def test_a_log_has_plain_lines(tmp_path: Path) -> None:

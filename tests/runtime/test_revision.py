@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.revision import Revision, revision_of
+from unseen.runtime.revision import Revision, revision_of
 
 
 def git(root: Path, *arguments: str) -> str:

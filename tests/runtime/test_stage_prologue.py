@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 BODY = """
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.stage import main
+from unseen.runtime.errors import UserError
+from unseen.runtime.stage import main
 def run(dataset: str, seed: int) -> None:
     '''Prints its arguments.'''
     if dataset == "bad":

@@ -19,12 +19,12 @@ from typing import Any
 
 import psutil
 
-from pipeline.cluster import train_workers
-from pipeline.cluster.training import run_training
-from pipeline.config import TrainSettings
-from pipeline.scheduling.cluster import RunCluster
-from pipeline.training.job import Job
 from tests.torture.gated_training import gated_job, train
+from unseen.cluster import train_workers
+from unseen.cluster.cluster_of_run import RunCluster
+from unseen.cluster.training import run_training
+from unseen.config.stages import TrainSettings
+from unseen.training.job import Job
 
 SEGMENTS = 4  # of the training, without --segments
 WORKER = "RayTrainWorker"  # in the command line of a training worker

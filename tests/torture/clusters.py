@@ -53,9 +53,9 @@ from tests.torture.numbered import WITHOUT_EFFECT, shared_memory, shared_memory_
 from tests.training.jobs import states_of, write_tiny_set
 
 STATE = results.RESULTS / "clusters.json"
-RUN_CLUSTER = "pipeline.cluster.run_cluster"
-MODULES = ("pipeline.cluster.train_workers", "pipeline.cluster.training", "pipeline.training.loop")
-MODULES += ("pipeline.scheduling.cluster", RUN_CLUSTER)
+RUN_CLUSTER = "unseen.cluster.run_cluster"
+MODULES = ("unseen.cluster.train_workers", "unseen.cluster.training", "unseen.training.loop")
+MODULES += ("unseen.cluster.cluster_of_run", RUN_CLUSTER)
 # arguments of the training
 TARGETS = {
     "worker": (),

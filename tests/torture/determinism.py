@@ -29,18 +29,18 @@ import torch
 from ruamel.yaml import YAML
 from safetensors.numpy import load_file
 
-from pipeline.config import FolderSource, IngestSettings
-from pipeline.config.methods import BaselineRecipe
-from pipeline.data.embeddings import read
-from pipeline.ingest.ingest import ingest
-from pipeline.training.precision import with_effective_precision
-from tests.ingest.pictures import encode, pixels
+from tests.data.ingest.pictures import encode, pixels
 from tests.torture import results
 from tests.torture.operations import CELL, PREPARATION, required, write_project
+from unseen.data.embeddings import read
+from unseen.data.ingest.ingest import ingest
+from unseen.data.ingest.settings import FolderSource, IngestSettings
+from unseen.methods.settings import BaselineRecipe
+from unseen.training.precision import with_effective_precision
 
 STATE = results.RESULTS / "determinism.json"
 STAGES = ("resolve", "ingest", "train", "export", "evaluate", "analyze", "report")
-MODULES = (*(f"stages.{stage}" for stage in STAGES), "pipeline.ingest.sources.parts")
+MODULES = (*(f"stages.{stage}" for stage in STAGES), "unseen.data.ingest.sources.parts")
 # The libraries choose their instructions when they start: PyTorch, oneDNN, MKL, OpenBLAS of numpy.
 AVX2 = {
     "ATEN_CPU_CAPABILITY": "avx2",

@@ -59,8 +59,8 @@ class Ended:
 
 def run(operation: Operation, project: Path, number: int = 0, fault: int = shim.NONE) -> Ended:
     """Runs an operation in a fork."""
-    from pipeline.runtime.stage import report_errors
-    from pipeline.training import pace
+    from unseen.runtime.stage import report_errors
+    from unseen.training import pace
 
     log = project.with_name("output")
     reader, writer = os.pipe()

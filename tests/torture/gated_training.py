@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from pipeline.training.job import Job
 from tests.training.jobs import double_precision, job, recipe, write_tiny_set
+from unseen.training.job import Job
 
 SEGMENT = 12  # steps between two validations, and between two resizes
 TOLERANCE = 1e-6
@@ -30,7 +30,7 @@ def gated_job(root: Path, segments: int) -> Job:
 
 def train(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
     """As the loop of the project; a step begins when `opened` allows it. Records the number of workers."""
-    from pipeline.training import loop
+    from unseen.training import loop
 
     step = loop.train_step
 

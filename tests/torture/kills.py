@@ -41,10 +41,10 @@ SEVERAL = ("sweep@parts-ms", *(f"train_fold{fold}" for fold in _FOLDS))
 SEVERAL += (*(f"export_fold{fold}" for fold in _FOLDS), "ensemble@parts-ms")
 # command -> the modules that it executes
 MODULES = {
-    name: (f"stages.{name.partition('@')[0]}", "pipeline.ingest.sources.parts")
+    name: (f"stages.{name.partition('@')[0]}", "unseen.data.ingest.sources.parts")
     for name in (*SINGLE, *SEVERAL)
 }
-MODULES[RUN] = ("pipeline.scheduling.run", *(module for name in SINGLE for module in MODULES[name]))
+MODULES[RUN] = ("unseen.cli.run", *(module for name in SINGLE for module in MODULES[name]))
 TARGETS = ("driver", "stage", "all")
 REPAIRED = ", lock file of DVC damaged"
 _REFUSED = ("Unable to read RWLock-file", "rwlock' and try again", "'./dvc.lock' validation failed")

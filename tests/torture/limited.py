@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.runtime.errors import UserError
+from unseen.runtime.errors import UserError
 
 SECONDS = 3.0  # of CPU time of all threads
 WALL = 60.0

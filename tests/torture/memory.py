@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
-from pipeline.data.embeddings import write as write_embeddings
 from tests.torture import results
 from tests.torture.miniature import Project, project
+from unseen.data.embeddings import write as write_embeddings
 
 STATE = results.RESULTS / "memory.json"
 POLL = 0.02  # seconds between two reads of the memory of a process
@@ -184,8 +184,8 @@ def measure(
     only_large: bool = False,
 ) -> None:
     """Runs a command and records its row."""
-    module = "unseen.evaluation" if name == "unseen evaluate" else f"stages.{name}"
-    modules = (module, "pipeline.ingest.sources.folder")
+    module = "unseen.cli.evaluation" if name == "unseen evaluate" else f"stages.{name}"
+    modules = (module, "unseen.data.ingest.sources.folder")
     identity = {"digest": results.version(modules), "commit": results.commit()}
     values = measured(copy, command, peak, only_large)
     results.record(state, name, {**identity, "rows": size, **values})

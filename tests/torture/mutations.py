@@ -20,22 +20,6 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline.catalog.build import build
-from pipeline.catalog.catalog import Catalog
-from pipeline.catalog.labels import labels_of
-from pipeline.catalog.stored import StoredVectors
-from pipeline.config import Params
-from pipeline.data.embeddings import read as read_embeddings
-from pipeline.data.positions import read as read_positions
-from pipeline.data.shards import Shards
-from pipeline.evaluation.tables import read_table
-from pipeline.evaluation.vectors import read_vectors
-from pipeline.heads.maps import LAYOUT, _known, _values
-from pipeline.methods.artifact import load_method
-from pipeline.methods.pretrained import load_network, write_network
-from pipeline.report.report_data import read_history, read_trials
-from pipeline.resolution.files import plan
-from pipeline.studies.catalogue import studies
 from tests.photos import save_model, save_photos
 from tests.torture import network, results, seeds
 from tests.torture.damage import damaged
@@ -53,6 +37,22 @@ from tests.torture.readers import (
     read_training_checkpoint,
 )
 from tests.torture.uploads import Service, request, valid_request
+from unseen.config.document import Params
+from unseen.data.embeddings import read as read_embeddings
+from unseen.data.positions import read as read_positions
+from unseen.data.shards import Shards
+from unseen.evaluation.tables import read_table
+from unseen.evaluation.vectors import read_vectors
+from unseen.experiments.catalogue import studies
+from unseen.experiments.plan.files import plan
+from unseen.frozen.labels import labels_of
+from unseen.frozen.maps import LAYOUT, _known, _values
+from unseen.frozen.network import load_network, write_network
+from unseen.frozen.store import StoredVectors
+from unseen.methods.artifact import load_method
+from unseen.report.report_data import read_history, read_trials
+from unseen_search.catalog.build import build
+from unseen_search.catalog.catalog import Catalog
 
 CHUNK = 2000  # cases between two records of the progress
 STATE = results.RESULTS / "mutations.json"
@@ -184,79 +184,77 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "params overlays": Kind(
             seeds.params_files(),
             [read_params],
-            ("pipeline.resolution.files",),
+            ("unseen.experiments.plan.files",),
             changed_settings,
         ),
         "checkpoints .pth": Kind(
-            seeds.pth_files(), [CHECKPOINTS[".pth"]], ("pipeline.models.checkpoint",), damaged
+            seeds.pth_files(), [CHECKPOINTS[".pth"]], ("unseen.networks.checkpoint",), damaged
         ),
         "checkpoints .safetensors": Kind(
-            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("pipeline.models.checkpoint",), damaged
+            seeds.safetensors_files(), [CHECKPOINTS[".safetensors"]], ("unseen.networks.checkpoint",), damaged
         ),
         "checkpoints of a training": Kind(
             seeds.training_checkpoints(folder),
             [read_training_checkpoint],
-            ("pipeline.training.checkpoint",),
+            ("unseen.training.checkpoint",),
             damaged,
         ),
         "pickled ground truth": Kind(
             seeds.pickles(),
             [CHECKPOINTS["pickled ground truth"]],
-            ("pipeline.ingest.files.unpickle",),
+            ("unseen.data.ingest.files.unpickle",),
             damaged,
         ),
-        "models": Kind(models.files, [models], ("pipeline.methods.artifact",), models.mutate),
-        "published networks": Kind(
-            networks.files, [networks], ("pipeline.methods.pretrained",), networks.mutate
-        ),
+        "models": Kind(models.files, [models], ("unseen.methods.artifact",), models.mutate),
+        "published networks": Kind(networks.files, [networks], ("unseen.frozen.network",), networks.mutate),
         "vectors of unfinished builds": Kind(
             seeds.unfinished_vectors(folder),
             [in_folder("0.parquet", lambda path: StoredVectors().add_files(path, seeds.DIM))],
-            ("pipeline.catalog.stored",),
+            ("unseen.frozen.store",),
             damaged,
         ),
         "maps of unfinished builds": Kind(
             seeds.unfinished_maps(folder),
             [in_folder("0.arrow", lambda path: known_maps(path, seeds.DIM))],
-            ("pipeline.heads.maps",),
+            ("unseen.frozen.maps",),
             damaged,
         ),
         "tables of the report": Kind(
             seeds.query_tables(folder),
             [of_file("queries.parquet", lambda path: read_table(path, "Run the stage again."))],
-            ("pipeline.evaluation.tables",),
+            ("unseen.evaluation.tables",),
             damaged,
         ),
-        "shards": Kind(shards.files, [shards], ("pipeline.data.shards",), shards.mutate),
+        "shards": Kind(shards.files, [shards], ("unseen.data.shards",), shards.mutate),
         "embeddings": Kind(
             seeds.embedding_files(folder),
             [of_file("test.arrow", read_embeddings)],
-            ("pipeline.data.embeddings",),
+            ("unseen.data.embeddings",),
             damaged,
         ),
         "positions": Kind(
             seeds.positions_files(folder),
             [of_file("0.arrow", read_positions)],
-            ("pipeline.data.positions",),
+            ("unseen.data.positions",),
             damaged,
         ),
         **{
             f"vectors {suffix}": Kind(
                 seeds.vector_tables(folder, suffix),
                 [of_file(f"vectors{suffix}", read_vectors)],
-                ("pipeline.evaluation.vectors",),
+                ("unseen.evaluation.vectors",),
                 damaged,
             )
             for suffix in (".parquet", ".arrow")
         },
-        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("pipeline.evaluation.vectors",), damaged),
+        "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("unseen.evaluation.vectors",), damaged),
         "catalogs and index files": Kind(
-            catalog.files, [catalog], ("pipeline.catalog.catalog",), catalog.mutate
+            catalog.files, [catalog], ("unseen_search.catalog.catalog",), catalog.mutate
         ),
         "uploads to the service": Kind(
             [valid_request(photo) for photo in photos],
             [Service(folder / "catalog")],
-            ("pipeline.service.app",),
+            ("unseen_search.service.app",),
             lambda _, draw: request(photos, draw),
         ),
     }

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline.models.torchvision_guard import ensure_torchvision
+from unseen.networks.torchvision_guard import ensure_torchvision
 
 ensure_torchvision()
 

@@ -80,8 +80,8 @@ def _sweep() -> None:
     """Stage `sweep` with its trials one after the other in this process, without Ray."""
     import torch
 
-    from pipeline.studies.sweep import search
-    from pipeline.training.loop import train
+    from unseen.experiments.sweep import search
+    from unseen.training.loop import train
 
     def run_trials(jobs: dict[int, Any], *arguments: Any) -> None:
         recorder = arguments[5]
@@ -101,9 +101,9 @@ def _reported(recorder: Any, number: int, metrics: dict[str, Any]) -> None:
 
 def _records() -> None:
     """Writes the records, results and times of a sweep of two trials, whose metrics are given."""
-    from pipeline.config import SweepSettings
-    from pipeline.studies.sweep.outputs import write_results, write_times
-    from pipeline.studies.sweep.record import load, save
+    from unseen.config.stages import SweepSettings
+    from unseen.experiments.sweep.outputs import write_results, write_times
+    from unseen.experiments.sweep.record import load, save
 
     field, directory = "pooling.transport_ratio", Path("data/state/sweep")
     settings = SweepSettings.parse({"space": {field: {"grid": [0.1, 0.3]}}, "iterations": 2})
@@ -122,7 +122,7 @@ def _records() -> None:
 
 def _photos(project: Path) -> None:
     """Six test images as files."""
-    from pipeline.data.shards import Shards
+    from unseen.data.shards import Shards
 
     shards = Shards(project / "data/shards/parts")
     for row in shards.rows("test")[:6].tolist():
@@ -133,14 +133,14 @@ def _photos(project: Path) -> None:
 
 
 def _build() -> None:
-    from unseen.search import write_catalog
+    from unseen_search.search import write_catalog
 
     model = Path("data/models", *map(str, CELL))
     write_catalog(Path("photos"), Path("data/catalog"), model, kind=None, labels=None, skip_damaged=False)
 
 
 def _find() -> None:
-    from unseen.search import find_photos
+    from unseen_search.search import find_photos
 
     picture = sorted(Path("photos").iterdir())[0]
     html = Path("data/matches.html")
@@ -148,7 +148,7 @@ def _find() -> None:
 
 
 def _outputs_of_fold(model: int, *kinds: str) -> tuple[str, ...]:
-    from pipeline.studies.ensemble.members import Member
+    from unseen.experiments.folds.members import Member
 
     suffixes = {"models": "", "history": ".csv", "logs": ".json", "embeddings": ".arrow"}
     member = Member(*CELL[:2], model, len(FOLDS), CELL[2])
@@ -156,33 +156,33 @@ def _outputs_of_fold(model: int, *kinds: str) -> tuple[str, ...]:
 
 
 _NAME = "/".join(map(str, CELL))
-_CATALOG = "unseen.search"
+_CATALOG = "unseen_search.search"
 OPERATIONS = (
     Operation(
         "resolve",
         _stage("resolve"),
         outputs=("data/resolved",),
-        modules=("stages.resolve", "pipeline.methods.compatibility"),
+        modules=("unseen.stages.resolve", "unseen.methods.compatibility"),
     ),
     Operation(
         "ingest",
         _stage("ingest", ("parts",)),
         after=("resolve",),
         outputs=("data/shards/parts",),
-        modules=("stages.ingest", "pipeline.ingest.sources.parts"),
+        modules=("unseen.stages.ingest", "unseen.data.ingest.sources.parts"),
     ),
     Operation(
         "sweep records",
         _records,
         outputs=("data/sweep/parts/gsp", "data/logs/parts/gsp/sweep.json"),
-        modules=("pipeline.studies.sweep.outputs",),
+        modules=("unseen.experiments.sweep.outputs",),
     ),
     Operation(
         "train",
         _stage("train", CELL),
         after=("ingest",),
         outputs=(f"data/models/{_NAME}", f"data/history/{_NAME}.csv", f"data/logs/{_NAME}.json"),
-        modules=("stages.train", "pipeline.training.loop"),
+        modules=("unseen.stages.train", "unseen.training.loop"),
         unstable=(f"data/logs/{_NAME}.json",),
     ),
     Operation(
@@ -190,28 +190,28 @@ OPERATIONS = (
         _stage("export", CELL),
         after=("train",),
         outputs=(f"data/embeddings/{_NAME}", f"data/positions/{_NAME}.arrow"),
-        modules=("stages.export",),
+        modules=("unseen.stages.export",),
     ),
     Operation(
         "evaluate",
         _stage("evaluate", CELL),
         after=("export",),
         outputs=(f"data/evaluation/{_NAME}", f"data/metrics/{_NAME}.json"),
-        modules=("stages.evaluate",),
+        modules=("unseen.stages.evaluate",),
     ),
     Operation(
         "analyze",
         _stage("analyze", CELL),
         after=("export",),
         outputs=(f"data/analysis/{_NAME}.json", f"data/metrics/{_NAME}-analysis.json"),
-        modules=("stages.analyze",),
+        modules=("unseen.stages.analyze",),
     ),
     Operation(
         "report",
         _stage("report"),
         after=("evaluate", "analyze"),
         outputs=("data/report",),
-        modules=("stages.report",),
+        modules=("unseen.stages.report",),
     ),
     Operation(
         "catalog build",
@@ -234,7 +234,7 @@ OPERATIONS = (
         _sweep,
         after=("ingest",),
         outputs=("data/sweep/parts/ms", "data/logs/parts/ms/sweep.json"),
-        modules=("stages.sweep", "pipeline.training.loop"),
+        modules=("unseen.stages.sweep", "unseen.training.loop"),
         unstable=("data/logs/parts/ms/sweep.json",),
     ),
     Operation(
@@ -242,7 +242,7 @@ OPERATIONS = (
         _stage("train_fold", FOLDS[0]),
         after=("ingest",),
         outputs=_outputs_of_fold(1, "models", "history", "logs"),
-        modules=("stages.train_fold", "pipeline.training.loop"),
+        modules=("unseen.stages.train_fold", "unseen.training.loop"),
         unstable=_outputs_of_fold(1, "logs"),
     ),
     Operation(
@@ -250,14 +250,14 @@ OPERATIONS = (
         _stage("export_fold", FOLDS[0]),
         after=("train_fold",),
         outputs=_outputs_of_fold(1, "embeddings"),
-        modules=("stages.export_fold",),
+        modules=("unseen.stages.export_fold",),
     ),
     Operation(
         "ensemble",
         _stage("ensemble", CELL[:2]),
         after=("export_fold",),
         outputs=("data/ensemble/parts/ms", "data/metrics/parts/ms/ensemble.json"),
-        modules=("stages.ensemble",),
+        modules=("unseen.stages.ensemble",),
     ),
 )
 
@@ -274,16 +274,16 @@ def required(names: list[str]) -> list[Operation]:
 
 def _read_code(project: Path) -> None:
     """Reads the modules of the stages, whose digests `resolve` computes. A process reads each text once."""
-    from pipeline.resolution.code import Code
+    from unseen.experiments.plan.code import Code
 
     stages = {name for operation in OPERATIONS for name in operation.modules if name.startswith("stages.")}
-    Code(ROOT).closure([*stages, "pipeline.ingest.sources.parts"])
+    Code(ROOT).closure([*stages, "unseen.data.ingest.sources.parts"])
 
 
 def _draw(project: Path) -> None:
     """Draws the images. The cases of `ingest` read these: drawing uses no file."""
-    from pipeline.config import PartsSource
-    from pipeline.ingest.sources import parts
+    from unseen.data.ingest.settings import PartsSource
+    from unseen.data.ingest.sources import parts
 
     source = PartsSource(**_SOURCE)
     looks = parts.classes(source)

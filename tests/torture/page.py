@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.runtime.markdown import wrapped
 from tests.torture import determinism, limited, shim
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import CORPORA
 from tests.torture.kills import REPAIRED
 from tests.torture.numbered import WITHOUT_EFFECT
 from tests.torture.results import RESULTS, Result, load
+from tools.docs.markdown import wrapped
 
 _HEAD = """# Reliability
 

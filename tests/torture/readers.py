@@ -9,31 +9,32 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import FolderSource, Params
-from pipeline.data.decode import decode
-from pipeline.data.heif import readable
-from pipeline.evaluation.vectors import read_vectors
-from pipeline.ingest.completeness import require_complete
-from pipeline.ingest.files.tree import open_archive
-from pipeline.ingest.files.unpickle import load as unpickle
-from pipeline.ingest.prepare import prepare
-from pipeline.ingest.sources.folder import collection
-from pipeline.models.checkpoint import read_state
-from pipeline.resolution.files import plan
-from pipeline.training.blocks import Damaged
-from pipeline.training.checkpoint import read as read_checkpoint
+from unseen.config.document import Params
+from unseen.data.decode import decode
+from unseen.data.heif import readable
+from unseen.data.ingest.completeness import require_complete
+from unseen.data.ingest.files.tree import open_archive
+from unseen.data.ingest.files.unpickle import load as unpickle
+from unseen.data.ingest.prepare import prepare
+from unseen.data.ingest.settings import FolderSource
+from unseen.data.ingest.sources.folder import collection
+from unseen.evaluation.vectors import read_vectors
+from unseen.experiments.plan.files import plan
+from unseen.networks.checkpoint import read_state
+from unseen.training.blocks import Damaged
+from unseen.training.checkpoint import read as read_checkpoint
 
 # The modules that read each kind of files.
 MODULES: dict[str, tuple[str, ...]] = {
     "images": (
-        "pipeline.data.decode",
-        "pipeline.data.heif",
-        "pipeline.ingest.completeness",
-        "pipeline.ingest.prepare",
+        "unseen.data.decode",
+        "unseen.data.heif",
+        "unseen.data.ingest.completeness",
+        "unseen.data.ingest.prepare",
     ),
-    "archives": ("pipeline.ingest.files.tree", "pipeline.ingest.sources.folder"),
-    "CSVs": ("pipeline.catalog.labels", "pipeline.ingest.sources.folder", "pipeline.report.report_data"),
-    "checkpoints": ("pipeline.models.checkpoint", "pipeline.ingest.files.unpickle"),
+    "archives": ("unseen.data.ingest.files.tree", "unseen.data.ingest.sources.folder"),
+    "CSVs": ("unseen.frozen.labels", "unseen.data.ingest.sources.folder", "unseen.report.report_data"),
+    "checkpoints": ("unseen.networks.checkpoint", "unseen.data.ingest.files.unpickle"),
 }
 
 _MEMBERS = 50  # of an archive that are read

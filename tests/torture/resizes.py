@@ -25,7 +25,7 @@ from tests.torture.gated_training import SEGMENT, Rows, alone, differences, hist
 from tests.torture.numbered import shared_memory, shared_memory_left, within
 
 STATE = results.RESULTS / "resizes.json"
-MODULES = ("pipeline.cluster.train_workers", "pipeline.cluster.training", "pipeline.training.loop")
+MODULES = ("unseen.cluster.train_workers", "unseen.cluster.training", "unseen.training.loop")
 MOST = 3  # nodes
 RESIZES = 10  # of a training
 LIMIT = 900.0  # seconds until a training has another number of workers

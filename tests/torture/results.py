@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.resolution.code import Code
-from pipeline.runtime.files import write_json
-from pipeline.runtime.flock import held
+from unseen.experiments.plan.code import Code
+from unseen.runtime.files import write_json
+from unseen.runtime.flock import held
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")

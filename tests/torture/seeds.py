@@ -18,19 +18,19 @@ from PIL import Image
 from ruamel.yaml import YAML
 from safetensors.torch import save as safetensors
 
-from pipeline.catalog.stored import write_vectors
-from pipeline.data.embeddings import write as write_embeddings
-from pipeline.data.positions import Match, PositionMap, Positions, QueryMatches
-from pipeline.data.positions import write as write_positions
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.evaluation.metrics import Rows, per_query
-from pipeline.evaluation.tables import neighbour_table, query_table, write_table
-from pipeline.heads.maps import _write
-from pipeline.methods.pretrained import Network
-from pipeline.models.published_network import timm
-from pipeline.training.checkpoint import Checkpoints
 from tests.torture.readers import IDENTITY
 from tests.torture.results import ROOT
+from unseen.data.embeddings import write as write_embeddings
+from unseen.data.positions import Match, PositionMap, Positions, QueryMatches
+from unseen.data.positions import write as write_positions
+from unseen.data.shard_writer import ShardWriter
+from unseen.evaluation.metrics import Rows, per_query
+from unseen.evaluation.tables import neighbour_table, query_table, write_table
+from unseen.frozen.maps import _write
+from unseen.frozen.network import Network
+from unseen.frozen.store import write_vectors
+from unseen.networks.published_network import timm
+from unseen.training.checkpoint import Checkpoints
 
 SIDE = 24  # pixels
 DIM = 6

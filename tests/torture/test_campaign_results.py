@@ -35,19 +35,19 @@ def test_only_a_change_of_executed_code_discards_a_result(
     code: Path, name: str, text: str, keeps: bool
 ) -> None:
     results._code.cache_clear()
-    before = version(["pipeline.used"], code)
+    before = version(["unseen.used"], code)
     (code / f"pipeline/{name}.py").write_text(text, encoding="utf-8")
     results._code.cache_clear()
-    assert (version(["pipeline.used"], code) == before) is keeps
+    assert (version(["unseen.used"], code) == before) is keeps
 
 
 def test_a_result_of_other_code_is_discarded(tmp_path: Path) -> None:
     content = {"images": {"digest": "0", "commit": "abc", "read": 5}}
     save(tmp_path / "x.json", content)
-    result = current(load(tmp_path / "x.json"), "images", ["pipeline.runtime.files"])
+    result = current(load(tmp_path / "x.json"), "images", ["unseen.runtime.files"])
     assert "read" not in result
     result["read"] = 1
-    assert current({"images": result}, "images", ["pipeline.runtime.files"]) is result
+    assert current({"images": result}, "images", ["unseen.runtime.files"]) is result
 
 
 def test_keeps_the_rows_that_another_process_wrote_in_the_meantime(tmp_path: Path) -> None:

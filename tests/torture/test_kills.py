@@ -68,8 +68,8 @@ def test_shared_memory_of_other_programs_is_not_visible() -> None:
 STAGE = """
 import time
 from pathlib import Path
-from pipeline.runtime.files import atomic_file
-from pipeline.runtime.stage import main
+from unseen.runtime.files import atomic_file
+from unseen.runtime.stage import main
 
 def run() -> None:
     with atomic_file(Path("data/metrics/out.json")) as path:
@@ -83,7 +83,7 @@ if __name__ == "__main__":
 GRAPH = """
 stages:
   resolve:
-    cmd: exec env UNSEEN_PARENT=$PPID python -m stages.resolve
+    cmd: exec env UNSEEN_PARENT=$PPID python -m unseen.stages.resolve
     metrics:
       - data/metrics/out.json:
           cache: false

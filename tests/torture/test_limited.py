@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.errors import UserError
 from tests.torture import limited
 from tests.torture.limited import Counts, check
+from unseen.runtime.errors import UserError
 
 
 def refuse() -> None:

@@ -16,7 +16,7 @@ def test_a_stage_stays_below_its_limit(tmp_path: Path) -> None:
     with project(several=True) as copy:
         enlarge(copy.path / "params.yaml")
         write_images(copy.path / "data/raw/folder/images.zip", 150)
-        command = ("stages.resolve", *arguments)
+        command = ("unseen.stages.resolve", *arguments)
         measure(copy, "resolve", command, peak, "150 images", state, only_large=True)
         assert (copy.path / "data/resolved/train/folder/ms.json").exists()
         with pytest.raises(RuntimeError, match=r"stages\.resolve.* fails with 0\.02 GiB"):

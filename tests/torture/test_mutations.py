@@ -94,7 +94,7 @@ def test_the_campaign_continues_with_the_next_case(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(mutations, "run", recorded)
     monkeypatch.setattr(mutations, "CHUNK", 10)
     monkeypatch.setattr(
-        mutations, "kinds", lambda _: {"images": Kind([b""], [], ("pipeline.data.decode",), damaged)}
+        mutations, "kinds", lambda _: {"images": Kind([b""], [], ("unseen.data.decode",), damaged)}
     )
     mutations.campaign([], 15, tmp_path / "state.json", 60)
     mutations.campaign([], 25, tmp_path / "state.json", 60)

@@ -17,9 +17,9 @@ from anyio import CapacityLimiter
 from anyio.to_thread import current_default_thread_limiter
 from uvicorn.server import ServerState
 
-from pipeline.service.app import create_app
-from pipeline.service.settings import ServiceSettings
 from tests.torture.damage import damaged
+from unseen_search.service.app import create_app
+from unseen_search.service.settings import ServiceSettings
 
 LARGEST = 20_000  # bytes of a photo
 _UPLOAD = 0.05  # seconds in which a body must arrive

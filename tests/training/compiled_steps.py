@@ -25,19 +25,19 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from pipeline.config import Recipe
-from pipeline.config.losses import AnyPairLoss, AnyProxyLoss, HybridLoss
-from pipeline.config.poolings import AnyAttributePooling, AnyMapPooling
-from pipeline.data.loader import TrainBatch
-from pipeline.methods import by_name
-from pipeline.methods.build import initial_method
-from pipeline.methods.embedding import EmbeddingOutputs
-from pipeline.training import compiled, loop
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, batch, parts_of, places, recipe
 from tests.training import jobs
 from tests.training.workers import run_workers
+from unseen.data.loader import TrainBatch
+from unseen.losses.settings import AnyPairLoss, AnyProxyLoss, HybridLoss
+from unseen.methods import by_name
+from unseen.methods.build import initial_method
+from unseen.methods.embedding import EmbeddingOutputs
+from unseen.methods.settings import Recipe
+from unseen.poolings.settings import AnyAttributePooling, AnyMapPooling
+from unseen.training import compiled, loop
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 STEPS = 4
 FROZEN = {"batch_norm": "frozen"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.training import pace
+from unseen.training import pace
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipeline.config import Recipe, TrainSettings
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.training import run
-from pipeline.training.job import Job, job_of
 from tests.methods.small import OF_METHODS, layered
+from unseen.config.stages import TrainSettings
+from unseen.data.shard_writer import ShardWriter
+from unseen.methods.settings import Recipe
+from unseen.training import run
+from unseen.training.job import Job, job_of
 
 CLASSES, IMAGES, SIDE = 10, 6, 32  # train classes, images of each, crop
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop, resume
-from pipeline.training.background import Background
-from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.job import Job
 from tests.training.jobs import Killed, job, recipe
+from unseen.runtime.errors import UserError
+from unseen.training import loop, resume
+from unseen.training.background import Background
+from unseen.training.checkpoint import Checkpoints
+from unseen.training.job import Job
 
 CPU = torch.device("cpu")
 
@@ -144,7 +144,7 @@ def test_a_full_disk_stops_the_next_step(root: Path, monkeypatch: pytest.MonkeyP
 _KILLED_BEFORE_THE_MAIN_FILE = """
 import os, signal, sys, torch
 from pathlib import Path
-from pipeline.training import checkpoint, loop, pace, resume
+from unseen.training import checkpoint, loop, pace, resume
 from tests.training.jobs import job, recipe
 
 pace.SHORT, resume.LARGE = 60.0, 1

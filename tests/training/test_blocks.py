@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.training import blocks
-from pipeline.training.blocks import Damaged
-from pipeline.training.checkpoint import Checkpoints
+from unseen.training import blocks
+from unseen.training.blocks import Damaged
+from unseen.training.checkpoint import Checkpoints
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.runtime.errors import UserError
-from pipeline.training import checkpoint
-from pipeline.training.checkpoint import Checkpoints
+from unseen.runtime.errors import UserError
+from unseen.training import checkpoint
+from unseen.training.checkpoint import Checkpoints
 
 
 def _state(value: float) -> dict[str, Any]:

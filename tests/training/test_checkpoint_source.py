@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.methods.build import initial_method
-from pipeline.training import loop
-from pipeline.training.job import note_unwatched_checkpoint
 from tests.training.jobs import CLASSES, IMAGES, job, recipe
+from unseen.methods.build import initial_method
+from unseen.training import loop
+from unseen.training.job import note_unwatched_checkpoint
 
 
 @pytest.mark.slow

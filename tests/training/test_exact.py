@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.config import Recipe
-from pipeline.config.losses import AnyPairLoss, AnyProxyLoss
-from pipeline.data.loader import TrainBatch
-from pipeline.methods.build import initial_method
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.methods.small import METHODS, parts_of
 from tests.training.jobs import recipe
 from tests.training.workers import run_workers
+from unseen.data.loader import TrainBatch
+from unseen.losses.settings import AnyPairLoss, AnyProxyLoss
+from unseen.methods.build import initial_method
+from unseen.methods.settings import Recipe
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from pipeline.training import gather
 from tests.device.host_reads import HostReads
 from tests.training.workers import run_workers
+from unseen.training import gather
 
 B, WORLD = 12, 3
 

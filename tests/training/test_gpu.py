@@ -10,16 +10,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.config import Params, resolve
-from pipeline.data.loader import TrainBatch
-from pipeline.methods.build import initial_method
-from pipeline.training import loop
-from pipeline.training.job import Job
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.reproducible import reproducible
-from pipeline.training.step import Learner, SubmittedStep, train_step
-from pipeline.training.transfer import moved
 from tests.training.jobs import Killed, job, log_of, recipe
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.data.loader import TrainBatch
+from unseen.methods.build import initial_method
+from unseen.training import loop
+from unseen.training.job import Job
+from unseen.training.optimizer import build_optimizer
+from unseen.training.reproducible import reproducible
+from unseen.training.step import Learner, SubmittedStep, train_step
+from unseen.training.transfer import moved
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.runtime.errors import UserError
-from pipeline.training.gradient_noise import NAMES, covariance_norm, direction_covariance_norm, gradient_noise
 from tests.oracles import gradient_noise as oracle
+from unseen.runtime.errors import UserError
+from unseen.training.gradient_noise import NAMES, covariance_norm, direction_covariance_norm, gradient_noise
 
 LABELS = [0, 0, 1, 1, 2, 2, 2]
 

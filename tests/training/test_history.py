@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.training import history
-from pipeline.training.step import Step
+from unseen.training import history
+from unseen.training.step import Step
 
 METRICS = {"recall_at_1": 0.5, "map_at_r": 0.25, "r_precision": 0.125}
 

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.config import Params, Recipe, resolve
-from pipeline.data.loader import TrainBatch
-from pipeline.methods.build import initial_method
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.device.host_reads import HostReads, pretend_gpu
 from tests.training.workers import run_workers
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.data.loader import TrainBatch
+from unseen.methods.build import initial_method
+from unseen.methods.settings import Recipe
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.methods.artifact import saved_state
-from pipeline.runtime.errors import UserError
-from pipeline.training import checkpoint, loop, outputs, pace
-from pipeline.training.job import Job
-from pipeline.training.record import Record
-from pipeline.training.run import TrainingRun
 from tests.training.jobs import Killed, job, log_of, output_bytes, recipe, states_of
+from unseen.methods.artifact import saved_state
+from unseen.runtime.errors import UserError
+from unseen.training import checkpoint, loop, outputs, pace
+from unseen.training.job import Job
+from unseen.training.record import Record
+from unseen.training.run import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
 

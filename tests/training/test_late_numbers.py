@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop
-from pipeline.training.job import Job
-from pipeline.training.pace import CheckpointPace
-from pipeline.training.step import NotFinite, SubmittedStep
 from tests.training.jobs import job, recipe
+from unseen.runtime.errors import UserError
+from unseen.training import loop
+from unseen.training.job import Job
+from unseen.training.pace import CheckpointPace
+from unseen.training.step import NotFinite, SubmittedStep
 
 CPU = torch.device("cpu")
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.cluster.training import run_training
-from pipeline.config import TrainSettings
-from pipeline.runtime.errors import UserError
-from pipeline.training import live, loop
-from pipeline.training.history import write_history
-from pipeline.training.live import Live
 from tests.training.jobs import Killed, job, recipe
+from unseen.cluster.training import run_training
+from unseen.config.stages import TrainSettings
+from unseen.runtime.errors import UserError
+from unseen.training import live, loop
+from unseen.training.history import write_history
+from unseen.training.live import Live
 
 ROWS: list[Any] = [{"iteration": 5, "loss": 0.5, "lr": 0.1}, {"iteration": 10, "loss": 0.25, "lr": 0.1}]
 

@@ -10,20 +10,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.data.loader import EvalLoader, TrainBatch, normalize
-from pipeline.data.shards import Shards
-from pipeline.evaluation.metrics import quick_metrics
-from pipeline.methods.artifact import load_method
-from pipeline.report.report_data import read_history
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop, run
-from pipeline.training.embed import RowEmbedder
-from pipeline.training.history import TEST_METRICS
-from pipeline.training.job import Job
-from pipeline.training.log import Clock
-from pipeline.training.step import Learner, NotFinite
-from pipeline.training.worker import Worker
 from tests.training.jobs import Killed, job, log_of, recipe, states_of, write_tiny_set
+from unseen.data.loader import EvalLoader, TrainBatch, normalize
+from unseen.data.shards import Shards
+from unseen.evaluation.metrics import quick_metrics
+from unseen.methods.artifact import load_method
+from unseen.report.report_data import read_history
+from unseen.runtime.errors import UserError
+from unseen.training import loop, run
+from unseen.training.embed import RowEmbedder
+from unseen.training.history import TEST_METRICS
+from unseen.training.job import Job
+from unseen.training.log import Clock
+from unseen.training.step import Learner, NotFinite
+from unseen.training.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
 

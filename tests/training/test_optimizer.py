@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from pipeline.config.blocks import Optimizer, Schedule
-from pipeline.runtime.errors import UserError
-from pipeline.training.optimizer import build_optimizer, factor, set_learning_rate
+from unseen.methods.settings import Optimizer, Schedule
+from unseen.runtime.errors import UserError
+from unseen.training.optimizer import build_optimizer, factor, set_learning_rate
 
 CPU = torch.device("cpu")
 

@@ -11,16 +11,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from pipeline.config import Recipe
-from pipeline.data.loader import TrainBatch
-from pipeline.methods.build import initial_method
-from pipeline.models.batch_norm import SynchronisedBatchNorm
-from pipeline.training import gather, overlap
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, batch, places
 from tests.training.jobs import recipe
 from tests.training.workers import run_workers
+from unseen.data.loader import TrainBatch
+from unseen.methods.build import initial_method
+from unseen.methods.settings import Recipe
+from unseen.networks.batch_norm import SynchronisedBatchNorm
+from unseen.training import gather, overlap
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 WORLD = 3  # the sum of three depends on its order
 LAYERS = 6

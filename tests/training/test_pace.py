@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.training import loop
-from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.pace import SHORT, CheckpointPace
 from tests.training.jobs import Killed, job, recipe
+from unseen.training import loop
+from unseen.training.checkpoint import Checkpoints
+from unseen.training.pace import SHORT, CheckpointPace
 
 CPU = torch.device("cpu")
 

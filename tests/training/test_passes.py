@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data.loader import TrainBatch
-from pipeline.methods.build import initial_method
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, train_step
 from tests.methods.small import CLASSES, SAMPLES, batch, places
 from tests.training.jobs import job, recipe
+from unseen.data.loader import TrainBatch
+from unseen.methods.build import initial_method
+from unseen.runtime.errors import UserError
+from unseen.training import loop
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, train_step
 
 FROZEN = {"batch_norm": "frozen"}
 
@@ -59,7 +59,7 @@ def test_weights_equal_those_of_the_whole_batch(method: str) -> None:
 
 def test_the_first_pass_keeps_no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest number of images whose forward pass has a graph is that of one pass."""
-    from pipeline.methods.baseline import Baseline
+    from unseen.methods.baseline import Baseline
 
     original, seen = Baseline.forward, []
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from pipeline.training import loop, precision
-from pipeline.training.precision import with_effective_precision
 from tests.training import jobs
 from tests.training.workers import run_workers
+from unseen.training import loop, precision
+from unseen.training.precision import with_effective_precision
 
 CPU = torch.device("cpu")
 Setting = Literal["float32", "bfloat16", "auto"]

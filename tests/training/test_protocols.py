@@ -11,12 +11,12 @@ import pytest
 import torch
 from jaxtyping import Bool
 
-from pipeline.config import Recipe
-from pipeline.data.shards import Shards
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop, resume, run
-from pipeline.training.job import Job
 from tests.training.jobs import CLASSES, IMAGES, Killed, job, recipe
+from unseen.data.shards import Shards
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
+from unseen.training import loop, resume, run
+from unseen.training.job import Job
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop
-from pipeline.training.gradient_noise import NAMES
 from tests.training.jobs import job, recipe, write_tiny_set
 from tests.training.workers import run_workers
+from unseen.runtime.errors import UserError
+from unseen.training import loop
+from unseen.training.gradient_noise import NAMES
 
 CPU = torch.device("cpu")
 BATCH = 12

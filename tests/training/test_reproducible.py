@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline.training.reproducible import reproducible
+from unseen.training.reproducible import reproducible
 
 
 @pytest.mark.parametrize("before", [False, True])

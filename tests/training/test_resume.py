@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.methods.artifact import load_method
-from pipeline.methods.build import initial_method
-from pipeline.runtime.errors import UserError
-from pipeline.training import loop
-from pipeline.training.job import Job
 from tests.methods.small import METHODS
 from tests.training.jobs import IMAGES, SIDE, Killed, job, recipe
+from unseen.methods.artifact import load_method
+from unseen.methods.build import initial_method
+from unseen.runtime.errors import UserError
+from unseen.training import loop
+from unseen.training.job import Job
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
 

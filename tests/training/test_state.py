@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import BaselineRecipe, TrainSettings
-from pipeline.config.inputs import digest
-from pipeline.runtime.errors import UserError
-from pipeline.training import state
-from pipeline.training.job import Job, check_world, job_of, possible_worlds
+from unseen.config.inputs import digest
+from unseen.config.stages import TrainSettings
+from unseen.methods.settings import BaselineRecipe
+from unseen.runtime.errors import UserError
+from unseen.training import state
+from unseen.training.job import Job, check_world, job_of, possible_worlds
 
 
 def _job(root: Path, **backbone: Any) -> Job:
@@ -124,7 +125,7 @@ def test_a_state_whose_removal_fails_is_not_resumed(tmp_path: Path, monkeypatch:
     for name in ("0-a", "0-b", "1-a"):
         (tmp_path / name).mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.training.state.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr("unseen.training.state.shutil.rmtree", lambda *_, **__: None)
         state.remove_states(tmp_path / "0-a")
     assert not (tmp_path / "0-a").exists()
     state.remove_states(tmp_path / "0-a")

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from pipeline.data.loader import TrainBatch, normalize
-from pipeline.methods.method import Method, Outputs
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.step import Learner, NotFinite, Step, train_step
 from tests.training.jobs import recipe
+from unseen.data.loader import TrainBatch, normalize
+from unseen.methods.method import Method, Outputs
+from unseen.training.optimizer import build_optimizer
+from unseen.training.step import Learner, NotFinite, Step, train_step
 
 SIDE = 4
 RECIPE = recipe(

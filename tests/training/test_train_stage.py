@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Params, TrainSettings, resolve
-from pipeline.config.inputs import TrainInputs, content_of, path_of
-from pipeline.runtime.errors import UserError
-from pipeline.runtime.files import write_json
-from pipeline.training.job import Job
-from stages import train
 from tests.params import project
+from unseen.config.document import Params
+from unseen.config.inputs import TrainInputs, content_of, path_of
+from unseen.config.resolve import resolve
+from unseen.config.stages import TrainSettings
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import write_json
+from unseen.stages import train
+from unseen.training.job import Job
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def stage_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         write_json(
             target,
             content_of(
-                TrainInputs(recipe=resolve(params, "parts", method)), {"pipeline.training.loop": "0123"}
+                TrainInputs(recipe=resolve(params, "parts", method)), {"unseen.training.loop": "0123"}
             ),
         )
     arguments: dict[str, Any] = {}

@@ -12,26 +12,28 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.config import Params, Recipe, TrainSettings, resolve
-from pipeline.config.dataset import IngestSettings, LandmarksSource
-from pipeline.config.methods import parse_recipe
-from pipeline.data.class_split import VALIDATION, split_group
-from pipeline.data.shard_writer import ShardWriter
-from pipeline.data.shards import Shards
-from pipeline.ingest.ingest import ingest
-from pipeline.methods.build import initial_method
-from pipeline.runtime.errors import UserError
-from pipeline.training import embed, loop
-from pipeline.training.embed import RowEmbedder
-from pipeline.training.job import Job, job_of
-from pipeline.training.mining import mine, tuple_sampler
-from pipeline.training.worker import Worker
-from stages import evaluate, export
-from tests.ingest import landmark_miniature as miniature
+from tests.data.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk
 from tests.resolved import write_resolved
 from tests.training.jobs import Killed
 from tests.training.workers import run_workers
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.config.stages import TrainSettings
+from unseen.data.class_split import VALIDATION, split_group
+from unseen.data.ingest.ingest import ingest
+from unseen.data.ingest.settings import IngestSettings, LandmarksSource
+from unseen.data.shard_writer import ShardWriter
+from unseen.data.shards import Shards
+from unseen.methods.build import initial_method
+from unseen.methods.settings import Recipe, parse_recipe
+from unseen.runtime.errors import UserError
+from unseen.stages import evaluate, export
+from unseen.training import embed, loop
+from unseen.training.embed import RowEmbedder
+from unseen.training.job import Job, job_of
+from unseen.training.mining import mine, tuple_sampler
+from unseen.training.worker import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("every_checkpoint")]
 

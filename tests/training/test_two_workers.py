@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.config import Recipe
-from pipeline.data.class_split import split_classes
-from pipeline.data.shards import Shards
-from pipeline.device.world import world_size
-from pipeline.methods.build import initial_method
-from pipeline.training import loop, pace
-from pipeline.training.embed import RowEmbedder
-from pipeline.training.validation import validate
-from pipeline.training.worker import Worker
 from tests.training.jobs import Killed, job, recipe, write_tiny_set
 from tests.training.workers import run_workers
+from unseen.data.class_split import split_classes
+from unseen.data.shards import Shards
+from unseen.methods.build import initial_method
+from unseen.methods.settings import Recipe
+from unseen.runtime.device.world import world_size
+from unseen.training import loop, pace
+from unseen.training.embed import RowEmbedder
+from unseen.training.validation import validate
+from unseen.training.worker import Worker
 
 pytestmark = pytest.mark.slow
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.class_split import split_classes
-from pipeline.data.shards import Shards
-from pipeline.evaluation import metrics as module
-from pipeline.evaluation.metrics import quick_metrics
-from pipeline.methods.build import initial_method
-from pipeline.runtime.errors import UserError
-from pipeline.training.embed import RowEmbedder
-from pipeline.training.validation import METRICS, validate, watch_test
-from pipeline.training.worker import Worker
 from tests.training.jobs import CLASSES, IMAGES, recipe, write_tiny_set
+from unseen.data.class_split import split_classes
+from unseen.data.shards import Shards
+from unseen.evaluation import metrics as module
+from unseen.evaluation.metrics import quick_metrics
+from unseen.methods.build import initial_method
+from unseen.runtime.errors import UserError
+from unseen.training.embed import RowEmbedder
+from unseen.training.validation import METRICS, validate, watch_test
+from unseen.training.worker import Worker
 
 
 def test_the_metrics_equal_those_of_the_held_out_rows(tiny_set: Path) -> None:

@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 
 # Processes are forked from one that has imported the libraries and has run no test code, so that a session
 # imports them once.
-multiprocessing.set_forkserver_preload(["pipeline.training.loop"])
+multiprocessing.set_forkserver_preload(["unseen.training.loop"])
 
 
 def run_workers(function: Callable[..., Any], world: int, *arguments: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from pipeline.evaluation.statistics.bootstrap import resampled_averages
+from unseen.evaluation.statistics.bootstrap import resampled_averages
 
 CHUNK = 256  # sign vectors in memory at a time
 ROUNDING = 1e-12  # relative; equal sums that were added in different orders differ by less

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from pipeline.report.analysis import Means
-from pipeline.report.figures.svg import INK, MUTED, WIDE, inline, method_rows, panel, plain, style_of
-from pipeline.report.names import shorten
-from pipeline.report.words import percent
+from unseen.report.analysis import Means
+from unseen.report.figures.svg import INK, MUTED, WIDE, inline, method_rows, panel, plain, style_of
+from unseen.report.names import shorten
+from unseen.report.words import percent
 
 PROTOTYPES = 16  # columns of the attribute chart
 LABEL = 24  # characters of a class name; two thirds of the width remain for the squares

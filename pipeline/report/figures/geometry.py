@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from pipeline.report.analysis import Means
-from pipeline.report.figures.svg import PAPER, WIDE, few_ticks, inline, method_rows, panel, style_of
-from pipeline.report.words import name_of, percent
+from unseen.report.analysis import Means
+from unseen.report.figures.svg import PAPER, WIDE, few_ticks, inline, method_rows, panel, style_of
+from unseen.report.words import name_of, percent
 
 
 def gaps(means: Mapping[str, Means], positions: Mapping[str, int], metric: str, name: str) -> str:

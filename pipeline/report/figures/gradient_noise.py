@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from pipeline.report.figures.svg import WIDE, inline, log_ticks, marker_size, panel, style_of
-from pipeline.report.report_data import HistoryRow
+from unseen.report.figures.svg import WIDE, inline, log_ticks, marker_size, panel, style_of
+from unseen.report.report_data import HistoryRow
 
 
 def gradient_noise(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pipeline.report.figures.svg import (
+from unseen.report.figures.svg import (
     INK,
     SERIES,
     SMALL,
@@ -13,7 +13,7 @@ from pipeline.report.figures.svg import (
     plain,
     style_of,
 )
-from pipeline.report.report_data import HistoryRow
+from unseen.report.report_data import HistoryRow
 
 
 def losses(method: str, runs: Sequence[Sequence[HistoryRow]], terms: Sequence[str], name: str) -> str:

@@ -2,9 +2,9 @@
 
 from matplotlib.axes import Axes
 
-from pipeline.report.figures.svg import INK, MUTED, PAPER, WIDE, inline, method_rows, panel, style_of
-from pipeline.report.summary import FLOOR, Summary, Value
-from pipeline.report.words import interval, name_of, percent
+from unseen.report.figures.svg import INK, MUTED, PAPER, WIDE, inline, method_rows, panel, style_of
+from unseen.report.summary import FLOOR, Summary, Value
+from unseen.report.words import interval, name_of, percent
 
 
 def forest(summary: Summary, metric: str, name: str) -> str:

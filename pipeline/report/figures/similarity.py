@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.report.figures.svg import INK, SMALL, few_ticks, inline, panel, plain, style_of
-from pipeline.report.words import decimals
+from unseen.report.figures.svg import INK, SMALL, few_ticks, inline, panel, plain, style_of
+from unseen.report.words import decimals
 
 Curves = Mapping[str, Any]  # of one run, as in analysis.json
 SIDES = ("", "train_")  # prefixes of the histograms of unseen and of seen classes

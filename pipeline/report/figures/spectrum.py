@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import LogLocator
 
-from pipeline.report.figures.svg import MUTED, SMALL, few_ticks, inline, log_ticks, panel, style_of
-from pipeline.report.words import decimals
+from unseen.report.figures.svg import MUTED, SMALL, few_ticks, inline, log_ticks, panel, style_of
+from unseen.report.words import decimals
 
 Curves = Mapping[str, Any]  # of one run, as in analysis.json
 Row = Mapping[str, Any]  # likewise

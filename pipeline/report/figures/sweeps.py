@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation.statistics.seeds import over_seeds
-from pipeline.report.figures.svg import GRID, INK, SERIES, SMALL, inline, panel, plain, within_percent
-from pipeline.report.words import name_of
+from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.report.figures.svg import GRID, INK, SERIES, SMALL, inline, panel, plain, within_percent
+from unseen.report.words import name_of
 
 CONFIDENCE = 0.95
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.report.figures.svg import WIDE, few_ticks, inline, marker_size, panel, style_of, within_percent
-from pipeline.report.report_data import HistoryRow
-from pipeline.report.words import name_of
+from unseen.report.figures.svg import WIDE, few_ticks, inline, marker_size, panel, style_of, within_percent
+from unseen.report.report_data import HistoryRow
+from unseen.report.words import name_of
 
 
 def validation(

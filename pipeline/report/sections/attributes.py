@@ -6,9 +6,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import attributes as figures
-from pipeline.report.names import labels_of
+from unseen.report.dataset import DataSet
+from unseen.report.figures import attributes as figures
+from unseen.report.names import labels_of
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.names import labels_of
-from pipeline.report.report_data import RunResults
-from pipeline.report.words import percent
+from unseen.report.dataset import DataSet
+from unseen.report.names import labels_of
+from unseen.report.report_data import RunResults
+from unseen.report.words import percent
 
 COUNT = 12  # classes, and pairs of classes
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pipeline.report.comparison import Pair
-from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.networks import protocols
-from pipeline.report.words import name_of, probability, signed_points
+from unseen.report.comparison import Pair
+from unseen.report.dataset import DataSet, MethodStyle
+from unseen.report.networks import protocols
+from unseen.report.words import name_of, probability, signed_points
 
 MAX_OPEN = 5  # pairs; with more, those without the best method are collapsed
 

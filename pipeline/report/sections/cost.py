@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.words import name_of, percent
+from unseen.report.dataset import DataSet
+from unseen.report.words import name_of, percent
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.shards import Shards
-from pipeline.report.dataset import DataSet
-from pipeline.report.words import counted
+from unseen.data.shards import Shards
+from unseen.report.dataset import DataSet
+from unseen.report.words import counted
 
 # lists of the manifest: what ingest did not read, with its noun
 _LEFT_OUT = {

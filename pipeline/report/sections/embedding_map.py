@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures.svg import SERIES
-from pipeline.report.names import labels_of
-from pipeline.report.pictures import data_uri
-from pipeline.report.words import percent
+from unseen.report.dataset import DataSet
+from unseen.report.figures.svg import SERIES
+from unseen.report.names import labels_of
+from unseen.report.pictures import data_uri
+from unseen.report.words import percent
 
 SIDE, MARGIN, PICTURE = 260, 8, 56  # of a map, around its points, and of a picture; pixels
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.words import name_of, number, percent
+from unseen.report.dataset import DataSet
+from unseen.report.words import name_of, number, percent
 
 KINDS = ("separated", "concatenated")
 METRICS = ("recall_at_1", "r_precision", "map_at_r")

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
 
-from pipeline.data.judge import judge_of
-from pipeline.data.shards import Shards
-from pipeline.report.dataset import DataSet
-from pipeline.report.names import labels_of
-from pipeline.report.overlays import Overlay, Overlays
-from pipeline.report.pictures import Thumbnail, thumbnails
-from pipeline.report.words import name_of, percent
+from unseen.data.judge import judge_of
+from unseen.data.shards import Shards
+from unseen.report.dataset import DataSet
+from unseen.report.names import labels_of
+from unseen.report.overlays import Overlay, Overlays
+from unseen.report.pictures import Thumbnail, thumbnails
+from unseen.report.words import name_of, percent
 
 FIRST_QUERIES = 3  # of a group of a gallery; the others are collapsed
 MEASURES = {

@@ -6,12 +6,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.analysis import NETWORKS
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import geometry as figures
-from pipeline.report.networks import before
-from pipeline.report.summary import HEADLINE
-from pipeline.report.words import decimals, name_of, number, percent, signed_points
+from unseen.report.analysis import NETWORKS
+from unseen.report.dataset import DataSet
+from unseen.report.figures import geometry as figures
+from unseen.report.networks import before
+from unseen.report.summary import HEADLINE
+from unseen.report.words import decimals, name_of, number, percent, signed_points
 
 _COLUMNS = (
     ("embedding_density", "density", decimals),

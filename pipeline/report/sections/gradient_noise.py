@@ -5,10 +5,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import gradient_noise as figures
-from pipeline.report.report_data import HistoryRow
-from pipeline.report.words import number
+from unseen.report.dataset import DataSet
+from unseen.report.figures import gradient_noise as figures
+from unseen.report.report_data import HistoryRow
+from unseen.report.words import number
 
 NOISE = ("gradient_covariance", "direction_covariance")  # columns of a history
 _TITLES = dict(zip(NOISE, ("Covariance of gradients", "Covariance of gradient directions"), strict=True))

@@ -4,10 +4,10 @@ each.
 
 from typing import Any
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.networks import is_pretrained, networks
-from pipeline.report.summary import FLOOR, Best, Summary, best_method
-from pipeline.report.words import counted, interval, name_of, percent
+from unseen.report.dataset import DataSet
+from unseen.report.networks import is_pretrained, networks
+from unseen.report.summary import FLOOR, Best, Summary, best_method
+from unseen.report.words import counted, interval, name_of, percent
 
 
 def content(dataset: DataSet) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import losses as figures
-from pipeline.report.report_data import TEST, VALIDATION
-from pipeline.report.sections.gradient_noise import NOISE
+from unseen.report.dataset import DataSet
+from unseen.report.figures import losses as figures
+from unseen.report.report_data import TEST, VALIDATION
+from unseen.report.sections.gradient_noise import NOISE
 
 _OTHER_COLUMNS = {  # of a history
     "phase", "iteration", "epoch", "lr", "loss", *NOISE, "grad_norm", *VALIDATION, *TEST,

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.embeddings import Embeddings, read
-from pipeline.evaluation.statistics.comparison import compare
-from pipeline.evaluation.statistics.seeds import over_seeds
-from pipeline.evaluation.tables import file_of, read_runs
-from pipeline.evaluation.unknown import calibrate, rivals
-from pipeline.report.comparison import COMPARED, Pair
-from pipeline.report.dataset import DataSet
-from pipeline.report.doubtful_labels import doubtful_labels
-from pipeline.report.joint_intervals import column_of
-from pipeline.report.match_errors import match_errors
-from pipeline.report.names import labels_of
-from pipeline.report.pictures import thumbnails
-from pipeline.report.sections.classes import confusions
-from pipeline.report.summary import FLOOR
-from pipeline.report.words import name_of, percent, points, signed_points
-from pipeline.runtime.errors import UserError
+from unseen.data.embeddings import Embeddings, read
+from unseen.evaluation.statistics.comparison import compare
+from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.evaluation.tables import file_of, read_runs
+from unseen.evaluation.unknown import calibrate, rivals
+from unseen.report.comparison import COMPARED, Pair
+from unseen.report.dataset import DataSet
+from unseen.report.doubtful_labels import doubtful_labels
+from unseen.report.joint_intervals import column_of
+from unseen.report.match_errors import match_errors
+from unseen.report.names import labels_of
+from unseen.report.pictures import thumbnails
+from unseen.report.sections.classes import confusions
+from unseen.report.summary import FLOOR
+from unseen.report.words import name_of, percent, points, signed_points
+from unseen.runtime.errors import UserError
 
 WORST = 5  # products, and pairs of doubtful labels
 # Shares of the photos of unknown products that may get a match. The smallest that the products allow is used.

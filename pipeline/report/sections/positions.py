@@ -6,15 +6,15 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.analysis.positions import CONFIDENCE
-from pipeline.data.positions import PositionMap, Positions, QueryMatches
-from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.heat_maps import data_uri
-from pipeline.report.names import labels_of
-from pipeline.report.pictures import thumbnails
-from pipeline.report.words import percent, span
+from unseen.data.positions import PositionMap, Positions, QueryMatches
+from unseen.evaluation.analysis.positions import CONFIDENCE
+from unseen.report.dataset import DataSet, MethodStyle
+from unseen.report.heat_maps import data_uri
+from unseen.report.names import labels_of
+from unseen.report.pictures import thumbnails
+from unseen.report.words import percent, span
 
-CONTRIBUTION = "contribution"  # the map of every method (pipeline/methods/positions/contribution.py)
+CONTRIBUTION = "contribution"  # the map of every method (pipeline/methods/explain/contribution.py)
 DETAILS = 4  # maps of single prototypes and points on the page; the files have all
 
 

@@ -7,10 +7,10 @@ import platform
 from contextlib import suppress
 from typing import Any
 
-from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.recipes import changes_of, flat, text
-from pipeline.report.report_data import ReportData, RunResults
-from pipeline.runtime.digest import sha256_of
+from unseen.report.dataset import DataSet, MethodStyle
+from unseen.report.recipes import changes_of, flat, text
+from unseen.report.report_data import ReportData, RunResults
+from unseen.runtime.digest import sha256_of
 
 COLUMNS = ("shards", "recipe", "weights", "test embeddings", "protocol")  # of the table
 LIBRARIES = (

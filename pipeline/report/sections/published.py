@@ -2,7 +2,7 @@
 differ.
 
 Conditions are network, dimensions, image size, the training protocol, the setting of the evaluation, and the
-values of the recipe that reproduce a printed row (pipeline/published). A row is shown if it needs no such
+values of the recipe that reproduce a printed row (pipeline/experiments/printed). A row is shown if it needs no such
 values, or if the recipe of this run has them; the others are collapsed. Rows with the same numbers in several
 papers are merged. Lengths of training, batches and optimisers are not compared.
 """
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.published import PLAIN, Number, Row, papers, published
-from pipeline.report.dataset import DataSet, MethodStyle
-from pipeline.report.networks import PROTOCOLS, protocol_of, protocols
-from pipeline.report.recipes import UNKNOWN, changes_of, setting
-from pipeline.report.report_data import ReportData
-from pipeline.report.summary import Summary
-from pipeline.report.words import listed, name_of, percent, signed_points
+from unseen.experiments.printed import PLAIN, Number, Row, papers, published
+from unseen.report.dataset import DataSet, MethodStyle
+from unseen.report.networks import PROTOCOLS, protocol_of, protocols
+from unseen.report.recipes import UNKNOWN, changes_of, setting
+from unseen.report.report_data import ReportData
+from unseen.report.summary import Summary
+from unseen.report.words import listed, name_of, percent, signed_points
 
 ENSEMBLES = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
 _UNITS = {"backbone": "", "dim": " dimensions", "size": " pixels"}

@@ -6,13 +6,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.comparison import lead_of
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import results as figures
-from pipeline.report.networks import few_validation_classes, floor, protocols
-from pipeline.report.report_data import RunResults
-from pipeline.report.summary import CLASS_MEAN, FLOOR, NETWORKS, Summary, best_method
-from pipeline.report.words import interval, name_of, percent
+from unseen.report.comparison import lead_of
+from unseen.report.dataset import DataSet
+from unseen.report.figures import results as figures
+from unseen.report.networks import few_validation_classes, floor, protocols
+from unseen.report.report_data import RunResults
+from unseen.report.summary import CLASS_MEAN, FLOOR, NETWORKS, Summary, best_method
+from unseen.report.words import interval, name_of, percent
 
 _SHOWN = tuple(network for network in NETWORKS if network != "untrained")  # its floor is FLOOR
 _SEARCH_RECALL = "approximate_search_recall_at_"

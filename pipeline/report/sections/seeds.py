@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation.statistics.seeds import over_seeds
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.results import metrics_over_queries
-from pipeline.report.summary import Value
-from pipeline.report.words import name_of, percent, span
+from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.report.dataset import DataSet
+from unseen.report.sections.results import metrics_over_queries
+from unseen.report.summary import Value
+from unseen.report.words import name_of, percent, span
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.overlays import Overlays
-from pipeline.report.pictures import thumbnails
-from pipeline.report.sections.gallery import measure_of, viewer
+from unseen.report.dataset import DataSet
+from unseen.report.overlays import Overlays
+from unseen.report.pictures import thumbnails
+from unseen.report.sections.gallery import measure_of, viewer
 
 QUERIES = 3  # queries that each of the two methods ranks better
 

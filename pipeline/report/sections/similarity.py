@@ -7,9 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import similarity as figures
-from pipeline.report.match_errors import match_errors
+from unseen.report.dataset import DataSet
+from unseen.report.figures import similarity as figures
+from unseen.report.match_errors import match_errors
 
 
 def content(dataset: DataSet) -> dict[str, Any]:

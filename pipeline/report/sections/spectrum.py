@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import spectrum as figures
+from unseen.report.dataset import DataSet
+from unseen.report.figures import spectrum as figures
 
 
 def content(dataset: DataSet) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.published.model import names as papers
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import study as figures
-from pipeline.report.sections.sweeps import text_of_best
-from pipeline.report.study_cells import Cell, Column, StudyTable, is_plain
-from pipeline.report.study_files import names
-from pipeline.report.study_table import study_table
-from pipeline.report.words import listed, name_of, percent
+from unseen.experiments.printed.model import names as papers
+from unseen.report.dataset import DataSet
+from unseen.report.figures import study as figures
+from unseen.report.sections.sweeps import text_of_best
+from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
+from unseen.report.study_files import names
+from unseen.report.study_table import study_table
+from unseen.report.words import listed, name_of, percent
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:

@@ -4,10 +4,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import sweeps as figures
-from pipeline.report.report_data import Sweep
-from pipeline.report.words import counted, name_of, number, percent
+from unseen.report.dataset import DataSet
+from unseen.report.figures import sweeps as figures
+from unseen.report.report_data import Sweep
+from unseen.report.words import counted, name_of, number, percent
 
 LAST = ("last_recall_at_1", "last_r_precision", "last_map_at_r")  # of the last validation of a trial
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.figures import training as figures
-from pipeline.report.networks import few_validation_classes, seeds_differ
-from pipeline.report.summary import HEADLINE
+from unseen.report.dataset import DataSet
+from unseen.report.figures import training as figures
+from unseen.report.networks import few_validation_classes, seeds_differ
+from unseen.report.summary import HEADLINE
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.comparison import Lead
-from pipeline.report.dataset import DataSet
-from pipeline.report.networks import is_pretrained
-from pipeline.report.summary import FLOOR, Best, Summary
-from pipeline.report.words import counted, interval, listed, name_of, percent, points, signed_points
+from unseen.report.comparison import Lead
+from unseen.report.dataset import DataSet
+from unseen.report.networks import is_pretrained
+from unseen.report.summary import FLOOR, Best, Summary
+from unseen.report.words import counted, interval, listed, name_of, percent, points, signed_points
 
 _ON_ONE_LINE = Markup('<span class="whole">{}</span>')
 

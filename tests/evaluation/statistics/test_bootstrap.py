@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation.statistics.bootstrap import CHUNK, class_intervals
 from tests.oracles import retrieval as oracle
+from unseen.evaluation.statistics.bootstrap import CHUNK, class_intervals
 
 
 def test_equals_the_definition() -> None:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from pipeline.evaluation.statistics.bootstrap import class_intervals
-from pipeline.evaluation.statistics.comparison import compare, compare_pairs, sign_flip_tests
+from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.statistics.comparison import compare, compare_pairs, sign_flip_tests
 
 
 def queries(

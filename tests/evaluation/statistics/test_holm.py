@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.evaluation.statistics.holm import holm
 from tests.oracles import comparison as oracle
+from unseen.evaluation.statistics.holm import holm
 
 
 def test_holm_equals_the_step_down_procedure() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from pipeline.evaluation.statistics.seeds import over_seeds
+from unseen.evaluation.statistics.seeds import over_seeds
 
 
 def test_interval_over_seeds_equals_students_t() -> None:

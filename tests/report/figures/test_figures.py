@@ -7,16 +7,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline.analysis.spectrum import decay_modes
-from pipeline.report.figures.attributes import PROTOTYPES, attributes, transfer
-from pipeline.report.figures.gradient_noise import gradient_noise
-from pipeline.report.figures.results import forest
-from pipeline.report.figures.similarity import seen_and_unseen
-from pipeline.report.figures.spectrum import modes
-from pipeline.report.figures.svg import inline, panel, plain
-from pipeline.report.figures.sweeps import sweep
-from pipeline.report.figures.training import validation
-from pipeline.report.summary import Summary, Value
+from unseen.evaluation.analysis.spectrum import decay_modes
+from unseen.report.figures.attributes import PROTOTYPES, attributes, transfer
+from unseen.report.figures.gradient_noise import gradient_noise
+from unseen.report.figures.results import forest
+from unseen.report.figures.similarity import seen_and_unseen
+from unseen.report.figures.spectrum import modes
+from unseen.report.figures.svg import inline, panel, plain
+from unseen.report.figures.sweeps import sweep
+from unseen.report.figures.training import validation
+from unseen.report.summary import Summary, Value
 
 POSITIONS = {"gsp": 0, "irt_r": 1}
 RUNS = {name: [decay_modes(np.geomspace(1, 0.01 * (place + 1), 12))] for name, place in POSITIONS.items()}

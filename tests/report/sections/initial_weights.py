@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.report.dataset import DataSet
+from unseen.report.dataset import DataSet
 
 
 def with_initial_weights(data_set: DataSet, pretrained: bool, checkpoint: str | None) -> DataSet:

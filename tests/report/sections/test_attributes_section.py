@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.attributes import content
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections.attributes import content
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.shards import Shards
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections import classes
 from tests.report.conftest import EACH, METHODS
 from tests.report.page_reader import Element
+from unseen.data.shards import Shards
+from unseen.report.dataset import DataSet
+from unseen.report.sections import classes
 
 
 def test_the_hardest_classes_come_first_with_their_mean_of_every_method(page: Element, project: Path) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.evaluation.statistics.seeds import Average
-from pipeline.report.dataset import styles_of
-from pipeline.report.page import build
-from pipeline.report.report_data import read_report_data
-from pipeline.report.sections.comparison import table_of
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element, read_page
 from tests.report.test_method_pairs import pair
+from unseen.evaluation.statistics.seeds import Average
+from unseen.report.dataset import styles_of
+from unseen.report.page import build
+from unseen.report.report_data import read_report_data
+from unseen.report.sections.comparison import table_of
 
 
 def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -> None:

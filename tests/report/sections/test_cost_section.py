@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from pipeline.config.inputs import Cost
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.cost import content
+from unseen.methods.settings import Cost
+from unseen.report.dataset import DataSet
+from unseen.report.sections.cost import content
 
 
 def test_costs_stand_beside_accuracy(birds: DataSet) -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections import embedding_map
 from tests.report.conftest import EACH, TEST
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections import embedding_map
 
 
 def test_every_method_has_a_point_for_each_image(page: Element, birds: DataSet) -> None:

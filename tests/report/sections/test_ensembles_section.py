@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.ensembles import content
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections.ensembles import content
 
 
 def test_both_kinds_of_ensembles_have_a_row(page: Element) -> None:

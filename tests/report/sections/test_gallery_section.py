@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.data.shards import Shards
-from pipeline.report.sections.gallery import choose
 from tests.report.conftest import LONG, METHODS
 from tests.report.page_reader import Element
+from unseen.data.shards import Shards
+from unseen.report.sections.gallery import choose
 
 
 def queries_of(page: Element, method: str) -> list[Element]:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.geometry import content
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections.geometry import content
 
 
 def test_every_method_has_a_row_before_and_after_training(page: Element, birds: DataSet) -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.gradient_noise import NOISE, content, over_training
-from pipeline.training import gradient_noise
 from tests.oracles import gradient_noise as oracle
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections.gradient_noise import NOISE, content, over_training
+from unseen.training import gradient_noise
 
 
 def test_the_table_has_means_over_training(page: Element) -> None:

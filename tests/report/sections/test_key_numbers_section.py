@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.key_numbers import tiles
 from tests.report.page_reader import Element
 from tests.report.sections.initial_weights import with_initial_weights
+from unseen.report.dataset import DataSet
+from unseen.report.sections.key_numbers import tiles
 
 
 def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.losses import content
+from unseen.report.dataset import DataSet
+from unseen.report.sections.losses import content
 
 
 @pytest.mark.slow

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.data.embeddings import Embeddings
-from pipeline.evaluation.statistics.seeds import Average
-from pipeline.report.dataset import DataSet
-from pipeline.report.page import build
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections.own_photos import answer, content, errors_of, threshold_of
 from tests.report.page_reader import Element, read_page
 from tests.report.test_method_pairs import pair
+from unseen.data.embeddings import Embeddings
+from unseen.evaluation.statistics.seeds import Average
+from unseen.report.dataset import DataSet
+from unseen.report.page import build
+from unseen.report.report_data import ReportData
+from unseen.report.sections.own_photos import answer, content, errors_of, threshold_of
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.data.decode import decode
-from pipeline.data.positions import PositionMap
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.heat_maps import heat_map
-from pipeline.report.position_files import HEADER, write_positions
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections import positions
-from pipeline.report.words import percent
 from tests.report.conftest import ATTRIBUTES, EACH, MEASURED, TRAIN
 from tests.report.page_reader import Element
+from unseen.data.decode import decode
+from unseen.data.positions import PositionMap
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.heat_maps import heat_map
+from unseen.report.position_files import HEADER, write_positions
+from unseen.report.report_data import ReportData
+from unseen.report.sections import positions
+from unseen.report.words import percent
 
 FIRST = TRAIN * EACH
 COMPARED = [(FIRST, None), (FIRST + 1, True), (FIRST + EACH, False)]

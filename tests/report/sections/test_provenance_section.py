@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.shards import Shards
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.provenance import content, origin_of
-from pipeline.runtime.revision import Revision
 from tests.report.page_reader import Element
+from unseen.data.shards import Shards
+from unseen.report.dataset import DataSet
+from unseen.report.sections.provenance import content, origin_of
+from unseen.runtime.revision import Revision
 
 
 def test_the_files_behind_a_number_are_named(page: Element, project: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.config import Params, resolve
-from pipeline.published import Row, published
-from pipeline.report.dataset import styles_of
-from pipeline.report.report_data import ReportData, RunResults
-from pipeline.report.sections.published import merged, published_tables
-from pipeline.report.summary import summarize
 from tests.report.page_reader import Element
+from unseen.config.document import Params
+from unseen.config.resolve import resolve
+from unseen.experiments.printed import Row, published
+from unseen.report.dataset import styles_of
+from unseen.report.report_data import ReportData, RunResults
+from unseen.report.sections.published import merged, published_tables
+from unseen.report.summary import summarize
 
 PARAMS = Params(Path(__file__).resolve().parents[3] / "params.yaml")
 MEASURED = {"recall_at_1": 0.65, "recall_at_2": 0.75, "recall_at_4": 0.85, "map_at_r": 0.25}

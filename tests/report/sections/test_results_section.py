@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.joint_intervals import joint_intervals
-from pipeline.report.page import build
-from pipeline.report.report_data import ReportData, read_report_data
-from pipeline.report.sections.results import content
-from pipeline.runtime.files import write_json
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element, read_page
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.joint_intervals import joint_intervals
+from unseen.report.page import build
+from unseen.report.report_data import ReportData, read_report_data
+from unseen.report.sections.results import content
+from unseen.runtime.files import write_json
 
 PREFIX = {"selected": "", "last": "last_", "features": "features_"}
 

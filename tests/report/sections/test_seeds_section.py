@@ -4,12 +4,12 @@ import statistics
 
 import numpy as np
 
-from pipeline.evaluation.statistics.seeds import over_seeds
-from pipeline.report.dataset import DataSet
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections.seeds import content
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element
+from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.report.dataset import DataSet
+from unseen.report.report_data import ReportData
+from unseen.report.sections.seeds import content
 
 
 def test_mean_deviation_and_t_interval(two_seeds_page: Element, two_seeds_inputs: ReportData) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.side_by_side import QUERIES, choose
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections.side_by_side import QUERIES, choose
 
 
 def test_the_queries_with_the_largest_differences_are_shown(page: Element, project: Path) -> None:

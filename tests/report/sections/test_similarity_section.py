@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.figures.similarity import shared_span
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections.similarity import content
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.figures.similarity import shared_span
+from unseen.report.report_data import ReportData
+from unseen.report.sections.similarity import content
 
 
 @pytest.mark.slow

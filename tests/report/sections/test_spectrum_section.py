@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.spectrum import content
+from unseen.report.dataset import DataSet
+from unseen.report.sections.spectrum import content
 
 
 @pytest.mark.slow

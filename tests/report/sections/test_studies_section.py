@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.page import template_environment
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections import studies
-from pipeline.report.study_table import study_table
 from tests.report.page_reader import Element, read_page
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.page import template_environment
+from unseen.report.report_data import ReportData
+from unseen.report.sections import studies
+from unseen.report.study_table import study_table
 
 
 def section(inputs: ReportData, dataset: str) -> Element:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.report.dataset import DataSet, GallerySize
-from pipeline.report.report_data import ReportData
-from pipeline.report.sections.sweeps import content
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.report_data import ReportData
+from unseen.report.sections.sweeps import content
 
 
 def test_all_trials_are_listed_and_the_best_is_bold(page: Element) -> None:

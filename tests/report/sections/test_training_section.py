@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.dataset import DataSet
-from pipeline.report.report_data import RunResults
-from pipeline.report.sections.training import content
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.report_data import RunResults
+from unseen.report.sections.training import content
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
 

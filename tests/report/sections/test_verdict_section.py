@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipeline.report.comparison import Lead
-from pipeline.report.dataset import DataSet
-from pipeline.report.sections.verdict import sentence
-from pipeline.report.summary import Summary, Value, best_method
 from tests.report.page_reader import Element
 from tests.report.sections.initial_weights import with_initial_weights
+from unseen.report.comparison import Lead
+from unseen.report.dataset import DataSet
+from unseen.report.sections.verdict import sentence
+from unseen.report.summary import Summary, Value, best_method
 
 TEST = "birds has 35 test images of 7 classes that were not seen in training. "
 ONCE = "Each method was trained once, so this comparison excludes the variation between trainings. "

@@ -1,0 +1,86 @@
+"""DVC's file of the paths that its processes read and write, .dvc/tmp/rwlock.
+
+DVC rewrites it in place, before and after each stage. A process that is killed meanwhile leaves it empty, and
+every later `dvc repro` fails: "Unable to read RWLock-file".
+
+Its entries are numbers and commands of processes. DVC removes the entry of a number without a process. The
+entry of a killed DVC remains, and its paths are "busy", until the exit status of the process is read, which
+the first process of a container may never do, and if another process has its number, as after the restart of
+a container.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from unseen.runtime.files import write_json
+
+FOLDER = Path(".dvc/tmp")
+
+
+def repair_lock_file(folder: Path = FOLDER) -> None:
+    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes."""
+    path = folder / "rwlock"
+    if not _needs_repair(path):
+        return
+    from dvc.lock import make_lock
+
+    with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):  # which DVC holds while it writes
+        if not _needs_repair(path):
+            return
+        try:
+            write_json(path, _without_ended(_read(path)))
+            text = f"removed the entries of killed processes from {path}"
+        except ValueError:
+            path.unlink()
+            text = f"removed {path}, which a killed DVC left damaged"
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _needs_repair(path: Path) -> bool:
+    try:
+        content = _read(path)
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        return True
+    return _without_ended(content) != content
+
+
+def _read(path: Path) -> Any:
+    """Raises ValueError for a file that is not JSON."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _without_ended(content: Any) -> Any:
+    """The content without the entries of ended processes: {write: {path: entry}, read: {path: [entry, ...]}}.
+    DVC itself refuses content of another form."""
+    if isinstance(content, list):
+        return [value for value in map(_without_ended, content) if value is not None]
+    if not isinstance(content, dict):
+        return content
+    if isinstance(content.get("pid"), int) and isinstance(content.get("cmd"), str):
+        return content if _runs(content["pid"], content["cmd"]) else None
+    values = {key: _without_ended(value) for key, value in content.items()}
+    return {key: value for key, value in values.items() if value or not content[key]}
+
+
+def _runs(number: int, command: str) -> bool:
+    """Whether the process runs with the arguments of `command`, the joined `sys.argv` of an entry.
+
+    The program may differ: `python -m dvc` is dvc/__main__.py there.
+    """
+    try:
+        process = psutil.Process(number)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        line = process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+    return any(command.endswith(" ".join(line[start:])) for start in range(1, len(line)))

@@ -1,0 +1,99 @@
+"""A parallel run: DVC's graph, at most `slots` stages at a time, one Ray cluster for all."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Protocol, runtime_checkable
+
+from dvc_parallel.console import Console, duration, log_name, summary
+from dvc_parallel.graph import Stages
+from dvc_parallel.processes import StageProcess, end
+from dvc_parallel.scheduler import Scheduler, State
+from unseen.runtime.errors import UserError
+
+LOGS = Path("data/state/logs")
+_OPTIONS = ("-f", "--force", "--no-run-cache", "--no-commit", "--pull", "--allow-missing", "-v", "--verbose")
+_DEFAULT = ("-k", "--keep-going")  # what a parallel run does anyway
+
+
+@runtime_checkable
+class Cluster(Protocol):
+    """The Ray cluster of a run."""
+
+    def environment(self, stage: str) -> Mapping[str, str] | None:
+        """The environment variables by which `stage` finds the cluster; None while it starts.
+
+        Raises UserError if there is no cluster.
+        """
+
+    def end(self) -> None: ...
+
+
+class Terminated(SystemExit):
+    """Raised in a run that received SIGTERM or SIGHUP."""
+
+
+def check_options(options: Sequence[str]) -> list[str]:
+    """The options of `dvc repro` that apply to each single stage. Raises UserError for another one."""
+    for option in options:
+        if option not in (*_OPTIONS, *_DEFAULT):
+            raise UserError(
+                f"{option} is not an option of a parallel run.",
+                f"Omit -j for all options of `dvc repro`. A parallel run accepts {', '.join(_OPTIONS)}.",
+            )
+    return [option for option in options if option in _OPTIONS]
+
+
+def run_parallel(
+    targets: Sequence[str], options: Sequence[str], slots: int, cluster: Cluster
+) -> dict[str, State]:
+    """Runs in the working directory what `dvc repro TARGETS` would run; returns the state of each stage.
+
+    Prints the events and a summary. When an exception ends the run (Ctrl-C, SIGTERM), all processes of the
+    stages and the cluster end first. Raises UserError for a graph that DVC cannot read and for unknown
+    targets.
+    """
+    options = check_options(options)
+    force = bool({"-f", "--force"} & set(options))
+    began = time.monotonic()
+    stages = Stages()
+    graph = stages.graph(targets)
+    console = Console(len(graph.stages))
+    console.line(f"{len(graph.stages)} stages, at most {slots} at a time")
+
+    def start(stage: str) -> StageProcess | None:
+        environment = cluster.environment(stage)
+        if environment is None:
+            return None
+        return StageProcess(stage, LOGS / log_name(stage), options, environment)
+
+    changed: Callable[[str], bool] = (lambda stage: True) if force else stages.changed
+    scheduler: Scheduler[StageProcess] = Scheduler(graph, slots, changed, start, console.report)
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in signals}
+    try:
+        for number in signals:
+            if handlers[number] is not signal.SIG_IGN:  # nohup
+                signal.signal(number, _terminate)
+        scheduler.run()
+    finally:
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave processes
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        states = {stage: scheduler.state(stage) for stage in graph.stages}
+        end(process for process, _ in scheduler.running.values())
+        cluster.end()
+        stages.close()
+        for text in summary(states, scheduler.records, LOGS):
+            console.line(text)
+        console.line(f"total: {duration(time.monotonic() - began)}")
+        signal.signal(signal.SIGINT, interrupt)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return states
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated(128 + number)

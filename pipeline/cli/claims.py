@@ -1,0 +1,93 @@
+"""The command `unseen claims`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.docs.claims import built_in_state_of, state_of
+from unseen.cli.ladder import groups_of
+from unseen.experiments.claims.built_in import COMMITTED, built_in, run_built_in
+from unseen.experiments.claims.built_in import RESULTS as BUILT_IN
+from unseen.experiments.claims.claim import Claims, claims
+from unseen.experiments.claims.frozen_study import RESULTS as STUDIES
+from unseen.experiments.claims.frozen_study import frozen_studies, run_studies, study_lines
+from unseen.experiments.claims.material import Plan
+from unseen.experiments.claims.results import load
+from unseen.experiments.claims.run import RESULTS, lines, run
+from unseen.runtime.errors import UserError
+from unseen.runtime.setting_names import suggestion
+
+
+def listing() -> str:
+    """One line per claim: its name, the item of the paper, the committed verdicts with frozen and with whole
+    networks, the statement."""
+    frozen, whole = load(), load(COMMITTED)
+    rows = [("claim", "source", "frozen", "whole", "statement")]
+    rows += [
+        (
+            name,
+            f"{claim.paper} {claim.item}",
+            state_of(name, frozen),
+            built_in_state_of(name, whole),
+            claim.statement,
+        )
+        for name, claim in claims().claims.items()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    text = ["  ".join((*map(str.ljust, row[:4], widths), row[4])) for row in rows]
+    return "\n".join([*text, "", "docs/claims.md has the effects and their intervals.", ""])
+
+
+def computed(
+    names: tuple[str, ...],
+    studies: tuple[str, ...],
+    photos: Path,
+    output: Path,
+    weights: Mapping[str, Path],
+    groups: Path | None,
+    seeds: int,
+    at_most: int,
+    download: bool,
+) -> str:
+    """Computes claims (all without a name) and returns their verdicts; or computes studies and returns their
+    numbers. Raises UserError as `run` and `run_studies` do."""
+    all_claims, all_studies = claims(), frozen_studies()
+    for name in studies:
+        if name not in all_studies:
+            raise UserError(
+                f"{name} is not a study on frozen networks.", f"Known are: {', '.join(all_studies)}."
+            )
+    _require_known(names, all_claims)
+    plan = Plan(
+        photos=photos,
+        output=output,
+        names=studies or names or tuple(all_claims.claims),
+        weights=weights,
+        groups=None if groups is None else groups_of(groups),
+        seeds=tuple(range(seeds)),
+        at_most=at_most,
+        download=download,
+    )
+    if studies:
+        text = "".join(f"{line}\n" for line in study_lines(run_studies(all_studies, all_claims, plan)))
+        return f"{text}{output / STUDIES}\n"
+    results = run(all_claims, plan)
+    return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / RESULTS}"])
+
+
+def computed_built_in(names: tuple[str, ...], output: Path, seeds: int) -> str:
+    """Computes claims (all without a name) with whole networks on the built-in set, and returns their
+    verdicts. Raises UserError as `run_built_in` does."""
+    all_claims = claims()
+    _require_known(names, all_claims)
+    chosen = names or tuple(all_claims.claims)
+    results = run_built_in(all_claims, built_in(), chosen, output, tuple(range(seeds)))
+    return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / BUILT_IN}"])
+
+
+def _require_known(names: tuple[str, ...], all_claims: Claims) -> None:
+    for name in names:
+        if name not in all_claims.claims:
+            raise UserError(
+                f"There is no claim {name}.",
+                f"{suggestion(name, list(all_claims.claims))}`unseen claims --list` prints all.",
+            )

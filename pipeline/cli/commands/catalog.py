@@ -1,0 +1,184 @@
+"""Commands of a catalog: build, search, serve."""
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from unseen.cli.commands.examples import Examples
+from unseen.cli.commands.network import network_of, network_options
+from unseen.cli.commands.values import PATH, labels_option, share_of_text
+
+INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of unseen.evaluation.index.kinds, which imports FAISS
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen index photos catalog                                  the default network; again: an update
+    unseen index photos catalog --network vit_base_patch16_siglip_256.v2_webli
+    unseen index photos catalog --network vit_tiny_patch16_224.augreg_in21k_ft_in1k --weights vit.safetensors
+    unseen index photos catalog --model data/models/folder/ms/0
+    unseen index photos catalog --labels folders                 one folder per product
+    unseen index photos catalog --duplicates copies.html         groups of near-duplicates
+    unseen index photos catalog --index hnsw                     an approximate index
+    unseen index photos catalog --workers 4 --precision bfloat16
+    """,
+)
+@click.argument("photos", type=PATH)
+@click.argument("catalog", type=PATH)
+@click.option(
+    "--model",
+    type=PATH,
+    help="Directory of a trained model, e.g. data/models/folder/ms/0. Default: that of the existing catalog.",
+)
+@network_options
+@click.option(
+    "--index",
+    "kind",
+    type=click.Choice(INDEX_KINDS),
+    help="Kind of index. Default: that of the existing catalog, otherwise flat.",
+)
+@labels_option(None, ", or `none`. Default: as in the existing catalog, otherwise none.")
+@click.option(
+    "--duplicates",
+    type=PATH,
+    metavar="PAGE",
+    help="List groups of near-duplicates, and write them to this HTML file.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that embed, each on a GPU or with one thread of the CPU; the bytes of the catalog do not "
+    "depend on N. Default: one for each GPU, otherwise one for each core and 128 new pictures, at most 8.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "float32", "bfloat16"]),
+    help="Of the network's products; auto: bfloat16 if the processor computes with it. Searches and updates "
+    "use it too. Default: as in the existing catalog, otherwise float32.",
+)
+@click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
+def index(
+    photos: Path,
+    catalog: Path,
+    model: Path | None,
+    kind: str | None,
+    labels: str | None,
+    duplicates: Path | None,
+    skip_damaged: bool,
+    workers: int | None,
+    precision: Literal["auto", "float32", "bfloat16"] | None,
+    **options: Any,
+) -> None:
+    """Build or update the catalog of a folder of pictures.
+
+    PHOTOS is a folder with any subfolders. CATALOG is the directory to write. Only new pictures are embedded;
+    a killed build continues.
+
+    A new catalog without --model and --network uses EfficientNet-Lite0, whose weights (Apache-2.0) are in the
+    extra `lite0`. A stronger network is vit_base_patch16_siglip_256.v2_webli (SigLIP 2, Apache-2.0, 370 MB).
+    The licence of the weights is written into CATALOG/model/network.json.
+    """
+    from unseen_search.search import write_catalog
+
+    network = network_of(**options)
+    if model is not None and network is not None:
+        raise click.UsageError("Name either --model or --network.")
+    write_catalog(
+        photos, catalog, model or network, kind, labels, skip_damaged, duplicates, workers, precision
+    )
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen find catalog new.jpg
+    unseen find catalog new.jpg other.jpg -k 5 --page found.html
+    unseen find catalog inbox --at-most-false 1% --json            every photo below a folder
+    unseen find catalog --list paths.txt
+    """,
+)
+@click.argument("catalog", type=PATH)
+@click.argument("photos", type=PATH, nargs=-1, metavar="[PHOTO]...")
+@click.option(
+    "--list", "listed", type=PATH, help="A text file with one path a line; - is the standard input."
+)
+@click.option("-k", default=10, show_default=True, help="Matches of each photo.")
+@click.option(
+    "--at-most-false",
+    "share",
+    metavar="SHARE",
+    callback=share_of_text,
+    help="Answer `unknown` below the similarity at which at most this share of the photos of unknown "
+    "products gets a match, e.g. 1%. Without labels the similarity is higher than necessary.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--page", type=PATH, help="Also write the matches to this HTML file.")
+@click.option("--skip-damaged", is_flag=True, help="Exclude unreadable photos instead of stopping.")
+def find(
+    catalog: Path,
+    photos: tuple[Path, ...],
+    listed: Path | None,
+    k: int,
+    share: float | None,
+    as_json: bool,
+    page: Path | None,
+    skip_damaged: bool,
+) -> None:
+    """Find the most similar pictures of a catalog.
+
+    PHOTO is a file or a folder. With labels, the matches are grouped by product, the product of the nearest
+    picture first.
+    """
+    from unseen_search.search import find_photos, queries
+
+    sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json, skip_damaged))
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen serve catalog                                    http://127.0.0.1:8000
+    unseen serve catalog --at-most-false 1% --unknown-log unknown.jsonl
+    UNSEEN_TOKEN=... unseen serve catalog --host 0.0.0.0    for other machines
+    """,
+)
+@click.argument("catalog", type=PATH)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option(
+    "--at-most-false",
+    "share",
+    metavar="SHARE",
+    callback=share_of_text,
+    help="Answer `unknown`, as `unseen find`.",
+)
+@click.option("--concurrent", type=click.IntRange(1), help="Photos embedded at once. [default: 2]")
+@click.option(
+    "--largest-pixels",
+    type=click.IntRange(1),
+    help="Width x height of a photo; larger ones are refused before they are decoded. [default: 64000000]",
+)
+@click.option("--unknown-log", type=PATH, help="Append a JSON line for each unknown photo.")
+def serve(
+    catalog: Path,
+    host: str,
+    port: int,
+    share: float | None,
+    unknown_log: Path | None,
+    **limits: int | None,
+) -> None:
+    """Serve a catalog: a page to drop photos on, and an HTTP interface.
+
+    With UNSEEN_TOKEN in the environment, requests must present this token. Addresses of other machines need
+    one.
+    """
+    from unseen_search.serve import serve as run_service
+    from unseen_search.service.settings import ServiceSettings
+
+    values = {"at_most_false": share, "unknown_log": unknown_log}
+    values |= {name: value for name, value in limits.items() if value is not None}
+    run_service(catalog, host, port, ServiceSettings.model_validate(values))

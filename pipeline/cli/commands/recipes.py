@@ -1,0 +1,77 @@
+"""Commands of the published recipes and data sets. They work in the directory of the project."""
+
+import sys
+
+import click
+
+from unseen.cli.commands.examples import Examples
+from unseen.cli.commands.project import enter_project, in_project
+from unseen.runtime.stage import PACKAGE
+
+
+def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return _recipe_names("datasets", incomplete)
+
+
+def _methods(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return _recipe_names("methods", incomplete)
+
+
+def _recipe_names(kind: str, incomplete: str) -> list[str]:
+    """The published recipes whose names begin with `incomplete`."""
+    names = sorted(path.stem for path in (PACKAGE / "recipes" / kind).glob("*.yaml"))
+    return [name for name in names if name.startswith(incomplete) and not name.startswith("_")]
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen recipe parts gsp
+    unseen recipe parts gsp --diff HEAD
+    """,
+)
+@click.argument("dataset", shell_complete=_datasets)
+@click.argument("method", shell_complete=_methods)
+@click.option(
+    "--diff",
+    "revision",
+    metavar="REV",
+    help="Print the differences from the recipe and code of a git revision.",
+)
+def recipe(dataset: str, method: str, revision: str | None) -> None:
+    """Print every value of a recipe and the line that sets it.
+
+    An installation without the graph has no params.yaml: the recipe is the published one.
+    """
+    if revision is not None:
+        enter_project()
+        from unseen.cli import recipe as recipes
+
+        text = recipes.difference(dataset, method, revision)
+    else:
+        from unseen.cli import recipe as recipes
+        from unseen.config.document import Params
+
+        text = recipes.recipe(Params() if in_project() else Params(text=""), dataset, method)
+    sys.stdout.write(f"{text}\n")
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen data cub
+    unseen data sop /data/sop
+    """,
+)
+@click.argument("dataset", shell_complete=_datasets)
+@click.argument("directory", required=False)
+def data(dataset: str, directory: str | None) -> None:
+    """Download the published files of a data set.
+
+    A second call resumes; hashes are verified. DIRECTORY is relative to the project, or to the current
+    directory in an installation without the graph; default: data/raw/DATASET.
+    """
+    from unseen.data.ingest.files.download import fetch
+
+    in_project()
+    fetch(dataset, directory or f"data/raw/{dataset}")

@@ -1,0 +1,67 @@
+"""The command that evaluates the vectors of any tool."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from unseen.cli.commands.examples import Examples
+from unseen.cli.commands.values import PATH, numbers
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen evaluate vectors.parquet
+    unseen evaluate data/embeddings/parts/ms/0/test.arrow --json
+    unseen evaluate vectors.npy --labels labels.txt --normalize
+    unseen evaluate before.parquet after.parquet                   with differences, intervals and p values
+    """,
+)
+@click.argument("embeddings", type=PATH, nargs=-1, required=True, metavar="EMBEDDINGS [EMBEDDINGS]")
+@click.option("--labels", type=PATH, help="Labels of .npy files: .npy, or .txt with one label a line.")
+@click.option(
+    "--normalize", is_flag=True, help="Divide each vector by its length. Default: refuse other lengths."
+)
+@click.option("--recall-at", default="1,2,4,8", show_default=True, callback=numbers, help="K of Recall@K.")
+@click.option("--class-means", is_flag=True, help="Also average over classes instead of queries.")
+@click.option(
+    "--bootstrap",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Class resamples of an interval.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0, 1, True, True),
+    default=0.95,
+    show_default=True,
+    help="Of an interval.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def evaluate(
+    embeddings: tuple[Path, ...],
+    labels: Path | None,
+    normalize: bool,
+    recall_at: tuple[int, ...],
+    class_means: bool,
+    bootstrap: int,
+    confidence: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Exact metrics of the vectors of any tool, with intervals.
+
+    EMBEDDINGS is a Parquet or Arrow file with the columns `label` and `embedding`, optionally `row_id`,
+    `is_query` and `is_gallery`; or a .npy file of shape (rows, dimensions) with --labels. Two files of the
+    same rows are compared query by query.
+    """
+    if len(embeddings) > 2:
+        raise click.UsageError(f"Expected one or two files, got {len(embeddings)}.")
+    from unseen.cli.evaluation import evaluation
+    from unseen.evaluation.external import Settings
+
+    settings = Settings(recall_at, bootstrap, confidence, seed, class_means, normalize)
+    sys.stdout.write(evaluation(embeddings, labels, settings, as_json))

@@ -1,0 +1,75 @@
+"""The command `unseen evaluate`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from unseen.evaluation.external import Metrics, Result, Settings, evaluate_files
+from unseen.report.words import name_of, percent, span
+
+
+def evaluation(paths: Sequence[Path], labels: Path | None, settings: Settings, as_json: bool) -> str:
+    """The metrics of one file, or of two files with their differences, as a table or as JSON. Raises
+    UserError as `evaluate_files` does."""
+    result = evaluate_files(paths, labels, settings)
+    return _json(paths, result) if as_json else _table(paths, result, settings)
+
+
+def _json(paths: Sequence[Path], result: Result) -> str:
+    content: dict[str, object] = {
+        "files": [{"file": str(path), **metrics} for path, metrics in zip(paths, result.metrics, strict=True)]
+    }
+    if result.differences:
+        content["differences"] = {
+            name: {**difference.comparison._asdict(), "adjusted_p_value": difference.adjusted}
+            for name, difference in result.differences.items()
+        }
+    return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _table(paths: Sequence[Path], result: Result, settings: Settings) -> str:
+    confidence = f"{100 * settings.confidence:g}%"
+    lines: list[str] = []
+    for path, metrics in zip(paths, result.metrics, strict=True):
+        lone = int(metrics["lone_queries"])
+        excluded = f" ({lone:,} without another image of their class, excluded)" if lone else ""
+        sizes = (
+            f"{metrics['queries']:,} queries{excluded}, {metrics['gallery']:,} images and "
+            f"{metrics['classes']:,} classes in the gallery"
+        )
+        rows = [("", "percent", f"{confidence} interval"), *_metric_rows(metrics)]
+        lines += [str(path), sizes, *_aligned(rows), ""]
+    if result.differences:
+        rows = [("second - first", "points", f"{confidence} interval", "p", "p (Holm)")]
+        for name, (comparison, adjusted) in result.differences.items():
+            ends = span(comparison.low, comparison.high)
+            p_values = (f"{comparison.p_value:.3g}", f"{adjusted:.3g}")
+            rows.append((name_of(name), f"{100 * comparison.difference:+.1f}", ends, *p_values))
+        lines += [*_aligned(rows), ""]
+    lines.append("Intervals: classes resampled. They do not contain the effect of the training seed.")
+    return "\n".join(lines) + "\n"
+
+
+def _metric_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+    names = [name for name in metrics if f"{name}_low" in metrics and name != "precision_at_1"]
+    return [
+        (
+            name_of(name),
+            percent(float(metrics[name])),
+            span(float(metrics[f"{name}_low"]), float(metrics[f"{name}_high"])),
+        )
+        for name in names
+    ]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [
+                f"{row[0]:<{widths[0]}}",
+                *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in rows
+    ]

@@ -1,0 +1,142 @@
+"""The command `unseen ladder`."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
+from unseen.experiments.ladder.picture import Panel, picture
+from unseen.frozen.network import default_network
+from unseen.report.ladder_page import cells, page
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file, regular, write_json
+
+RESULT, PICTURE, PAGE = "ladder.json", "ladder.svg", "ladder.html"
+
+
+def measured_rungs(
+    photos: Path, output: Path, labels: str, groups: Path | None, as_json: bool, settings: dict[str, Any]
+) -> str:
+    """Measures the rungs, writes ladder.json, ladder.svg and ladder.html into OUTPUT, and returns the table
+    or JSON.
+
+    settings: fields of Plan; without `network` the default one. Raises UserError as `ladder` does, and for a
+    CSV of groups that cannot be read.
+    """
+    group_of = None if groups is None else groups_of(groups)
+    network = settings["network"] or default_network()
+    plan = Plan(**settings | {"network": network, "group_of": group_of})
+    result = ladder(photos, output, plan, labels)
+    content: dict[str, Any] = {
+        "network": plan.network.name,
+        "loss": plan.loss,
+        "head": plan.head,
+        "rungs": [_plain(rung) for rung in result.rungs],
+        "chosen": _plain(result.chosen),
+        "test_classes": sorted(result.split.test),
+        "folds": [sorted(fold) for fold in result.split.folds],
+        "shipped": plan.ship and result.chosen.steps > 0,
+    }
+    write_json(output / RESULT, content)
+    panel = Panel(plan.network.name, content["rungs"], content["chosen"])
+    drawn = picture([panel])
+    with atomic_file(output / PICTURE) as aside:
+        aside.write_text(drawn, encoding="utf-8")
+    verdict = list(_verdict(result, plan))
+    text = page(plan.network.name, _photos(result), result.rungs, result.chosen, verdict, drawn)
+    with atomic_file(output / PAGE) as aside:
+        aside.write_text(text, encoding="utf-8")
+    if as_json:
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return "".join(f"{line}\n" for line in _lines(result, plan, output))
+
+
+def _plain(rung: Rung) -> dict[str, object]:
+    compared = {
+        name: None if value is None else value._asdict()
+        for name, value in (
+            ("difference", rung.difference),
+            ("validation_difference", rung.validation_difference),
+            ("other_difference", rung.other_difference),
+        )
+    }
+    return rung._asdict() | compared
+
+
+def _photos(result: Result) -> str:
+    test = result.rungs[0].test
+    return (
+        f"{test['queries']:,} photos of {test['classes']:,} unseen classes, "
+        f"{sum(map(len, result.split.folds)):,} training classes; 95% intervals over classes"
+    )
+
+
+def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
+    yield f"{plan.network.name}: {_photos(result)}"
+    yield ""
+    yield "rung    pixels  steps  held-out MAP@R  Recall@1  MAP@R                 CPU seconds"
+    for rung in result.rungs:
+        name, size, steps, held_out, recall, interval, seconds = cells(rung)
+        yield f"{name:<6}  {size:>6}  {steps:>5}  {held_out:>14}  {recall:>8}  {interval:<20}  {seconds:>11}"
+    yield ""
+    yield from _verdict(result, plan)
+    yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
+    yield f"Page, picture and all numbers: {output / PAGE}, {PICTURE}, {RESULT}"
+    yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
+
+
+def _verdict(result: Result, plan: Plan) -> Iterator[str]:
+    """What pays, what it changes on the unseen classes and on photos of another kind, what was shipped."""
+    parts = {"linear": "a linear layer", "head": f"a head ({plan.head})", "adapt": "the last layers"}
+    for rung in result.rungs:
+        choice, difference = rung.validation_difference, rung.difference
+        if choice is None or difference is None:
+            continue
+        part = parts[rung.name]
+        verdict = "pays" if choice.low > 0 else "does not pay"
+        span = f"{100 * choice.difference:+.1f} MAP@R ({100 * choice.low:+.1f} to {100 * choice.high:+.1f})"
+        yield f"Training {part} {verdict} here: {span} on held-out training classes."
+        yield (
+            f"On the unseen classes {rung.name} changes MAP@R by {100 * difference.difference:+.1f} "
+            f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}, p = {difference.p_value:.2g})."
+        )
+    yield from _other_lines(result, plan)
+    if plan.ship and result.chosen.steps:
+        steps = f"{result.chosen.steps:,} steps that held-out classes chose"
+        yield f"The written model is {result.chosen.name}, trained on all labelled classes for the {steps}."
+        yield "Its accuracy was measured in the comparison, on a model that the training classes trained, not"
+        yield "on the written one."
+
+
+def _other_lines(result: Result, plan: Plan) -> Iterator[str]:
+    """What the trained rungs lose on photos of another kind."""
+    trained = [rung for rung in result.rungs if rung.other is not None and rung.other_difference is not None]
+    if not trained:
+        yield "The loss on photos of another kind was not measured: --other PHOTOS measures it."
+        return
+    first = trained[0].other
+    assert first is not None
+    yield f"On {first['queries']:,} photos of another kind, {first['classes']:,} classes of {plan.other}:"
+    for rung in trained:
+        difference = rung.other_difference
+        assert difference is not None
+        span = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
+        yield (
+            f"  {rung.name:<6} changes MAP@R from {100 * difference.first:.1f} to "
+            f"{100 * difference.second:.1f}: {100 * difference.difference:+.1f} ({span})"
+        )
+
+
+def groups_of(path: Path) -> dict[str, str]:
+    """The group of each class. Raises UserError for a file that cannot be read or lacks a column."""
+    try:
+        with regular(path).open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {row["label"]: row["group"] for row in rows}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise UserError(
+            f"{path} cannot be read: {type(error).__name__}: {error}.",
+            "Write a CSV with the columns label,group.",
+        ) from error

@@ -1,0 +1,77 @@
+"""The command `unseen` and its subcommands.
+
+Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
+others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `export-model`, `export-vectors`,
+`doctor`) need no graph; their paths are relative to the current directory.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+from unseen.cli.commands import catalog, environment, graph, models, photos, recipes, vectors
+from unseen.runtime.memory import LEAST, require_memory
+from unseen.runtime.stage import report_errors
+
+
+def _with_memory(command: click.Command) -> click.Command:
+    """A command that computes with torch, FAISS or OpenBLAS. It refuses a limit of memory below their needs,
+    and states where a library ends the process."""
+    run = command.callback
+    assert run is not None
+
+    @wraps(run)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        import faulthandler
+
+        require_memory(LEAST)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(2)  # sys.stderr may be no file
+        return run(*arguments, **options)
+
+    command.callback = checked
+    return command
+
+
+COMPUTING = (
+    *(catalog.index, catalog.find, catalog.serve),
+    *(photos.measure, photos.ladder, photos.claims),
+    vectors.evaluate,
+    *(models.export_model, models.export_vectors),
+)
+COMMANDS = (
+    *(graph.run, graph.study, graph.clean),
+    *(recipes.recipe, recipes.data),
+    *map(_with_memory, COMPUTING),
+    *(environment.doctor, environment.completion),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a subcommand and exits with its status. A UserError prints its message and exits with status 1, a
+    mistake in the arguments with status 2."""
+    # before the import of torch: threads that spin while they wait slow down each other on a busy machine
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        with report_errors():
+            status = command.main(arguments, prog_name="unseen", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.Abort:
+        raise SystemExit(130) from None
+    if status:
+        raise SystemExit(status)
+
+
+@click.group(
+    name="unseen",
+    commands=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="unseen", message="%(version)s")
+def command() -> None:
+    """Deep metric learning, evaluated on classes that were not seen in training."""

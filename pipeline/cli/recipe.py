@@ -1,0 +1,93 @@
+"""A recipe as text: every value with the layer that sets it, or the differences from a git revision."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from unseen.config.command import literal, origin
+from unseen.config.document import Params
+from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
+from unseen.config.resolve import resolve
+from unseen.experiments.catalogue import with_rows
+from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.files import modules_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.stage import ROOT
+
+
+def recipe(params: Params, dataset: str, method: str) -> str:
+    """The resolved recipe as lines of field, value and origin. The origin is file and line, or `default` for
+    a published default.
+
+    Raises UserError as `resolve` does.
+    """
+    params = with_rows(params, method, datasets=(dataset,))
+    lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
+    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+    return "\n".join(
+        f"{name:<{widths[0]}}  {value:<{widths[1]}}  {place}".rstrip() for name, value, place in lines
+    )
+
+
+def difference(dataset: str, method: str, revision: str) -> str:
+    """The differences between the training of `method` on `dataset` now and at a git revision: fields of the
+    recipe, modules of the code.
+
+    Raises UserError if DVC's cache has no resolved file of the training at that revision.
+    """
+    now = resolve(with_rows(Params(), method, datasets=(dataset,)), dataset, method)
+    before = _at_revision(dataset, method, revision)
+    old, new = (dict(_fields(value.model_dump(mode="json"))) for value in (before.settings.recipe, now))
+    absent = "(not a field)"
+    lines = [
+        f"{field}: {old.get(field, absent)} -> {new.get(field, absent)}"
+        for field in dict.fromkeys((*old, *new))
+        if old.get(field, absent) != new.get(field, absent)
+    ]
+    code = Code(ROOT).closure(["unseen.stages.train", *modules_of(now)])
+    lines += [
+        f"code: {module}"
+        for module in sorted({*code, *before.code})
+        if code.get(module) != before.code.get(module)
+    ]
+    return "\n".join(lines) or f"{method} on {dataset} is the same as at {revision}."
+
+
+def _at_revision(dataset: str, method: str, revision: str) -> Inputs[TrainInputs]:
+    from dvc.api import DVCFileSystem
+    from dvc.exceptions import DvcException
+    from dvc.scm import RevError
+
+    path = path_of("train", dataset, method)
+    try:
+        text = DVCFileSystem(".", rev=revision).read_text(path.as_posix(), encoding="utf-8")
+    except RevError as error:
+        raise UserError(
+            f"Unknown git revision {revision}.", "`git log --oneline` lists the revisions."
+        ) from error
+    except (FileNotFoundError, DvcException) as error:
+        raise UserError(
+            f"Revision {revision} has no {path} in DVC's cache.",
+            "`dvc repro` at that revision with this data set and method writes it; `dvc fetch --all-commits` "
+            "fetches it from a remote.",
+        ) from error
+    return parse_inputs(TrainInputs, text, f"{path} of {revision}")
+
+
+def _fields(block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in block.items():
+        if isinstance(value, dict) and value:
+            yield from _fields(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", literal(value)
+
+
+def _lines(
+    params: Params, dataset: str, method: str, block: dict[str, Any], above: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    for key, value in block.items():
+        field, indent = f"{above}{key}", "  " * above.count(".")
+        if isinstance(value, dict) and value:
+            yield f"{indent}{key}:", "", ""
+            yield from _lines(params, dataset, method, value, f"{field}.")
+        else:
+            yield f"{indent}{key}:", literal(value), origin(params, dataset, method, field)

@@ -1,0 +1,93 @@
+"""The settings of evaluation and analysis: blocks `evaluate` and `analyze` of params.yaml."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from unseen.runtime.settings import Count, Seed, Strict
+
+MAX_RESAMPLES = 100_000  # of an interval
+# Of an interval: a comparison needs more sign flips than 1 / (1 - confidence), see evaluation/statistics
+MAX_CONFIDENCE = 0.9999
+Ranks = tuple[Count, ...]  # the K of Recall@K
+
+
+class Reduce(Strict):
+    """A linear reduction of the embeddings, learned from the embeddings of the train images by the same
+    weights (pipeline/evaluation/reduction.py)."""
+
+    dim: Count
+    # none: PCA; pairs: supervised, by the data set's table of matching images
+    whiten: Literal["none", "pca", "pairs"] = "none"
+
+
+class _Cells(Strict):
+    lists: Count | None = None  # cells; None: 4 sqrt(N)
+    probes: Count = 64  # cells that a query searches
+    seed: Seed = 1234
+    build_threads: Count = 1  # more than 1: the index differs from build to build
+
+
+class IvfSettings(_Cells):
+    """Inverted file (pipeline/evaluation/index/kinds.py)."""
+
+    kind: Literal["ivf"] = "ivf"
+
+
+class IvfPqSettings(_Cells):
+    """Inverted file of product-quantised codes (pipeline/evaluation/index/kinds.py)."""
+
+    kind: Literal["ivf_pq"] = "ivf_pq"
+    code_bytes: Count = 32  # a divisor of the dimensions
+    # rows ranked again by their full vectors, which the index then stores; None: it stores only codes
+    refine: Count | None = 100
+
+
+class HnswSettings(Strict):
+    """Navigable graph (pipeline/evaluation/index/kinds.py)."""
+
+    kind: Literal["hnsw"] = "hnsw"
+    neighbours: Annotated[int, Field(ge=2)] = 32
+    build_width: Count = 100
+    search_width: Count = 64
+    build_threads: Count = 1
+
+
+ApproximateIndex = Annotated[IvfSettings | IvfPqSettings | HnswSettings, Field(discriminator="kind")]
+
+
+class EvaluateBlock(Strict):
+    """Block `evaluate`."""
+
+    recall_at: Ranks | None = None  # None: the published K of each data set
+    bootstrap: Annotated[int, Field(ge=1, le=MAX_RESAMPLES)] = 1000  # class resamples of an interval
+    confidence: Annotated[float, Field(gt=0, le=MAX_CONFIDENCE)] = 0.95
+    seed: Seed = 0
+    map: bool = True  # also mean average precision over the whole ranking
+    nmi: bool = False  # agreement of a k-means clustering with the classes
+    class_means: bool = False  # also each metric as a mean over classes instead of queries
+    reduce: Reduce | None = (
+        None  # also reduced embeddings of the selected model, as reduced_<metric> (IRT: PCA 128)
+    )
+    approximate: ApproximateIndex | None = (
+        None  # also an approximate index over the selected model's embeddings
+    )
+    approximate_sample: Count = 1000  # queries on which the index is compared with exact search
+
+
+class EvaluateSettings(EvaluateBlock):
+    """Block `evaluate` for one data set."""
+
+    recall_at: Ranks = (1, 2, 4, 8)
+
+
+class AnalyzeSettings(Strict):
+    """Block `analyze`."""
+
+    histogram_bins: Annotated[int, Field(ge=10, le=10_000)] = 100
+    pairs: Count = 1_000_000  # sampled pairs of a similarity histogram; all pairs if there are fewer
+    # splits of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
+    transfer_splits: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    transfer_classes: Count = 200  # largest number of classes in a split; of larger data sets a random subset
+    transfer_ridge: Annotated[float, Field(gt=0)] = 0.05  # GSP sec. 4.4
+    reduce: Reduce | None = None  # also similarities of reduced embeddings (IRT fig. 5: PCA 256)

@@ -1,0 +1,371 @@
+"""The studies of the project (pipeline/recipes/studies) and of a user (studies/ of the checkout), and their
+rows as methods of a run.
+
+The name of a row is `<study>-<row>`: `crt-table-8-k1-16`. Rows of several published studies with the same
+training have one name, that of the first study, so that they are trained once. A data set with source
+settings of a study is another data set in the run, with these settings in its name: `cifar10-split-images`.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from unseen.config.document import Document, Params
+from unseen.config.inputs import StudyInputs, StudyRowInputs, digest
+from unseen.config.layers import datasets_of, methods_of
+from unseen.config.recipe_files import ROOT as RECIPES
+from unseen.config.recipe_files import published as published_recipes
+from unseen.config.stages import Axis
+from unseen.config.study_row import StudyRow, StudySet, replaced_by_small
+from unseen.experiments.printed import Row
+from unseen.experiments.printed.model import rows as printed_rows
+from unseen.experiments.study import Study
+from unseen.runtime.errors import UserError
+from unseen.runtime.setting_names import checked_name, suggestion
+
+PUBLISHED = RECIPES / "studies"
+OF_USER = Path("studies")  # relative to the root of the project
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a study."""
+
+    method: str  # its name in run.methods
+    row: StudyRow  # of a shared training: the first row with it
+    label: str
+    # method and recipe of the printed rows that it reproduces (pipeline/experiments/printed); None: not printed
+    printed: str | None
+
+
+@dataclass(frozen=True)
+class Catalogued:
+    """A study, its name, and the file that defines it."""
+
+    name: str
+    study: Study
+    document: Document
+
+    @property
+    def is_published(self) -> bool:
+        return self.document.path.parent == PUBLISHED
+
+
+def studies(of_user: Path = OF_USER) -> dict[str, Catalogued]:
+    """All studies by name: those of the papers in the order of the papers, then those of the user. Raises
+    UserError for a file that is not a valid study, and for a name that is used twice."""
+    catalogue = dict(_published_studies())
+    for path in sorted(of_user.glob("*.yaml")):
+        for name, study in _read(Document(path)).items():
+            if name in catalogue:
+                other = catalogue[name].document
+                raise UserError(
+                    f"{study.document.label}:{study.document.line(name)}: study {name} is already defined in "
+                    f"{other.label} already.",
+                    "Choose another name.",
+                )
+            catalogue[name] = study
+    return catalogue
+
+
+def study_of(name: str, of_user: Path = OF_USER) -> Catalogued:
+    """The study of a name. Raises UserError for an unknown name."""
+    catalogue = studies(of_user)
+    if name not in catalogue:
+        raise UserError(
+            f"There is no study {name}.",
+            f"{suggestion(name, catalogue)}`unseen study --list` prints all studies.",
+        )
+    return catalogue[name]
+
+
+def entries(item: Catalogued) -> tuple[Entry, ...]:
+    """The rows of a study in its order. Raises UserError for a table that is not in pipeline/published."""
+    drafts = list(_drafts(item))
+    labels = {label for _, label, _, _ in drafts}
+    for row, baseline in item.study.baselines.items():
+        if missing := next((label for label in (row, baseline) if label not in labels), None):
+            where = f"{item.document.label}:{item.document.line(f'{item.name}.baselines')}"
+            raise UserError(
+                f"{where}: {item.name}.baselines: there is no row {missing!r}.",
+                suggestion(missing, labels) or f"The rows are: {', '.join(sorted(labels))}.",
+            )
+    if not item.is_published:
+        return tuple(Entry(f"{item.name}-{name}", row, label, key) for name, label, row, key in drafts)
+    return tuple(Entry(*_shared()[_training(row)], label, key) for _, label, row, key in drafts)
+
+
+def datasets_by_name(item: Catalogued) -> dict[str, str]:
+    """Each data set of a study -> its name in run.datasets."""
+    return {
+        dataset: _set_name(dataset, item.study.sources.get(dataset, {})) for dataset in item.study.datasets
+    }
+
+
+def with_rows(params: Params, *methods: str, datasets: tuple[str, ...] = ()) -> Params:
+    """`params`, with the rows of studies among its methods (and `methods`), and with the data sets of studies
+    among its data sets (and `datasets`). Raises UserError as `studies` does."""
+    of_user = params.path.parent / OF_USER
+    if unknown := _unknown(params, ("datasets",), datasets, datasets_of(params)):
+        params.sets = {
+            name: item for name, item in _sets(studies(of_user).values()).items() if name in unknown
+        }
+    if unknown := _unknown(params, ("methods", "ensembles", "sweeps"), methods, methods_of(params)):
+        params.rows = {
+            entry.method: entry.row
+            for item in studies(of_user).values()
+            if any(name.startswith(_prefixes(item)) for name in unknown)
+            for entry in entries(item)
+            if entry.method in unknown
+        }
+    return params
+
+
+def _unknown(params: Params, axes: tuple[str, ...], more: tuple[str, ...], known: list[str]) -> set[str]:
+    """The names of these axes of the run, and `more`, that are not `known`."""
+    run = params.block("run")
+    lists = (value for axis in axes if isinstance(value := run.get(axis), list))
+    names = (*more, *(name for names in lists for name in names))
+    return {name for name in names if isinstance(name, str)} - set(known)
+
+
+def _sets(items: Iterable[Catalogued]) -> dict[str, StudySet]:
+    """The data sets with source settings of studies, by name. Raises UserError if two studies give one name
+    to different settings."""
+    sets: dict[str, StudySet] = {}
+    for item in items:
+        for dataset, source in item.study.sources.items():
+            key = f"{item.name}.sources.{dataset}"
+            name = _set_name(dataset, source)
+            new = StudySet(item.document, key, dataset, source)
+            first = sets.setdefault(name, new)
+            if first.source != source:
+                where, other = (f"{s.document.label}:{s.document.line(s.key)}" for s in (new, first))
+                raise UserError(
+                    f"{where}: {key}: these settings give {dataset} the name {name}, as others do ({other}).",
+                    "Change a value, such as the name of a folder.",
+                )
+    return sets
+
+
+def _set_name(dataset: str, source: dict[str, Any]) -> str:
+    """`cifar10-split-images`; the name of the data set itself without settings."""
+    words = [f"{field} {_text(source[field])}" for field in sorted(source)]
+    return "-".join([dataset, *map(_slug, words)])
+
+
+def covered(methods: tuple[str, ...], of_user: Path = OF_USER) -> list[tuple[Catalogued, tuple[Entry, ...]]]:
+    """The studies all of whose rows are among `methods`, with their rows."""
+    present = set(methods)
+    rows_of = ((item, entries(item)) for item in studies(of_user).values() if item.study.has_rows)
+    return [(item, rows) for item, rows in rows_of if {entry.method for entry in rows} <= present]
+
+
+def studies_of_run(params: Params, methods: tuple[str, ...]) -> tuple[StudyInputs, ...]:
+    """The studies that a run with these methods covers: all their rows are among them."""
+    return tuple(
+        StudyInputs(
+            name=item.name,
+            title=item.study.title,
+            paper=item.study.source.paper if item.study.source else "",
+            item=item.study.source.item if item.study.source else "",
+            table=item.study.table,
+            datasets=item.study.datasets,
+            metric=item.study.metric,
+            axes=item.study.numeric_axes,
+            tied=item.study.tied,
+            baselines=item.study.baselines,
+            shows=item.study.shows,
+            missing=item.study.missing,
+            rows=tuple(
+                StudyRowInputs(
+                    method=entry.method,
+                    label=entry.label,
+                    like=entry.row.like,
+                    recipe=entry.row.recipe,
+                    printed=entry.printed,
+                )
+                for entry in rows
+            ),
+        )
+        for item, rows in (covered(methods, params.path.parent / OF_USER) if params.rows else [])
+    )
+
+
+def printed_key(method: str | None, recipe: dict[str, Any]) -> str:
+    """A printed row's training: its method and the values of its recipe."""
+    return digest([method, recipe])
+
+
+def printed(item: Catalogued) -> tuple[Row, ...]:
+    """The printed rows of the table of a study."""
+    source = item.study.source
+    if source is None or item.study.table is None:
+        return ()
+    rows = tuple(row for row in printed_rows() if (row.paper, row.table) == (source.paper, item.study.table))
+    if not rows:
+        document = item.document
+        raise UserError(
+            f"{document.label}:{document.line(f'{item.name}.table')}: pipeline/published/{source.paper}.yaml "
+            f"has no table {item.study.table!r}.",
+            "Correct `table`.",
+        )
+    return rows
+
+
+def _prefixes(item: Catalogued) -> tuple[str, ...]:
+    """A row of a published study may have the name of a row of another published study."""
+    return ("",) if item.is_published else (f"{item.name}-",)
+
+
+@cache
+def _published_studies() -> dict[str, Catalogued]:
+    order = ("crt", "multihead", "gsp", "irt")
+    return {
+        name: study
+        for paper in order
+        for name, study in _read(
+            Document(PUBLISHED / f"{paper}.yaml", f"pipeline/recipes/studies/{paper}.yaml")
+        ).items()
+    }
+
+
+@cache
+def _shared() -> dict[str, tuple[str, StudyRow]]:
+    """Training -> the name of the first row of a published study with it, and this row. Its embeddings are
+    reduced, for the evaluation and for the analysis, if a study with that training needs it."""
+    shared: dict[str, tuple[str, StudyRow]] = {}
+    for item in _published_studies().values():
+        for name, _, row, _ in _drafts(item):
+            first_name, first = shared.setdefault(_training(row), (f"{item.name}-{name}", row))
+            needed = replace(
+                first,
+                reduce=first.reduce or row.reduce,
+                analyze_reduce=first.analyze_reduce or row.analyze_reduce,
+            )
+            shared[_training(row)] = (first_name, needed)
+    return shared
+
+
+def _training(row: StudyRow) -> str:
+    """A digest of all that defines the training of a row."""
+    overriding = sorted(field for field in row.kept or () if field in row.recipe and replaced_by_small(field))
+    return digest([row.like, row.recipe, row.protocol, overriding])
+
+
+def _read(document: Document) -> dict[str, Catalogued]:
+    result = {}
+    for name in document.names():
+        try:
+            study = Study.parse(document.read(name))
+            checked_name(name)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            key = f"{name}.{field}" if field else name
+            line = document.line(key) or document.line(name)
+            message = first["msg"].removeprefix("Value error, ")
+            raise UserError(
+                f"{document.label}:{line}: {key}: {message}.",
+                "docs/studies.md describes the form of a study.",
+            ) from None
+        except ValueError as error:
+            where = f"{document.label}:{document.line(name)}"
+            raise UserError(f"{where}: {name}: {error}.", "Rename it.") from None
+        result[name] = Catalogued(name, study, document)
+    return result
+
+
+def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]:
+    """(name, label, row, printed) of each row."""
+    study = item.study
+    points = list(_points(study.space))
+    names: set[str] = set()
+    for base, label, like, recipe, key in (*_of_table(item), *_of_methods(item)):
+        for point in points:
+            values = [f"{field.rpartition('.')[2]} {_text(point[field])}" for field in study.space]
+            changes = {**_flat(study.recipe), **recipe, **point}
+            unique = _unique(_slug(" ".join([base, *values])), names)
+            yield (
+                unique,
+                ", ".join([label, *values]),
+                StudyRow(
+                    item.document,
+                    item.name,
+                    like,
+                    changes,
+                    study.protocol,
+                    (*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
+                    study.reduce.model_dump(mode="json") if study.reduce else None,
+                    study.analyze_reduce.model_dump(mode="json") if study.analyze_reduce else None,
+                    study.search.model_dump(mode="json") if study.search else None,
+                ),
+                key if not point else None,
+            )
+
+
+def _points(space: dict[str, Axis]) -> Iterator[dict[str, Any]]:
+    """Every combination of the grids; tied fields have equal values. One empty point without grids."""
+    for values in itertools.product(*(axis.grid or () for axis in space.values())):
+        point: dict[str, Any] = {}
+        for (field, axis), value in zip(space.items(), values, strict=True):
+            point |= dict.fromkeys((field, *axis.tied), value)
+        yield point
+
+
+def _of_table(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any], str | None]]:
+    """(name, label, method, recipe, printed) of each different training of the printed table."""
+    keys = set()
+    for row in printed(item):
+        key = printed_key(row.method, row.recipe)
+        if row.method is None or key in keys:
+            continue
+        keys.add(key)
+        yield row.name, row.name, row.method, row.recipe, key
+
+
+def _of_methods(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any], None]]:
+    for name, block in item.study.methods.items():
+        recipe = _flat({key: value for key, value in block.items() if key != "like"})
+        if block["like"] not in published_recipes("methods") and item.is_published:
+            raise UserError(
+                f"{item.document.label}:{item.document.line(f'{item.name}.methods.{name}')}: there is no "
+                f"published method {block['like']}.",
+                suggestion(block["like"], published_recipes("methods")) or "Correct `like`.",
+            )
+        yield name, name, block["like"], recipe, None
+
+
+def _flat(block: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """{"a.b": 1} of {"a": {"b": 1}}. Keys may be dotted already."""
+    fields: dict[str, Any] = {}
+    for key, value in block.items():
+        if isinstance(value, dict) and value:
+            fields |= _flat(value, f"{above}{key}.")
+        else:
+            fields[f"{above}{key}"] = value
+    return fields
+
+
+def _slug(text: str) -> str:
+    """The text as part of a name: lower case, hyphens between its words."""
+    words = text.lower().replace("+", " plus ").replace("w/o", "without")
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+
+
+def _unique(name: str, names: set[str]) -> str:
+    number, result = 2, name
+    while result in names:
+        result, number = f"{name}-{number}", number + 1
+    names.add(result)
+    return result
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,147 @@
+"""Claims with whole networks: both arms are trained from scratch on generated images.
+
+An arm is a row of a study on a small set (pipeline/config/study_row.py), so it is resolved, trained and
+embedded as the rows of `unseen study --mini`. built_in.yaml defines the images and the lengths, and lists the
+claims that cannot be put to this setting.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from unseen.config.document import Document, Params
+from unseen.config.inputs import digest
+from unseen.config.resolve import resolve
+from unseen.config.study_row import StudyRow
+from unseen.data.ingest.settings import PartsSource
+from unseen.experiments.claims.arm import average
+from unseen.experiments.claims.built_in_trainings import Trainings, generated_shards
+from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims
+from unseen.experiments.claims.results import Floor, Results
+from unseen.experiments.claims.run import arms_of, compared, require_seeds
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import write_json
+from unseen.runtime.progress import Progress
+from unseen.runtime.settings import Scalar, Strict
+
+PATH = Path(__file__).with_name("built_in.yaml")
+COMMITTED = Path(__file__).with_name("built_in.json")
+RESULTS = "built_in.json"  # in the output directory
+_MEASURED = ("training.gradient_noise",)  # fields of an arm for what it measures
+
+
+class BuiltIn(Strict):
+    """The content of built_in.yaml."""
+
+    source: PartsSource
+    recipe: dict[str, Scalar]  # changes of every arm, by dotted field
+    arms: dict[str, dict[str, Scalar | None]] = Field(default={})  # further changes of some arms
+    excluded: dict[str, str]  # claim -> reason
+
+
+@cache
+def built_in(path: Path = PATH) -> BuiltIn:
+    """The setting of a file. Raises UserError for an unknown key or a wrong value."""
+    return _document(path).parsed(BuiltIn, "Correct the setting.")
+
+
+@cache
+def _document(path: Path = PATH) -> Document:
+    return Document(path, f"pipeline/claims/{path.name}" if path == PATH else None)
+
+
+def recipe_of(claims: Claims, setting: BuiltIn, arm: str) -> Recipe:
+    """The recipe of the whole network of an arm. Raises UserError for a field that the recipe does not
+    have."""
+    fields = setting.recipe | setting.arms.get(arm, {})
+    of_arm = {field: value for field, value in claims.arms[arm].items() if field != "like"}
+    like = str(claims.arms[arm]["like"])
+    unreplaced = (*fields, *_MEASURED)  # by the small set
+    params = Params(text="")
+    params.rows = {
+        "arm": StudyRow(_document(), f"arms.{arm}", like, of_arm | fields, "published", unreplaced)
+    }
+    return resolve(params, setting.source.kind, "arm")
+
+
+def definition(claims: Claims, setting: BuiltIn, name: str) -> str:
+    """A digest of what determines the result of a claim: the images, the recipes of its arms, its metric."""
+    claim = claims.claims[name]
+    recipes = [recipe_of(claims, setting, arm).model_dump(mode="json") for arm in arms_of(claim)]
+    source = setting.source.model_dump(mode="json")
+    return digest([source, recipes, claim.metric, claim.expects, claim.margin])
+
+
+def run_built_in(
+    claims: Claims, setting: BuiltIn, names: Sequence[str], output: Path, seeds: Sequence[int]
+) -> Results:
+    """The results of claims. Writes OUTPUT/built_in.json after each claim, and keeps a record of each
+    training, with which a killed run continues. A killed training continues too.
+
+    Raises UserError for fewer than two seeds, and if no claim can be put to this setting.
+    """
+    require_seeds(seeds)
+    chosen = _chosen(claims, setting, names)
+    arms = dict.fromkeys(arm for claim in chosen.values() for arm in arms_of(claim))
+    recipes = {arm: recipe_of(claims, setting, arm) for arm in arms}
+    torch.set_num_threads(1)  # sums of several threads round differently
+    trainings = Trainings(output, generated_shards(output, setting.source), recipes, tuple(seeds))
+    results = _without_claims(trainings, setting.source)
+    with Progress("claims", len(recipes) * len(seeds), "trainings") as progress:
+        progress.resume_at(trainings.read())
+        results.floors.extend(_floors(trainings))
+        for name, claim in chosen.items():
+            for arm in arms_of(claim):
+                for seed in seeds:
+                    if not trainings.has_record(arm, seed):
+                        trainings.read_or_train(arm, seed)
+                        progress.advance(1, arm)
+            place = recipes[claim.first].backbone.name, trainings.split
+            results.claims[name] = compared(
+                claim, definition(claims, setting, name), [place], trainings.records, seeds
+            )
+            results = results.model_copy(update={"cpu_seconds": trainings.cpu_seconds})
+            write_json(output / RESULTS, results.model_dump(mode="json"))
+    return results
+
+
+def _chosen(claims: Claims, setting: BuiltIn, names: Sequence[str]) -> dict[str, Claim]:
+    """The named claims that can be put to this setting. Raises UserError if there is none."""
+    chosen = {name: claims.claims[name] for name in names if name not in setting.excluded}
+    if not chosen:
+        raise UserError(
+            f"{names[0]} is not compared on the built-in set: {setting.excluded[names[0]]}",
+            "Compute it on photos: --photos.",
+        )
+    return chosen
+
+
+def _without_claims(trainings: Trainings, source: PartsSource) -> Results:
+    """The results before the first floor and the first claim."""
+    shards = trainings.shards
+    return Results(
+        data=trainings.split,
+        photos=len(shards),
+        classes=len(shards.class_names),
+        test_classes={trainings.split: len(np.unique(shards.labels[shards.rows("test")]))},
+        at_most=source.images_per_class,
+        seeds=len(trainings.seeds),
+        cpu_seconds=0,
+        floors=[],
+        claims={},
+    )
+
+
+def _floors(trainings: Trainings) -> Iterator[Floor]:
+    """The means over the seeds of the features of each network, untrained and without a projection."""
+    networks = {recipe.backbone.name: arm for arm, recipe in reversed(trainings.recipes.items())}
+    for network, arm in sorted(networks.items()):
+        values = [trainings.features(arm, seed) for seed in trainings.seeds]
+        numbers = {name: round(mean(average(each, name) for each in values), 5) for name in OF_CLASSES}
+        yield Floor(network=network, split=trainings.split, **numbers)

@@ -1,0 +1,274 @@
+"""Studies of the papers on frozen networks: each row is a head, trained with several seeds.
+
+`frozen_studies.yaml` names the studies. A row has its changes of the published recipe, except those of
+network, images, dimensions, batch, optimizer, schedule and length, which `setting` of claims.yaml and
+`recipe` of the study define; a method without training is not trained. All numbers are means over the splits
+(and networks). The deviation is over seeds (divisor S - 1). The difference from the reference row has the
+interval of verdict.py.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from pydantic import Field, ValidationError
+from scipy.stats import spearmanr
+
+from unseen.config.document import Document
+from unseen.config.inputs import digest
+from unseen.config.recipe_files import method_file
+from unseen.config.study_row import replaced_by_small
+from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.experiments.catalogue import Catalogued, Entry, entries, printed, printed_key, study_of
+from unseen.experiments.claims.arm import Record
+from unseen.experiments.claims.claim import Claims, claims
+from unseen.experiments.claims.material import Plan, available
+from unseen.experiments.claims.results import Floor
+from unseen.experiments.claims.trainings import train
+from unseen.experiments.claims.verdict import Cell, of_classes
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import write_json
+from unseen.runtime.settings import Scalar, Strict
+
+PATH = Path(__file__).with_name("frozen_studies.yaml")
+COMMITTED = Path(__file__).with_name("frozen_studies.json")
+RESULTS = "studies.json"  # in the output directory
+METRICS = ("map_at_r", "recall_at_1")
+CONFIDENCE = 0.95
+Records = Mapping[tuple[str, str, str, int], Record]  # by network, row, split and seed
+
+
+class FrozenStudy(Strict):
+    """A study of the papers whose rows are heads."""
+
+    networks: tuple[str, ...] = Field(min_length=1)  # of claims.yaml
+    reference: str  # the row from which the others differ
+    rows: str = ""  # the rows whose names start with it
+    recipe: dict[str, Scalar] = Field(default={})  # changes of every row
+
+
+class Value(Strict):
+    """Mean and deviation over seeds, as a share."""
+
+    mean: float
+    deviation: float
+
+
+class RowResult(Strict):
+    """The numbers of a row."""
+
+    label: str
+    map_at_r: Value
+    recall_at_1: Value
+    difference: float | None  # of MAP@R from that of the reference; None: the reference
+    low: float | None
+    high: float | None
+    printed: float | None  # the number of the paper for `printed_dataset`, in its unit
+
+
+class StudyResult(Strict):
+    """The numbers of a study."""
+
+    definition: str
+    rows: dict[str, RowResult]
+    rank_correlation: float | None  # of the printed numbers and ours; None: too few numbers
+
+
+class StudyResults(Strict):
+    """All results of a run."""
+
+    data: str  # name of the folder of photos
+    photos: int
+    classes: int
+    test_classes: dict[str, int]
+    seeds: int
+    cpu_seconds: int  # of trainings and evaluations, without maps
+    floors: list[Floor]
+    studies: dict[str, StudyResult]
+
+
+@cache
+def frozen_studies(path: Path = PATH) -> dict[str, FrozenStudy]:
+    """The studies of a file. Raises UserError for an unknown key, study, row or network."""
+    document = Document(path, f"pipeline/claims/{path.name}" if path == PATH else None)
+    result = {}
+    for name in document.names():
+        where = f"{document.label}:{document.line(name)}"
+        try:
+            study = FrozenStudy.parse(document.read(name))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise UserError(
+                f"{where}: {name}.{'.'.join(map(str, problem['loc']))}: {problem['msg']}.", "Correct it."
+            ) from None
+        if study.reference not in {entry.method for entry in _rows(study_of(name), study)}:
+            raise UserError(f"{where}: {name}: unknown row {study.reference} in `reference`.", "Correct it.")
+        if unknown := set(study.networks) - claims().networks.keys():
+            raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Name one of claims.yaml.")
+        result[name] = study
+    return result
+
+
+def head_of(entry: Entry, study: FrozenStudy, setting: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The published method of a row, and its changes by dotted field."""
+    fields = {field: value for field, value in entry.row.recipe.items() if not replaced_by_small(field)}
+    if method_file(entry.row.like).recipe.get("training", {}).get("iterations") == 0:
+        fields["training.iterations"] = 0
+    return entry.row.like, {**setting, **study.recipe, **fields}
+
+
+def definition(name: str, study: FrozenStudy, of_claims: Claims) -> str:
+    """A digest of what determines the result of a study."""
+    networks = {key: of_claims.networks[key].model_dump(mode="json") for key in study.networks}
+    rows = {entry.method: head_of(entry, study, of_claims.setting) for entry in _rows(study_of(name), study)}
+    value = [rows, study.reference, networks]
+    return digest(value)
+
+
+def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Plan) -> StudyResults:
+    """The results of the studies `plan.names`. Writes OUTPUT/studies.json, and keeps the records of the
+    trainings, which it shares with claims.
+
+    Raises UserError for photos that cannot be read, too few classes, and if a network is not available.
+    """
+    chosen = {name: studies[name] for name in plan.names}
+    names_of_networks = [network for study in chosen.values() for network in study.networks]
+    networks = available(of_claims.networks, names_of_networks, plan)
+    if missing := [name for name in names_of_networks if name not in networks]:
+        raise UserError(
+            f"The weights of {missing[0]} are not available.",
+            f"Name its file with --weights {missing[0]}=FILE, or set --download.",
+        )
+    rows = {name: _rows(study_of(name), study) for name, study in chosen.items()}
+    arms = {
+        network: {
+            entry.method: head_of(entry, study, of_claims.setting)
+            for name, study in chosen.items()
+            for entry in (rows[name] if network in study.networks else ())
+        }
+        for network in networks
+    }
+    records, splits, fields = train("studies", arms, networks, plan)
+    results = StudyResults(
+        **fields,
+        studies={
+            name: _result(name, study, of_claims, rows[name], splits, records, plan.seeds)
+            for name, study in chosen.items()
+        },
+    )
+    write_json(plan.output / RESULTS, results.model_dump(mode="json"))
+    return results
+
+
+def load_studies(path: Path = COMMITTED) -> StudyResults:
+    """The results of a file. Raises UserError for a file that is missing or no result of this version."""
+    try:
+        return StudyResults.parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError) as error:
+        raise UserError(
+            f"{path} is not a result of studies: {error}", "Compute it: `unseen claims --study NAME`."
+        ) from error
+
+
+def printed_dataset(item: Catalogued) -> str:
+    """The data set of the printed numbers: the first of the study."""
+    return item.study.datasets[0]
+
+
+def study_lines(results: StudyResults) -> Iterator[str]:
+    """The numbers as text."""
+    for name, result in results.studies.items():
+        yield name
+        width = max(len(row.label) for row in result.rows.values())
+        for row in result.rows.values():
+            yield f"  {row.label:<{width}}  MAP@R {points(row.map_at_r)}  {change(row) or 'reference'}"
+
+
+def points(value: Value) -> str:
+    """`25.13 ± 0.20`: mean and deviation in points."""
+    return f"{100 * value.mean:.2f} ± {100 * value.deviation:.2f}"
+
+
+def change(row: RowResult) -> str:
+    """`+0.31 [+0.05, +0.57]`: the difference from the reference in points; empty for the reference."""
+    if row.difference is None or row.low is None or row.high is None:
+        return ""
+    return f"{100 * row.difference:+.2f} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+
+
+def _rows(item: Catalogued, study: FrozenStudy) -> list[Entry]:
+    return [entry for entry in entries(item) if entry.method.startswith(study.rows)]
+
+
+def _result(
+    name: str,
+    study: FrozenStudy,
+    of_claims: Claims,
+    rows: Sequence[Entry],
+    splits: Sequence[str],
+    records: Records,
+    seeds: Sequence[int],
+) -> StudyResult:
+    item = study_of(name)
+    places = [(network, kind) for network in study.networks for kind in splits]
+    numbers = _printed_numbers(item)
+    results = {}
+    for entry in rows:
+        first, second = (
+            [[records[network, method, kind, seed] for seed in seeds] for network, kind in places]
+            for method in (study.reference, entry.method)
+        )
+        values = {metric: _mean(second, metric) for metric in METRICS}
+        effect = None
+        if entry.method != study.reference:
+            cells = [
+                Cell(_values(a, "map_at_r"), _values(b, "map_at_r"), tuple(a[0].images), _images(a))
+                for a, b in zip(first, second, strict=True)
+            ]
+            effect = of_classes(cells)[0]
+        results[entry.method] = RowResult(
+            label=entry.label,
+            **values,
+            difference=None if effect is None else round(effect.difference, 5),
+            low=None if effect is None else round(effect.low, 5),
+            high=None if effect is None else round(effect.high, 5),
+            printed=numbers.get(entry.printed or ""),
+        )
+    rank = [row for row in results.values() if row.printed is not None]
+    ours, theirs = ([getattr(row, item.study.metric).mean for row in rank], [row.printed for row in rank])
+    has_order = len(rank) > 2 and len(set(ours)) > 1 and len(set(theirs)) > 1
+    return StudyResult(
+        definition=definition(name, study, of_claims),
+        rows=results,
+        rank_correlation=round(float(spearmanr(ours, theirs).statistic), 3) if has_order else None,
+    )
+
+
+def _printed_numbers(item: Catalogued) -> dict[str, float]:
+    """The number of the paper of each printed training, for the metric of the study on `printed_dataset`."""
+    return {
+        printed_key(row.method, row.recipe): row.metrics[item.study.metric].value
+        for row in printed(item)
+        if item.study.metric in row.metrics and row.dataset == printed_dataset(item)
+    }
+
+
+def _values(trainings: Sequence[Record], metric: str) -> Float64[np.ndarray, "S C"]:
+    """The values of S seeds and C classes."""
+    names = trainings[0].images
+    return np.array([[each.classes[metric][name] for name in names] for each in trainings])
+
+
+def _images(trainings: Sequence[Record]) -> Float64[np.ndarray, "C"]:
+    return np.array(list(trainings[0].images.values()), np.float64)
+
+
+def _mean(cells: Sequence[Sequence[Record]], metric: str) -> Value:
+    """Mean and deviation over seeds of the mean over cells."""
+    of_cells = [_values(each, metric) @ _images(each) / _images(each).sum() for each in cells]
+    average = over_seeds(np.mean(of_cells, axis=0), CONFIDENCE)
+    return Value(mean=round(average.mean, 5), deviation=round(average.deviation, 5))

@@ -1,0 +1,63 @@
+"""The members of the protocol. Model k = 1 .. folds with seed s is a cell of stages `train_fold` and
+`export_fold`:
+
+    data/fold_models/<dataset>/<method>/<k>/<s>             of its training, as data/models
+    data/fold_history/<dataset>/<method>/<k>/<s>.csv
+    data/fold_logs/<dataset>/<method>/<k>/<s>.json
+    data/fold_embeddings/<dataset>/<method>/<k>/<s>.arrow   of the test images, by the selected weights
+
+    seed of its training  =  s folds + (k - 1)
+
+so that every member has its own seed, and additional seeds leave the existing members unchanged. (The
+released code of Generalized Sum Pooling does not define its seeds.)
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from unseen.data.settings import Fold
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
+
+
+@dataclass(frozen=True)
+class Member:
+    """One cell: model `model` (from 1) of `folds` with seed `seed`."""
+
+    dataset: str
+    method: str
+    model: int
+    folds: int
+    seed: int
+
+    @property
+    def training_seed(self) -> int:
+        return self.seed * self.folds + self.model - 1
+
+    def file(self, kind: str, suffix: str = "") -> Path:
+        """The output `kind` (models, history, logs, embeddings), relative to the root of the project."""
+        cell = Path(self.dataset, self.method, str(self.model))
+        return Path("data", f"fold_{kind}") / cell / f"{self.seed}{suffix}"
+
+
+def fold_recipe(recipe: Recipe, model: int, folds: int) -> Recipe:
+    """The recipe of a member: it selects its iterate on its fold, whatever protocol the recipe has."""
+    fold = Fold(model=model, folds=folds)
+    training = recipe.training.model_copy(update={"protocol": "selected", "fold": fold})
+    return recipe.model_copy(update={"training": training})
+
+
+def require_members(recipe: Recipe, dataset: str, method: str) -> None:
+    """Raises UserError for a recipe whose trainings cannot be members: zero iterations, batches of tuples."""
+    remedy = f"Remove {method} from run.ensembles"
+    if recipe.training.iterations == 0:
+        raise UserError(
+            f"{method} on {dataset} trains for 0 iterations: all members would be the same network.",
+            f"{remedy}, or set training.iterations of its recipe.",
+        )
+    if recipe.batch.sampling == "tuples":
+        raise UserError(
+            f"{method} on {dataset} trains on tuples. The data set defines the validation classes of tuples, "
+            "so that folds are not possible.",
+            f"{remedy}.",
+        )

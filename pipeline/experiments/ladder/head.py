@@ -1,0 +1,115 @@
+"""The rung `head`: the pooling, projection and loss of a method, trained on the cached maps of a frozen
+network.
+
+The recipe is that of pipeline/frozen/head.py with at most DIM dimensions. A projection of averaged features
+or of the class token starts at their principal directions, which are the prior, as the identity is for
+`linear`.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+
+from unseen.config.recipe_files import method_class
+from unseen.frozen.head import head_recipe
+from unseen.frozen.head_training import embedded, train
+from unseen.frozen.maps import Maps, Trunk, maps_of, trunk
+from unseen.frozen.network import Network
+from unseen.frozen.pictures import Listed
+from unseen.frozen.trained import Trained
+from unseen.methods.artifact import save_recipe, save_weights
+from unseen.methods.settings import Recipe
+
+LENGTHS = (50, 100, 200, 400)  # steps among which validation chooses
+DIM = 384  # the same as in pipeline/recipes/datasets/folder.yaml
+
+
+class HeadInputs(NamedTuple):
+    """A frozen network, its maps of all photos, and the recipe of a head on it."""
+
+    trunk: Trunk
+    maps: Maps
+    recipe: Recipe
+    seconds: float  # of CPU, for the maps
+
+
+def require_head(method: str, network: Network, directory: Path) -> None:
+    """Raises UserError for an unknown method, a network without feature maps, and a head that does not fit
+    it. Call it before long work."""
+    recipe_of_head(method, trunk(network, directory, _stages(method)), 2)
+
+
+def inputs(
+    method: str,
+    network: Network,
+    photos: Path,
+    pictures: Listed,
+    directory: Path,
+    model: Path,
+    classes: int,
+) -> HeadInputs:
+    """The maps of all photos; those in `directory` are used again. model: receives the network. classes: the
+    smallest number of training classes."""
+    begin = time.process_time()
+    frozen = trunk(network, model, _stages(method))
+    paths = [photos / path for path in pictures.paths]
+    maps = maps_of(paths, pictures.sha256, frozen, directory, f"ladder: maps of {frozen.input.size} pixels")
+    return HeadInputs(frozen, maps, recipe_of_head(method, frozen, classes), time.process_time() - begin)
+
+
+def recipe_of_head(method: str, frozen: Trunk, classes: int) -> Recipe:
+    """The recipe of a head on a network. classes: of a batch, at most 8."""
+    kind = method_class(method)
+    width = frozen.backbone.cls_channels or frozen.backbone.channels[-1]
+    fields: dict[str, object] = {f"backbone.{key}": value for key, value in frozen.settings.items()}
+    fields["input"] = frozen.input.model_dump(mode="json", exclude_unset=True)
+    fields["batch.classes"] = min(8, classes)
+    fields["embedding.dim" if kind == "crt" else "dim"] = min(DIM, width)
+    fields["training.iterations"] = LENGTHS[-1]
+    return head_recipe(method, fields)
+
+
+class HeadTrainer:
+    """The rung `head` for the maps of all photos."""
+
+    name = "head"
+    lengths: tuple[int, ...] = LENGTHS
+
+    def __init__(self, given: HeadInputs, seed: int) -> None:
+        self._given, self._seed, self.seconds = given, seed, given.seconds
+
+    def train(
+        self,
+        rows: Int64[np.ndarray, "_"],
+        labels: Int64[np.ndarray, "_"],
+        lengths: Sequence[int],
+        searched: Int64[np.ndarray, "_"],
+    ) -> list[Trained]:
+        """As Trainer.train; `parameters` is the method after the last number of steps."""
+        recipe, maps = self._given.recipe, self._given.maps
+        return [
+            Trained(head.steps, embedded(head.method, maps, searched), head.method)
+            for head in train(recipe, maps, rows, labels, lengths, self._seed, principal=True)
+        ]
+
+    def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
+        """As Trainer.write; network and head become a trained model (pipeline/methods/artifact.py)."""
+        method, frozen = trained.parameters, self._given.trunk
+        method.backbone = frozen.backbone
+        recipe = self._given.recipe
+        backbone = recipe.backbone.model_copy(update={"checkpoint": None})
+        recipe = recipe.model_copy(update={"backbone": backbone})
+        shutil.rmtree(model)
+        model.mkdir(parents=True)
+        save_recipe(model / "recipe.json", recipe, "photos", self._seed, classes, photos)
+        save_weights(model / "weights.safetensors", method)
+
+
+def _stages(method: str) -> tuple[int, ...]:
+    """The maps that a method reads. Raises UserError for an unknown method."""
+    return head_recipe(method).backbone.stages

@@ -1,0 +1,360 @@
+"""The ladder: every rung measured on the same unseen classes, and the rung that held-out classes choose.
+
+Training classes are divided into folds. Each fold is held out once: its images search among themselves, with
+the published features, and with what the other folds trained. The values of all folds together choose
+
+    the size         the frozen rung with the largest MAP@R
+    the lengths      the number of steps of each trained rung at this size with the largest MAP@R
+    the rung         of the trained rungs that are ahead of `frozen` at this size (95% interval over classes),
+                     that with the largest MAP@R, else `frozen`
+
+Then the rungs are trained on all training classes for the chosen lengths. The test classes choose nothing.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+
+from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.evaluate import evaluate
+from unseen.evaluation.external import Metrics, Settings
+from unseen.evaluation.metrics import Rows, per_query
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.statistics.comparison import Comparison, compare
+from unseen.evaluation.tables import SELECTED
+from unseen.experiments.ladder.head import HeadTrainer, require_head
+from unseen.experiments.ladder.head import inputs as head_inputs
+from unseen.experiments.ladder.split import Split, split
+from unseen.frozen.features import features
+from unseen.frozen.labels import FOLDERS, labels_of
+from unseen.frozen.linear import LinearTrainer
+from unseen.frozen.network import Network, write_network
+from unseen.frozen.pictures import Listed, listed
+from unseen.frozen.tail import AdaptTrainer, tail_of
+from unseen.frozen.tail import inputs as adapt_inputs
+from unseen.frozen.trained import Trained, Trainer
+from unseen.frozen.training_classes import write_training_classes
+from unseen.runtime.errors import UserError
+
+SETTINGS = Settings(recall_at=(1,))
+FEATURES, MODEL = "features", "model"  # in the output directory
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
+    (split.py). loss: of linear.py and adapt.py. head: the published method of head.py; None: without that
+    rung. adapt: with the rung of adapt.py. ship: train what is written on all labelled classes. other:
+    labelled photos of another kind, on which each rung is also measured. They train and choose nothing.
+    """
+
+    network: Network
+    sizes: tuple[int, ...]
+    test_share: float = 0.5
+    folds: int = 4
+    seed: int = 0
+    group_of: Mapping[str, str] | None = None
+    loss: str = "nsoftmax"
+    head: str | None = "gsp"
+    adapt: bool = True
+    ship: bool = False
+    other: Path | None = None
+    other_labels: str = FOLDERS
+
+
+class Rung(NamedTuple):
+    """A rung and its accuracy."""
+
+    name: str
+    size: int
+    steps: int  # of training; 0: frozen
+    validation: float  # MAP@R on held-out training classes
+    test: Metrics  # on the test classes
+    seconds: float  # of CPU: features or maps, and trainings
+    difference: Comparison | None = (
+        None  # of MAP@R from the frozen rung of the same size, on the test classes
+    )
+    validation_difference: Comparison | None = None  # the same on held-out training classes
+    other: Metrics | None = None  # on the photos of another kind
+    other_difference: Comparison | None = None  # the same on these photos
+
+
+class Result(NamedTuple):
+    """All rungs, and the one that held-out training classes chose."""
+
+    rungs: list[Rung]
+    chosen: Rung
+    split: Split
+
+
+class _Measured(NamedTuple):
+    """One size: its features, the values of the frozen rung, and the CPU seconds of the features."""
+
+    vectors: Float32[np.ndarray, "N D"]
+    held_out: Float64[np.ndarray, "N"]  # AP@R of training images within their fold; NaN for test images
+    seconds: float
+
+
+class _Classes(NamedTuple):
+    """The label of each photo, and the photos of each fold, of all training classes, of the test classes, and
+    of another kind."""
+
+    labels: Int64[np.ndarray, "N"]
+    folds: list[Int64[np.ndarray, "_"]]
+    training: Int64[np.ndarray, "_"]
+    test: Int64[np.ndarray, "_"]
+    other: Int64[np.ndarray, "_"]
+
+
+class _Tested(NamedTuple):
+    """The metrics of some images, and the AP@R of each."""
+
+    metrics: Metrics
+    ap_at_r: Float64[np.ndarray, "Q"]
+
+
+class _Values(NamedTuple):
+    """On the test classes, and on photos of another kind; None: without such photos."""
+
+    test: _Tested | None
+    other: _Tested | None
+
+
+def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
+    """Measures all rungs on the photos of a folder and writes the chosen model to `output`/model.
+
+    labels: folders, or the path of a CSV (catalog/labels.py). Features are kept in `output`/features. The
+    names of the classes that trained the model are beside it (catalog/training_classes.py). Raises UserError
+    if there are too few classes (split.py), a picture is damaged, no class has two pictures, and as
+    `Embedder` does.
+    """
+    pictures, names = _labelled(photos, labels)
+    parts = split(names.tolist(), plan.test_share, plan.folds, plan.seed, plan.group_of)
+    numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    sides = [np.flatnonzero(np.isin(names, sorted(fold))) for fold in parts.folds]
+    test = np.flatnonzero(np.isin(names, sorted(parts.test)))
+    training = np.sort(np.concatenate(sides))
+    if not max(np.bincount(numbers[test])) > 1:
+        raise UserError("No test class has two pictures.", "Add pictures of the classes, or change --seed.")
+    labelled = np.arange(len(numbers))
+    if plan.other is not None:
+        pictures, numbers = _with_other(pictures, numbers, plan.other, plan.other_labels)
+    other = np.arange(len(labelled), len(numbers))
+
+    if plan.head is not None:
+        require_head(plan.head, replace(plan.network, size=plan.sizes[0]), output / MODEL)
+    if plan.adapt:
+        tail_of(replace(plan.network, size=plan.sizes[0]), output / MODEL)
+
+    measured = {}
+    for size in plan.sizes:
+        network = replace(plan.network, size=size)
+        measured[size] = _measured(photos, pictures, output, network, numbers, sides)
+    best = max(plan.sizes, key=lambda size: _mean(measured[size].held_out))
+    rungs, values = [], {}
+    for size, of_size in measured.items():
+        values[size] = _Values(*(_tested(of_size.vectors[rows], numbers[rows]) for rows in (test, other)))
+        first, second = (tested and tested.metrics for tested in values[size])
+        assert first is not None
+        rung = Rung("frozen", size, 0, _mean(of_size.held_out), first, of_size.seconds)
+        rungs.append(rung._replace(other=second))
+    frozen = next(rung for rung in rungs if rung.size == best)
+    model = output / MODEL
+    shutil.rmtree(model, ignore_errors=True)
+    network = replace(plan.network, size=best)
+    write_network(network, model)
+
+    trainers: list[Trainer] = [LinearTrainer(measured[best].vectors, plan.loss, plan.seed)]
+    if plan.head is not None:
+        least = min(len(np.unique(numbers[np.setdiff1d(training, fold)])) for fold in sides)
+        given = head_inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
+        trainers.append(HeadTrainer(given, plan.seed))
+    if plan.adapt:
+        adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
+        trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
+    classes = _Classes(numbers, sides, training, test, other)
+    climbed = [_climbed(trainer, classes, measured[best], values[best], best) for trainer in trainers]
+    rungs += [rung for rung, _ in climbed]
+    ahead = [index for index, (rung, _) in enumerate(climbed) if _is_ahead(rung)]
+    if not ahead:
+        return Result(rungs, frozen, parts)
+    index = max(ahead, key=lambda index: climbed[index][0].validation)
+    (chosen, trained), trainer = climbed[index], trainers[index]
+    rows = labelled if plan.ship else training
+    if plan.ship:
+        (trained,) = _train(trainer, rows, numbers, (chosen.steps,), test)
+    trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
+    write_training_classes(model, set(names[rows].tolist()))
+    return Result(rungs, chosen, parts)
+
+
+def _is_ahead(rung: Rung) -> bool:
+    assert rung.validation_difference is not None
+    return rung.validation_difference.low > 0
+
+
+def _climbed(
+    trainer: Trainer,
+    classes: _Classes,
+    frozen: _Measured,
+    published: _Values,
+    size: int,
+) -> tuple[Rung, Trained]:
+    """The rung of a trainer with the length that held-out classes choose, and its training on all training
+    classes. published: of the frozen rung."""
+    begin = time.process_time()
+    labels, training, test, other = classes.labels, classes.training, classes.test, classes.other
+    held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
+    for fold in classes.folds:
+        others = np.setdiff1d(training, fold)
+        for trained in _train(trainer, others, labels, trainer.lengths, fold):
+            held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
+    length = max(held_out, key=lambda steps: _mean(held_out[steps]))
+    (trained,) = _train(trainer, training, labels, (length,), np.concatenate([test, other]))
+    seconds = time.process_time() - begin + (trainer.seconds or frozen.seconds)
+    tested = _tested(trained.vectors[: len(test)], labels[test])
+    tested_other = _tested(trained.vectors[len(test) :], labels[other])
+    assert tested is not None
+    rung = Rung(
+        trainer.name,
+        size,
+        length,
+        _mean(held_out[length]),
+        tested.metrics,
+        seconds,
+        _difference(published.test, tested, labels[test]),
+        _compared(frozen.held_out[training], held_out[length][training], labels[training]),
+        tested_other and tested_other.metrics,
+        _difference(published.other, tested_other, labels[other]),
+    )
+    return rung, trained
+
+
+def _with_other(
+    pictures: Listed, numbers: Int64[np.ndarray, "_"], other: Path, labels: str
+) -> tuple[Listed, Int64[np.ndarray, "N"]]:
+    """All pictures with those of `other` behind them, and their labels, which differ from the first ones.
+
+    Raises UserError for a picture that is in both, and if no class of `other` has two pictures.
+    """
+    more, names = _labelled(other, labels)
+    both = set(pictures.sha256)
+    for path, digest in zip(more.paths, more.sha256, strict=True):
+        if digest in both:
+            raise UserError(
+                f"{other / path} is also one of the first photos.",
+                "Name photos of another kind with --other, which no class of the first photos shows.",
+            )
+    added = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    if not max(np.bincount(added)) > 1:
+        raise UserError(f"No class of {other} has two pictures.", "Add pictures, or omit --other.")
+    paths = [str(other.absolute() / path) for path in more.paths]
+    joined = Listed(
+        [*pictures.paths, *paths],
+        [*pictures.sha256, *more.sha256],
+        [*pictures.stamps, *more.stamps],
+        {},
+    )
+    return joined, np.concatenate([numbers, added + numbers.max() + 1])
+
+
+def _train(
+    trainer: Trainer,
+    rows: Int64[np.ndarray, "_"],
+    labels: Int64[np.ndarray, "N"],
+    lengths: Sequence[int],
+    searched: Int64[np.ndarray, "_"],
+) -> list[Trained]:
+    """`trainer` after a training on the photos `rows`, whose classes are numbered from 0."""
+    numbered = np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
+    return trainer.train(rows, numbered, lengths, searched)
+
+
+def _labelled(photos: Path, labels: str) -> tuple[Listed, np.ndarray]:
+    """The pictures with a label, and their labels. Raises UserError if there is none or one is damaged."""
+    pictures = listed(photos)
+    if pictures.damaged:
+        name, reason = next(iter(pictures.damaged.items()))
+        raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
+    of_picture = labels_of(labels, pictures.paths)
+    rows = [row for row, label in enumerate(of_picture) if label is not None]
+    if not rows:
+        raise UserError(
+            f"No photo of {photos} has a label.",
+            "Put the photos of each class into its folder, or name a CSV with --labels.",
+        )
+    labelled = Listed(
+        [pictures.paths[row] for row in rows],
+        [pictures.sha256[row] for row in rows],
+        [pictures.stamps[row] for row in rows],
+        {},
+    )
+    return labelled, np.array([of_picture[row] for row in rows])
+
+
+def _measured(
+    photos: Path,
+    pictures: Listed,
+    output: Path,
+    network: Network,
+    labels: Int64[np.ndarray, "N"],
+    folds: Sequence[Int64[np.ndarray, "_"]],
+) -> _Measured:
+    begin = time.process_time()
+    model = output / f"{MODEL}.{network.size}"
+    try:
+        write_network(network, model)
+        vectors = features(photos, pictures, model, output / FEATURES, f"ladder: {network.size} pixels")
+    finally:
+        shutil.rmtree(model, ignore_errors=True)
+    seconds = time.process_time() - begin
+    values = np.full(len(labels), np.nan)
+    for fold in folds:
+        values[fold] = _precision(vectors[fold], labels[fold])
+    return _Measured(vectors, values, seconds)
+
+
+def _rows(vectors: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"]) -> Rows:
+    return Rows(np.arange(len(labels), dtype=np.int64), labels, vectors)
+
+
+def _precision(
+    vectors: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"]
+) -> Float64[np.ndarray, "N"]:
+    """AP@R of every image among the others; NaN for the only image of a class."""
+    rows = _rows(vectors, labels)
+    return per_query(rows, rows, (1,), counter=tile_counter()).ap_at_r
+
+
+def _tested(vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"]) -> _Tested | None:
+    """The metrics of Q images, each searched among the others; None without images."""
+    if not len(labels):
+        return None
+    rows = _rows(vectors, labels)
+    metrics, results = evaluate(Sides(rows, rows), {}, SETTINGS.protocol(), counter=tile_counter())
+    return _Tested(metrics, results[SELECTED].ap_at_r)
+
+
+def _difference(
+    first: _Tested | None, second: _Tested | None, labels: Int64[np.ndarray, "Q"]
+) -> Comparison | None:
+    if first is None or second is None:
+        return None
+    return _compared(first.ap_at_r, second.ap_at_r, labels)
+
+
+def _compared(
+    first: Float64[np.ndarray, "Q"], second: Float64[np.ndarray, "Q"], labels: Int64[np.ndarray, "Q"]
+) -> Comparison:
+    """second - first, paired, with classes resampled."""
+    return compare(first[None], second[None], labels, SETTINGS.bootstrap, SETTINGS.confidence, SETTINGS.seed)
+
+
+def _mean(values: Float64[np.ndarray, "N"]) -> float:
+    return float(np.nanmean(values))

@@ -1,0 +1,169 @@
+"""A digest of the code that a stage can reach, so that DVC reruns exactly the stages that a change of code
+can affect.
+
+The code of a stage is the import closure of its script and of the modules that its recipe names (losses,
+poolings, networks, sources), without unseen.runtime, unseen.cluster and unseen.config: the first two
+change no result, and the resolved settings contain the effect of the third. The digest of a module ignores
+comments, docstrings, formatting and imports from these packages. It is equal for all supported versions of
+Python. A file that is not Python (template, table) is included, with a digest of its bytes, if a module of
+its directory is included.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("pipeline", "stages")
+_EXCLUDED = (
+    "unseen.runtime",
+    "unseen.cluster",
+    "unseen.config",
+    "unseen.experiments.plan",
+    "unseen.recipes",
+)
+_WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # ignored fields of syntax trees
+
+
+class Code:
+    """The modules of the project under `root`: what each imports, and its digest. `packages`: the top-level
+    folders of modules. `excluded`: packages whose modules no closure contains."""
+
+    def __init__(
+        self, root: Path, packages: Sequence[str] = _PACKAGES, excluded: tuple[str, ...] = _EXCLUDED
+    ) -> None:
+        self._root, self._packages, self._excluded = root, packages, excluded
+        self._modules: dict[str, _Module] = {}
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        files = {}
+        for package in self._packages:
+            for path in sorted((self._root / package).rglob("*.py")):
+                parts = path.relative_to(self._root).with_suffix("").parts
+                files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        return files
+
+    def closure(self, roots: Iterable[str]) -> dict[str, str]:
+        """The sorted digests of the modules that `roots` import, directly or indirectly, and of the other
+        files in their directories."""
+        reached: set[str] = set()
+        pending = list(roots)
+        while pending:
+            module = pending.pop()
+            if module in reached:
+                continue
+            if module not in self._files:
+                raise KeyError(f"no module {module} under {self._root}")
+            reached.add(module)
+            pending += self._module(module).imports
+        included = sorted(module for module in reached if not module.startswith(self._excluded))
+        digests = {module: self._module(module).digest for module in included}
+        for directory in sorted({self._files[module].parent for module in included}):
+            for path in sorted(directory.iterdir()):
+                if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
+                    digests[path.relative_to(self._root).as_posix()] = _short(path.read_bytes())
+        return digests
+
+    def _module(self, name: str) -> "_Module":
+        if name not in self._modules:
+            digest, imported = _read(self._files[name].read_text(encoding="utf-8"))
+            imports = [module for module in (*_parents(name), *imported) if module in self._files]
+            self._modules[name] = _Module(digest, imports)
+        return self._modules[name]
+
+
+@dataclass(frozen=True)
+class _Module:
+    digest: str
+    imports: list[str]  # its packages, and the modules that it imports
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> tuple[str, list[str]]:
+    """The digest of a module's text and the names that it imports."""
+    tree = ast.parse(text)
+    return digest_of(tree), _imported(tree)
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _imported(tree: ast.Module) -> list[str]:
+    """The names that may be modules: `a.b` and `a.b.c` of `from a.b import c`."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
+
+
+def digest_of(tree: ast.Module) -> str:
+    """16 hexadecimal digits of a module's syntax, without docstrings and positions."""
+    pieces: list[str] = []
+    _write(tree, pieces)
+    return _short("".join(pieces).encode())
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _write(node: Any, pieces: list[str]) -> None:
+    """Appends the tree as text to `pieces`. Empty fields are omitted and fields are sorted, because versions
+    of Python add fields and change their order."""
+    if isinstance(node, ast.JoinedStr):
+        node = ast.JoinedStr(_joined(node.values))
+    if isinstance(node, ast.AST):
+        pieces.append(f"{type(node).__name__}(")
+        for name, value in sorted(ast.iter_fields(node)):
+            constant = isinstance(node, ast.Constant) and name == "value"
+            if not constant and (name in _WITHOUT_EFFECT or value is None or value == []):
+                continue
+            pieces.append(f"{name}=")
+            _write(value, pieces)
+        pieces.append(")")
+    elif isinstance(node, list):
+        pieces.append("[")
+        for item in node:
+            if not _is_docstring(item) and not _imports_excluded(item):
+                _write(item, pieces)
+        pieces.append("]")
+    else:
+        pieces.append(f"{node!a},")
+
+
+def _is_docstring(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _imports_excluded(node: Any) -> bool:
+    """Whether a statement imports from an excluded package. It is ignored, so that renaming a module of that
+    package reruns nothing."""
+    prefixes = tuple(f"{name}." for name in _EXCLUDED)
+    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(prefixes)
+
+
+def _joined(values: list[ast.expr]) -> list[ast.expr]:
+    """The parts of an f-string, with adjacent texts joined and empty ones omitted."""
+    parts: list[ast.expr] = []
+    for value in values:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            if not value.value:
+                continue
+            if parts and isinstance(parts[-1], ast.Constant):
+                parts[-1] = ast.Constant(str(parts[-1].value) + value.value)
+                continue
+        parts.append(value)
+    return parts

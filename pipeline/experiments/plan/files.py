@@ -1,0 +1,378 @@
+"""Computes the resolved file of every stage of a run from params.yaml, the published recipes and the code."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from unseen.config.command import field_origins
+from unseen.config.document import Document, Params
+from unseen.config.inputs import (
+    MODELS,
+    AnalyzeInputs,
+    EnsembleInputs,
+    EvaluateInputs,
+    ExportInputs,
+    IngestInputs,
+    IntervalInputs,
+    ReportInputs,
+    SweepInputs,
+    TrainInputs,
+    Trial,
+    content_of,
+    digest,
+    path_of,
+)
+from unseen.config.layers import datasets_of, kind_of, like_of, methods_of, published_method, require_known
+from unseen.config.resolve import (
+    MOVED,
+    dataset_settings,
+    ensemble_settings,
+    evaluate_settings,
+    resolve,
+    settings,
+    sweep_settings,
+)
+from unseen.config.stages import (
+    EnsembleBlock,
+    EnsembleSettings,
+    ExportSettings,
+    ReportSettings,
+    RunSettings,
+    SweepSettings,
+    TrainSettings,
+)
+from unseen.config.study_row import is_small
+from unseen.data.ingest.settings import FolderSource, IngestSettings, PartsSource, Source
+from unseen.evaluation.settings import AnalyzeSettings, EvaluateBlock, EvaluateSettings, Reduce
+from unseen.experiments.catalogue import studies_of_run, with_rows
+from unseen.experiments.folds.members import fold_recipe, require_members
+from unseen.experiments.plan.checks import (
+    require_checkpoint,
+    require_classes,
+    require_distinct_cells,
+    require_equal_stopping,
+    require_files,
+    require_networks,
+    require_schedule,
+    require_statistics,
+)
+from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.sizes import (
+    require_batches,
+    require_evaluable,
+    require_folds,
+    require_reducible,
+    size_of,
+)
+from unseen.experiments.plan.trainings import Training, located, of_folds, of_method, of_trials
+from unseen.experiments.sweep.space import Values, draw, trial_recipes
+from unseen.methods.settings import Cost, Recipe
+from unseen.networks.networks import PROJECT_NETWORKS
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Strict
+from unseen.training.job import possible_worlds
+
+_OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
+_BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a block with its name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: everything that params.yaml sets, validated."""
+
+    params: Params
+    axes: RunSettings
+    machine: TrainSettings
+    ensemble: EnsembleBlock
+    export: ExportSettings
+    evaluate: EvaluateBlock
+    analyze: AnalyzeSettings
+    report: ReportSettings
+    ingest: dict[str, tuple[Source, IngestSettings]] = field(default_factory=dict)
+    recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
+    sweeps: dict[str, SweepSettings] = field(default_factory=dict)
+    _trials: dict[tuple[str, str], list[tuple[Values, Recipe]]] = field(default_factory=dict)
+
+    def evaluation(self, dataset: str) -> EvaluateSettings:
+        """Block `evaluate` for a data set."""
+        return evaluate_settings(self.params, self.evaluate, dataset)
+
+    def ensembles(self, dataset: str) -> EnsembleSettings:
+        """Block `ensemble` for a data set."""
+        return ensemble_settings(self.params, self.ensemble, dataset)
+
+    def swept(self) -> list[tuple[str, str]]:
+        """(data set, method) of every sweep of the run."""
+        return [
+            (dataset, method)
+            for dataset, method in product(self.axes.datasets, self.axes.sweeps)
+            if self.sweeps[method].datasets is None or dataset in (self.sweeps[method].datasets or ())
+        ]
+
+    def trials(self, dataset: str, method: str) -> list[tuple[Values, Recipe]]:
+        """Values and recipe of every trial of a sweep. Raises UserError for an invalid value."""
+        if (dataset, method) not in self._trials:
+            draws = draw(self.sweeps[method])
+            recipes = trial_recipes(self.params, dataset, method, self.sweeps[method], draws)
+            self._trials[dataset, method] = list(zip(draws, recipes, strict=True))
+        return self._trials[dataset, method]
+
+
+def plan(params: Params) -> Plan:
+    """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key.
+    Apart from the published recipes and studies/ it reads only params.yaml."""
+    params = with_rows(params)
+    for block in params.names():
+        if block not in _BLOCKS:
+            raise UserError(
+                f"{params.label}:{params.line(block)}: {block} is not a setting.",
+                MOVED.get(block, f"Known here: {', '.join(_BLOCKS)}."),
+            )
+    run = Plan(
+        params,
+        settings(params, "run", RunSettings),
+        settings(params, "train", TrainSettings),
+        settings(params, "ensemble", EnsembleBlock),
+        settings(params, "export", ExportSettings),
+        settings(params, "evaluate", EvaluateBlock),
+        settings(params, "analyze", AnalyzeSettings),
+        settings(params, "report", ReportSettings),
+    )
+    groups = (
+        ("methods", methods_of(params)),
+        ("sweep", methods_of(params)),
+        ("datasets", datasets_of(params)),
+    )
+    for group, known in groups:
+        for name in params.names(group):
+            require_known(params, group, name, known)
+    methods = tuple(dict.fromkeys((*run.axes.methods, *run.axes.sweeps, *run.axes.ensembles)))
+    require_distinct_cells(run.axes.datasets, methods)
+    for dataset in run.axes.datasets:
+        run.ingest[dataset] = dataset_settings(params, dataset)
+        for method in dict.fromkeys((*methods, *params.names("methods"))):
+            recipe = resolve(params, dataset, method)
+            if method in methods:
+                run.recipes[dataset, method] = recipe
+    for method in dict.fromkeys((*run.axes.sweeps, *params.names("sweep"))):
+        run.sweeps[method] = sweep_settings(params, method)
+    return run
+
+
+def check(run: Plan) -> None:
+    """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
+    later stage of the run."""
+    for dataset, (source, _) in run.ingest.items():
+        require_files(source, like_of(run.params, dataset))
+    for dataset, method in product(run.axes.datasets, run.axes.ensembles):
+        recipe = run.recipes[dataset, method]
+        with field_origins(run.params, dataset, method):
+            require_members(recipe, dataset, method)
+    for dataset in run.axes.datasets:
+        swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
+        require_equal_stopping(run.params, dataset, swept)
+    trainings = _trainings(run)
+    for training in trainings:
+        with located(run.params, training):
+            require_checkpoint(training.recipe)
+            require_schedule(run.params, training)
+            if not training.is_trial:  # a trial trains on one worker
+                possible_worlds(training.recipe, run.machine)
+    sizes = {dataset: size_of(source) for dataset, (source, _) in run.ingest.items()}
+    for dataset, size in sizes.items():
+        if size is not None and run.axes.ensembles:
+            require_folds(run.params, run.ensembles(dataset), dataset, size)
+    dimensions = require_networks(run.params, trainings, run.machine)
+    for training in trainings:
+        with located(run.params, training):
+            require_statistics(training.recipe)
+    for dataset, method in product(run.axes.datasets, run.axes.methods):
+        for document, key, reduce in _reductions(run, dataset, method):
+            cell = dataset, method
+            require_reducible(document, key, reduce, cell, sizes[dataset], dimensions[cell])
+    for dataset, size in sizes.items():
+        if size is None:
+            continue
+        of_dataset = [training for training in trainings if training.dataset == dataset]
+        if size.train_labels is not None:
+            require_classes(run.params, size.train_labels, of_dataset)
+        require_batches(run.params, size, of_dataset)
+        dims = {method: dimensions[dataset, method] for method in run.axes.methods}
+        require_evaluable(run.params, run.evaluation(dataset), dataset, size, dims)
+
+
+def _trainings(run: Plan) -> list[Training]:
+    """Every training of the run: those of its methods, then of its sweeps, then of its ensembles."""
+    trainings = [
+        of_method(dataset, method, run.recipes[dataset, method], run.axes.seeds)
+        for dataset, method in product(run.axes.datasets, run.axes.methods)
+    ]
+    for dataset, method in run.swept():
+        trials = run.trials(dataset, method)
+        trainings += of_trials(run.params, dataset, method, run.sweeps[method], trials)
+    for dataset, method in product(run.axes.datasets, run.axes.ensembles):
+        recipe = run.recipes[dataset, method]
+        trainings += of_folds(run.params, dataset, method, recipe, run.ensembles(dataset))
+    return trainings
+
+
+def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Path (relative to the root of the project) and content of every resolved file of the run."""
+
+    def file(
+        content: Strict, stage: str, *cell: str | int, modules: Iterable[str] = ()
+    ) -> tuple[Path, dict[str, Any]]:
+        return path_of(stage, *cell), content_of(content, code.closure([f"stages.{stage}", *modules]))
+
+    for dataset, (source, ingest) in run.ingest.items():
+        yield file(IngestInputs(source=source, ingest=ingest), "ingest", dataset, modules=[source.module])
+    for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.methods)):
+        recipe = run.recipes[dataset, method]
+        parts = modules_of(recipe)
+        yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
+        export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
+        yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
+        evaluate, analyze = with_reductions(run, dataset, method)
+        yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
+        source, _ = run.ingest[dataset]
+        generator = source if isinstance(source, PartsSource) else None
+        intervals = IntervalInputs(
+            bootstrap=evaluate.bootstrap, confidence=evaluate.confidence, seed=evaluate.seed
+        )
+        analysis = AnalyzeInputs(analyze=analyze, intervals=intervals, parts=generator)
+        yield file(analysis, "analyze", dataset, method)
+    for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
+        inputs = _sweep(run, dataset, method, code)
+        trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
+        yield file(inputs, "sweep", dataset, method, modules=trial_parts)
+    for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
+        recipe, protocol = run.recipes[dataset, method], run.ensembles(dataset)
+        parts = modules_of(recipe)
+        for model in protocol.folds:
+            of_fold = TrainInputs(recipe=fold_recipe(recipe, model, len(protocol.folds)))
+            yield file(of_fold, "train_fold", dataset, method, model, modules=parts)
+            export = ExportInputs(batch_size=run.export.batch_size, scales=(1.0,))
+            yield file(export, "export_fold", dataset, method, model, modules=parts)
+        ensemble = EnsembleInputs(
+            folds=len(protocol.folds),
+            seeds=protocol.seeds,
+            recall_at=protocol.recall_at,
+            selection_metric=recipe.training.selection_metric,
+            minimum_gain=recipe.training.minimum_gain,
+        )
+        yield file(ensemble, "ensemble", dataset, method)
+    like = {
+        method: method if method in run.params.rows else published_method(run.params, method) or method
+        for method in run.axes.methods
+    }
+    report = ReportInputs(
+        run=run.axes,
+        report=run.report,
+        sweeps=tuple(run.swept()),
+        like=like,
+        studies=studies_of_run(run.params, run.axes.methods),
+        costs=_costs(run),
+        own_photos=tuple(
+            name for name, (source, _) in run.ingest.items() if isinstance(source, FolderSource)
+        ),
+    )
+    yield file(report, "report")
+
+
+def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
+    from unseen.methods.cost import cost_of  # torch takes seconds to import: `plan` does not need it
+
+    costs: dict[str, Cost] = {}
+
+    def cost(recipe: Recipe) -> Cost:
+        """Recipes that differ in the training alone have the same embedding."""
+        key = recipe.model_dump_json(exclude=_OF_TRAINING)
+        if key not in costs:
+            costs[key] = cost_of(recipe)
+        return costs[key]
+
+    return {
+        dataset: {method: cost(run.recipes[dataset, method]) for method in run.axes.methods}
+        for dataset in run.axes.datasets
+    }
+
+
+def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSettings, AnalyzeSettings]:
+    """Blocks `evaluate` and `analyze` with the reductions that a row of a study defines. Embeddings of a
+    small set are not reduced: they have fewer dimensions than those of the papers."""
+    evaluate, analyze = run.evaluation(dataset), run.analyze
+    row = run.params.rows.get(method)
+    if row is None or is_small(kind_of(run.params, dataset)):
+        return evaluate, analyze
+    if row.reduce is not None:
+        evaluate = evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
+    if row.analyze_reduce is not None:
+        analyze = analyze.model_copy(update={"reduce": Reduce.parse(row.analyze_reduce)})
+    return evaluate, analyze
+
+
+def _reductions(run: Plan, dataset: str, method: str) -> Iterator[tuple[Document, str, Reduce]]:
+    """The reductions of `with_reductions`, each with the document and the key that set it."""
+    row = run.params.rows.get(method)
+    evaluate, analyze = with_reductions(run, dataset, method)
+    for block, key, settings_of_row, settings_of_run in (
+        ("evaluate", "reduce", evaluate, run.evaluate),
+        ("analyze", "analyze_reduce", analyze, run.analyze),
+    ):
+        reduce = settings_of_row.reduce
+        if reduce is None:
+            continue
+        if row is None or reduce == settings_of_run.reduce:
+            yield run.params, f"{block}.reduce", reduce
+        else:
+            yield row.document, f"{row.study}.{key}", reduce
+
+
+def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
+    sweep = run.sweeps[method]
+    trials: tuple[Trial, ...] = ()
+    if (dataset, method) in run.swept():
+        trials = tuple(Trial(values=values, recipe=recipe) for values, recipe in run.trials(dataset, method))
+    else:
+        sys.stderr.write(
+            f"note: sweep.{method}.datasets does not contain {dataset}, so it is not swept. To sweep it: -S "
+            f"'++sweep.{method}.datasets=[{dataset}]'\n"
+        )
+    parts = {module for trial in trials for module in modules_of(trial.recipe)}
+    return SweepInputs(
+        space=sweep.space,
+        seed=sweep.seed,
+        seeds=sweep.seeds or (sweep.seed,),
+        iterations=sweep.iterations or run.recipes[dataset, method].training.iterations,
+        scheduler=sweep.scheduler,
+        grace=sweep.grace,
+        trials=trials,
+        training_code=digest(code.closure(["unseen.training.loop", *sorted(parts)])),
+    )
+
+
+def modules_of(recipe: Recipe) -> list[str]:
+    """The modules that a recipe names: its method, loss, pooling, memory and network."""
+    modules = set(_named(recipe, ("module", "attention")))
+    if recipe.backbone.name in PROJECT_NETWORKS:
+        modules.add(PROJECT_NETWORKS[recipe.backbone.name].module)
+    return sorted(modules)
+
+
+def position_modules_of(recipe: Recipe) -> list[str]:
+    """The modules of the weights of positions that a recipe names. Training does not depend on them."""
+    return sorted(set(_named(recipe, ("positions",))))
+
+
+def _named(value: Any, attributes: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        for name in attributes:
+            if isinstance(path := getattr(type(value), name, None), str):
+                yield path.partition(":")[0]
+        for name in type(value).model_fields:
+            yield from _named(getattr(value, name), attributes)

@@ -1,0 +1,109 @@
+"""A search space and the trials drawn from it. The trials depend only on the settings, so that a killed sweep
+continues with the same trials.
+
+grid: [a, b]         every value, combined with every value of the other grids
+choice: [a, b]       one of the values, drawn per trial
+uniform: [a, b]      drawn uniformly from the interval
+loguniform: [a, b]   drawn from the interval, uniformly in the logarithm
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from unseen.config.document import Params
+from unseen.config.resolve import resolve, sweep_space
+from unseen.config.stages import Axis, SweepSettings
+from unseen.methods.settings import Recipe
+from unseen.runtime.errors import UserError
+
+Values = dict[str, Any]  # dotted recipe field -> value
+_VALIDATIONS = 4  # minimum for the longest trial: the scheduler compares validations
+_FIXED = {
+    "method": "another method needs its own block under sweep",
+    "training.iterations": "set `iterations` of the sweep",
+    "training.validation_share": "trials must be evaluated on the same classes",
+    "training.protocol": "trials are evaluated on held-out train classes",
+    "training.fold": "trials must be evaluated on the same classes",
+    "training.selection_metric": "trials must be compared by the same metric",
+}
+
+
+def draw(settings: SweepSettings) -> list[Values]:
+    """The values of the trials: all combinations of the grids, once, or `trials` times if the space has other
+    axes. With `total` = n: n combinations in random order, each again only after all others. Tied fields
+    have equal values."""
+    grids = {field: axis.grid for field, axis in settings.space.items() if axis.grid is not None}
+    random_axes = {field: axis for field, axis in settings.space.items() if axis.grid is None}
+    generator = np.random.default_rng(settings.seed)
+    combinations = list(itertools.product(*grids.values()))
+    if settings.total is None:
+        combinations *= settings.trials if random_axes else 1
+    else:
+        rounds = -(-settings.total // len(combinations))
+        order = np.concatenate([generator.permutation(len(combinations)) for _ in range(rounds)])
+        combinations = [combinations[place] for place in order[: settings.total]]
+    trials = []
+    for combination in combinations:
+        grid_values = dict(zip(grids, combination, strict=True))
+        trial: Values = {}
+        for field, axis in settings.space.items():
+            value = grid_values[field] if field in grid_values else _draw_value(axis, generator)
+            trial |= dict.fromkeys((field, *axis.tied), value)
+        trials.append(trial)
+    return trials
+
+
+def _draw_value(axis: Axis, generator: np.random.Generator) -> Any:
+    if axis.choice is not None:
+        return axis.choice[int(generator.integers(len(axis.choice)))]
+    if axis.loguniform is not None:
+        low, high = axis.loguniform
+        value = math.exp(generator.uniform(math.log(low), math.log(high)))
+    else:
+        assert axis.uniform is not None
+        value = generator.uniform(*axis.uniform)
+    return float(f"{value:.4g}")  # four digits are easy to type
+
+
+def trial_recipes(
+    params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
+) -> list[Recipe]:
+    """The recipe of each trial. Raises UserError for an invalid value of a field, before the first training.
+
+    Held-out train classes judge a trial, whatever protocol the recipe has. The length of a trial is
+    `iterations` of the sweep, else that of the recipe. It has at least four validations.
+    """
+    where = sweep_space(params, method)
+    swept = [name for field, axis in settings.space.items() for name in (field, *axis.tied)]
+    for field in swept:
+        if field in _FIXED:
+            raise UserError(
+                f"{where}: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space."
+            )
+    base = resolve(params, dataset, method).training
+    iterations = settings.iterations or base.iterations
+    length = {
+        "training.protocol": "selected",
+        "training.iterations": iterations,
+        "training.validate_every": max(1, min(base.validate_every, math.ceil(iterations / _VALIDATIONS))),
+    }
+    recipes = []
+    for values in trials:
+        # Each axis alone first, so that the message names the field.
+        for field, axis in settings.space.items():
+            axis_values = {name: values[name] for name in (field, *axis.tied)}
+            place = f"{where}: {field} = {values[field]!r}"
+            _resolved(params, dataset, method, {**length, **axis_values}, place)
+        recipes.append(_resolved(params, dataset, method, {**length, **values}, f"{where}: {values}"))
+    return recipes
+
+
+def _resolved(params: Params, dataset: str, method: str, overrides: Values, where: str) -> Recipe:
+    try:
+        return resolve(params, dataset, method, overrides)
+    except UserError as error:
+        problem = error.what.split(": ", 1)[-1]
+        raise UserError(f"{where} gives no valid recipe: {problem}", error.remedy) from None

@@ -1,0 +1,84 @@
+"""Runs a sweep: runs the unfinished trials, writes the results, prints the command that adopts the best
+values."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from unseen.config.document import Params
+from unseen.config.inputs import SweepInputs, digest
+from unseen.config.stages import Search, TrainSettings
+from unseen.data.shards import Shards
+from unseen.experiments.sweep.outputs import adopting_command, best_of, table, write_results, write_times
+from unseen.experiments.sweep.record import load
+from unseen.experiments.sweep.search import jobs_of, search
+from unseen.runtime.files import atomic_directory, require_writable, write_json
+from unseen.training.job import Loop, job_of
+from unseen.training.state import identity
+
+SKIPPED = "skipped.json"
+
+
+def sweep(
+    params: Params,
+    dataset: str,
+    method: str,
+    inputs: SweepInputs,
+    concurrent: int,
+    machine: TrainSettings,
+    root: Path,
+    output: Path,
+    loop: Loop | None = None,
+) -> str | None:
+    """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`. Returns the
+    command that adopts the best values. The times of the trials are a separate file,
+    data/logs/<dataset>/<method>/sweep.json.
+
+    Trials are compared by the recipe's selection metric on classes held out of training, with several seeds
+    by its mean over them. Test classes are not read. A killed sweep continues with the unfinished trials;
+    their records are in data/state/sweep. A sweep whose `datasets` do not contain the data set has no trials:
+    it writes skipped.json and returns None.
+    """
+    times = root / "data/logs" / dataset / method / "sweep.json"
+    if not inputs.trials:
+        write_times(times, [])
+        with atomic_directory(output) as directory:
+            write_json(directory / SKIPPED, {"reason": f"sweep.{method}.datasets does not name {dataset}"})
+        return None
+    require_writable(output.parent, times.parent, root / "data/state")
+    settings = Search(
+        space=inputs.space,
+        seed=inputs.seed,
+        seeds=inputs.seeds,
+        iterations=inputs.iterations,
+        concurrent=concurrent,
+        scheduler=inputs.scheduler,
+        grace=inputs.grace,
+    )
+    values = [(trial.values, seed) for trial in inputs.trials for seed in inputs.seeds]
+    recipes = [(trial.recipe, seed) for trial in inputs.trials for seed in inputs.seeds]
+    first = inputs.trials[0].recipe
+    metric = first.training.selection_metric
+    base = job_of(dataset, method, inputs.seeds[0], first, root, machine, inputs.training_code)
+    state = base.root / "data/state/sweep" / dataset / method
+    fingerprint = Shards(base.shards).fingerprint
+    schedule = settings.model_dump(mode="json", exclude={"concurrent"})
+    identities = [
+        identity(job, fingerprint, machine.gpu, recipe.training.precision)
+        for job, (recipe, _) in zip(jobs_of(base, recipes, state), recipes, strict=True)
+    ]
+    directory = state / digest({"jobs": identities, "settings": schedule})
+    directory.mkdir(parents=True, exist_ok=True)
+    trials = load(directory, values)
+    done = sum(trial.finished for trial in trials)
+    earlier = f", {done} of them finished earlier" if done else ""
+    sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(trials)} trials{earlier}\n")
+    search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
+
+    command = adopting_command(params, dataset, method, best_of(trials, metric)[0].values)
+    write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
+    write_times(times, trials)
+    shutil.rmtree(state, ignore_errors=True)  # also the state of sweeps with other settings
+    sys.stdout.write(f"{table(trials, metric)}\n\nAdopt the best values with\n  {command}\n")
+    sys.stdout.flush()
+    return command

@@ -1,0 +1,202 @@
+"""Pictures -> unit vectors by a trained model or by a published network.
+
+Decoding is that of stage `export`; cropping and normalisation are those of the model.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float32, UInt8
+from PIL import Image
+
+from unseen.data.embeddings import UNIT
+from unseen.data.heif import readable
+from unseen.data.loader import EvalLoader
+from unseen.frozen import network as pretrained
+from unseen.frozen.training_classes import FILE, training_classes
+from unseen.methods.artifact import load_method
+from unseen.methods.method import Method
+from unseen.runtime.cores import loader_threads_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import regular
+from unseen.runtime.names import printable
+from unseen.training.export.model import device, embed_rows
+
+BATCH = 64  # images
+COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
+WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
+Picture = str | Path | bytes  # a file, or the encoded bytes of one
+Precision = Literal["float32", "bfloat16"]
+
+
+class Embedder:
+    """The model of a directory: weights.safetensors and recipe.json, as stage `train` writes it, or
+    network.json of a published network (pipeline/frozen/network.py). Or a published network itself.
+
+    `precision`: that of the network's products; vectors are float32 of unit length in both. `where`: the
+    device; None: the GPU if there is one. Raises UserError for files that are missing or damaged, and for a
+    network that cannot be built; and for a weight that is NaN or infinite.
+    """
+
+    def __init__(
+        self,
+        model: "str | Path | pretrained.Network",
+        precision: Precision = "float32",
+        where: torch.device | None = None,
+    ) -> None:
+        self.precision: Precision = precision
+        self.directory: Path | None = None
+        self._method: Method
+        if isinstance(model, pretrained.Network):
+            (self._method, self.input), _ = pretrained.build_network(model)
+        else:
+            self.directory = Path(model)
+            if pretrained.is_network(self.directory):
+                self._method, self.input = pretrained.load_network(self.directory)
+            else:
+                loaded = load_method(self.directory)
+                self._method, self.input = loaded.method, loaded.recipe.input
+        self._device = where or device()
+        self._require_finite(model)
+
+    def _require_finite(self, model: "str | Path | pretrained.Network") -> None:
+        bad = [name for name, value in self.state().items() if not bool(torch.isfinite(value).all())]
+        if bad:
+            source = model.name if isinstance(model, pretrained.Network) else self.files()[0]
+            raise UserError(
+                f"{source} cannot embed pictures: {len(bad):,} tensors have NaN or infinity, first {bad[0]}.",
+                _remedy(isinstance(model, pretrained.Network) or pretrained.is_network(Path(model))),
+            )
+
+    @property
+    def dim(self) -> int:
+        """D, the number of dimensions of the vectors."""
+        return self._method.dim
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        return self._device
+
+    @property
+    def method(self) -> Method:
+        """The module that embeds normalised images, in eval mode."""
+        return self._method
+
+    def files(self) -> list[Path]:
+        """Weights and description of the model, and the names of its training classes if they are beside it.
+        Raises ValueError for a network without a directory."""
+        if self.directory is None:
+            raise ValueError("a network that was not loaded from a directory has no files")
+        if pretrained.is_network(self.directory):
+            files = pretrained.files_of(self.directory)
+        else:
+            files = [self.directory / WEIGHTS, self.directory / RECIPE]
+        names = self.directory / FILE
+        return [*files, names] if names.is_file() else files
+
+    def fingerprint(self) -> str:
+        """sha256 of the files that determine vectors: all but the names of the training classes. Vectors of
+        models with different fingerprints are not comparable."""
+        digest = hashlib.sha256()
+        for path in self.files():
+            if path.name != FILE:
+                digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    @property
+    def training_classes(self) -> frozenset[str] | None:
+        """The names of the training classes; empty for a published network, None if they are unknown."""
+        return frozenset() if self.directory is None else training_classes(self.directory)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The parameters and buffers themselves."""
+        yield from self._method.parameters()
+        yield from self._method.buffers()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name."""
+        return self._method.state_dict()
+
+    def __call__(
+        self, pictures: Sequence[Picture], label: str | None = None, loader_threads: int | None = None
+    ) -> Float32[np.ndarray, "N D"]:
+        """Unit vectors of N pictures, in their order. `label` is the name of the progress line.
+        `loader_threads` decode; None: as many as one process uses.
+
+        Raises UserError with the name of a picture that is missing or cannot be decoded.
+        """
+        rows = np.arange(len(pictures), dtype=np.int64)
+        threads = loader_threads or loader_threads_of(1)
+        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, threads)
+        is_bfloat16 = self.precision == "bfloat16"
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
+            return embed_rows(self._method, loader, self._device, label).embedding
+
+
+def require_distinct(embedder: Embedder) -> None:
+    """Raises UserError for a model that cannot tell pictures apart.
+
+    Two different pictures get the same vector or none, as from a model of zeros.
+    """
+    problem = f"{embedder.files()[0]} cannot embed pictures: "
+    remedy = _remedy(embedder.files()[1].name == pretrained.ABOUT)
+    vectors = embedder([_drawn(1), _drawn(2)])
+    norms = np.linalg.norm(vectors, axis=1)
+    if not (np.abs(norms - 1) <= UNIT).all():
+        raise UserError(f"{problem}the vector of a picture has the length {norms.min():g}.", remedy)
+    if float(vectors[0] @ vectors[1]) > 1 - COLLAPSED:
+        raise UserError(f"{problem}two different pictures get the same vector.", remedy)
+
+
+def _remedy(is_network: bool) -> str:
+    if is_network:
+        return "Name other weights with --weights, or another network with --network."
+    return "Train the model again, or restore the file with `dvc checkout`."
+
+
+def _drawn(seed: int) -> bytes:
+    """A PNG of coloured squares."""
+    stream = io.BytesIO()
+    squares = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    Image.fromarray(squares.repeat(16, axis=0).repeat(16, axis=1)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+class _Source:
+    """Pictures by their position in a list."""
+
+    def __init__(self, pictures: Sequence[Picture]) -> None:
+        self.pictures = pictures
+
+    def image(self, row: int) -> UInt8[np.ndarray, "size"]:
+        return np.frombuffer(readable(encoded(self.pictures[row])), np.uint8)
+
+    def box(self, row: int) -> tuple[float, float, float, float] | None:
+        return None
+
+    def undecodable(self, row: int, reason: str) -> UserError:
+        return UserError(
+            f"{name_of(self.pictures[row])} cannot be read as a picture: {reason}.",
+            "Convert it to JPEG or PNG, or leave it out.",
+        )
+
+
+def encoded(picture: Picture) -> bytes:
+    """The file content of a picture. Raises UserError for a file that cannot be read."""
+    if isinstance(picture, bytes):
+        return picture
+    try:
+        return regular(Path(picture)).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{name_of(picture)} cannot be read: {reason}.", "Correct the path.") from None
+
+
+def name_of(picture: Picture) -> str:
+    return f"a picture of {len(picture):,} bytes" if isinstance(picture, bytes) else printable(str(picture))

@@ -1,0 +1,218 @@
+"""The rung `adapt`: the last layers of the network, trained after the proxies of the classes.
+
+    z = f(x) / ||f(x)||        the loss is that of rung `linear`, with a proxy per class
+
+1. Head first: the proxies start at the mean features of their classes, and are trained on the published
+   features. Random proxies would distort these (Kumar et al., ICLR 2022, LP-FT).
+2. Then the proxies and the parameters theta of the last layers l = 1 ... L of the network are trained
+   together, by AdamW without its own decay:
+
+    rate of layer l     eta_l(t) = RATE * DECAY ** (L - l) * s(t)                (Bao et al., BEiT, ICLR 2022)
+    each step           theta <- theta - eta_l(t) PULL (theta - theta_0), then the step of Adam
+
+   s(t) rises linearly in WARMUP steps and falls to zero as a half cosine. theta_0 are the published weights:
+   L2-SP (Li et al., ICML 2018, eq. 2), decoupled from the gradient as in AdamW (Loshchilov and Hutter, ICLR
+   2019).
+
+Batch norm keeps its published statistics. The input of the last layers is computed once for each photo
+(pipeline/networks/tail.py), so that the cost is that of the last layers. Photos are not augmented. A linear map
+W behind the network, as in rung `linear`, lowered the accuracy on held-out classes and is omitted.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor, nn
+
+from unseen.frozen.linear import PROXY_RATE, batches, criterion_of
+from unseen.frozen.maps import Maps, Trunk, maps_of
+from unseen.frozen.network import WEIGHTS, Network, add_tail, load_network, write_network
+from unseen.frozen.pictures import Listed
+from unseen.frozen.trained import Trained
+from unseen.methods.method import unit
+from unseen.networks.backbone import Backbone, Features, layers_of
+from unseen.networks.tail import Tail, front
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.progress import Progress
+from unseen.training.export.model import device
+
+SHARE = 4  # of the layers, the last one in SHARE is trained
+LENGTHS = (100,)  # steps
+HEAD_STEPS = 50  # of the proxies before theta is trained
+BATCH = 32  # images
+RATE = 2e-3  # of the last layer
+DECAY = 0.8
+PULL = 10.0
+WARMUP = 20  # steps
+EMBEDDED = 256  # images at a time
+
+
+class AdaptInputs(NamedTuple):
+    """The tail of a network, and its inputs for all photos."""
+
+    tail: Tail
+    inputs: Maps
+    seconds: float  # of CPU, for the inputs
+
+
+class Front(Backbone):
+    """Images -> the input of the tail, as one map."""
+
+    def __init__(self, network: nn.Module, tail: Tail) -> None:
+        nn.Module.__init__(self)
+        self.network, self._first, self.stages = network, tail.first, (0,)
+        self._shape = tail.shape
+        self._frozen = False
+
+    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Features:
+        values = front(self.network, self._first, images)
+        return Features((values.reshape(len(values), *self._shape, *(1,) * (3 - len(self._shape))),), None)
+
+
+def tail_of(network: Network, directory: Path) -> tuple[Tail, Trunk]:
+    """The tail of a network, and what computes its input. `directory` receives the network.
+
+    Raises UserError as `write_network` does, and for a network whose last layers cannot be divided from the
+    others.
+    """
+    write_network(network, directory)
+    loaded = load_network(directory)
+    module: Any = loaded.method.network
+    try:
+        count = max(1, round(len(layers_of(module, network.name)) / SHARE))
+        tail = Tail(module, network.name, count, loaded.input.size)
+    except ValueError as error:
+        raise UserError(
+            f"The last layers of {network.name} cannot be trained alone: {error}",
+            "Choose another network, or omit the rung: --no-adapt.",
+        ) from error
+    identity = [sha256_of(directory / WEIGHTS), network.name, dict(network.arguments), tail.first]
+    text = json.dumps([*identity, loaded.input.model_dump(mode="json")], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return tail, Trunk(Front(module, tail), {}, loaded.input, digest)
+
+
+def inputs(network: Network, photos: Path, pictures: Listed, directory: Path, model: Path) -> AdaptInputs:
+    """The inputs of the tail for all photos; those in `directory` are used again. model: receives the
+    network."""
+    begin = time.process_time()
+    tail, trunk = tail_of(network, model)
+    paths = [photos / path for path in pictures.paths]
+    label = f"ladder: inputs of {tail.first}, {trunk.input.size} pixels"
+    computed = maps_of(paths, pictures.sha256, trunk, directory, label)
+    return AdaptInputs(tail, computed, time.process_time() - begin)
+
+
+class AdaptTrainer:
+    """The rung `adapt` for the inputs of all photos."""
+
+    name = "adapt"
+    lengths: tuple[int, ...] = LENGTHS
+
+    def __init__(self, given: AdaptInputs, loss: str, seed: int) -> None:
+        self._tail, self._inputs, self.seconds = given.tail.to(device()), given.inputs, given.seconds
+        self._published = self._tail.state()
+        self._loss, self._seed = loss, seed
+
+    def train(
+        self,
+        rows: Int64[np.ndarray, "_"],
+        labels: Int64[np.ndarray, "_"],
+        lengths: Sequence[int],
+        searched: Int64[np.ndarray, "_"],
+    ) -> list[Trained]:
+        """As Trainer.train; `parameters` are theta. Each length is a training of its own."""
+        return [self._trained(rows, labels, steps, searched) for steps in lengths]
+
+    def _trained(
+        self,
+        rows: Int64[np.ndarray, "N"],
+        labels: Int64[np.ndarray, "N"],
+        steps: int,
+        searched: Int64[np.ndarray, "_"],
+    ) -> Trained:
+        place, size = device(), min(BATCH, len(rows))
+        self._tail.load(self._published)
+        targets = torch.from_numpy(labels)
+        features = torch.from_numpy(embedded(self._tail, self._inputs, rows))
+        criterion = criterion_of(self._loss, features, targets)
+        proxies: dict[str, Any] = {
+            "params": list(criterion.parameters()),
+            "lr": PROXY_RATE,
+            "weight_decay": 0.0,
+        }
+        optimizer = torch.optim.AdamW([proxies])
+        for chosen in batches(len(rows), size, HEAD_STEPS, self._seed):
+            optimizer.zero_grad(set_to_none=True)
+            criterion(features[chosen], targets[chosen]).backward()
+            optimizer.step()
+        criterion, targets = criterion.to(place), targets.to(place)
+        optimizer = torch.optim.AdamW([*groups(self._tail), proxies])
+        peaks = [group["lr"] for group in optimizer.param_groups]
+        with Progress("ladder: adapt", steps, "steps") as progress:
+            for step, chosen in enumerate(batches(len(rows), size, steps, self._seed)):
+                for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                    group["lr"] = peak * factor(step, steps)
+                given = self._inputs.rows(rows[chosen.numpy()]).to(place)
+                optimizer.zero_grad(set_to_none=True)
+                vectors = unit(self._tail(shaped(self._tail, given)))
+                criterion(vectors, targets[chosen.to(place)]).backward()
+                pull(self._tail, optimizer, self._published)
+                optimizer.step()
+                progress.advance()
+        return Trained(steps, embedded(self._tail, self._inputs, searched), self._tail.state())
+
+    def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
+        """As Trainer.write."""
+        about = {"loss": self._loss, "steps": trained.steps, "photos": photos, "classes": classes}
+        add_tail(model, trained.parameters, about | {"measured": measured, "first": self._tail.first})
+
+
+def factor(step: int, steps: int) -> float:
+    """s of a step from 0, of `steps`. More than 0 for the first, and 0 behind the last."""
+    if step < WARMUP < steps:
+        return (step + 1) / WARMUP
+    begin = WARMUP if steps > WARMUP else 0
+    return 0.5 * (1 + math.cos(math.pi * (step - begin) / (steps - begin)))
+
+
+def groups(tail: Tail) -> list[dict[str, Any]]:
+    """The groups of AdamW: each layer of the tail with its rate."""
+    layers = tail.layers()
+    return [
+        {"params": layer, "lr": RATE * DECAY ** (len(layers) - 1 - index), "weight_decay": 0.0}
+        for index, layer in enumerate(layers)
+    ]
+
+
+@torch.no_grad()
+def pull(tail: Tail, optimizer: torch.optim.Optimizer, published: dict[str, Tensor]) -> None:
+    """theta <- theta - eta_l PULL (theta - theta_0), with the rates of the first groups of the optimizer."""
+    parameters = dict(tail.network.named_parameters())
+    for names, group in zip(tail.names, optimizer.param_groups, strict=False):
+        for name in names:
+            parameters[name].lerp_(published[name], group["lr"] * PULL)
+
+
+def embedded(tail: Tail, inputs: Maps, photos: Int64[np.ndarray, "n"]) -> Float32[np.ndarray, "n D"]:
+    """The unit vectors of photos by the tail."""
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(photos), EMBEDDED):
+            given = inputs.rows(photos[start : start + EMBEDDED]).to(device())
+            parts.append(unit(tail(shaped(tail, given))).cpu().numpy())
+    return np.concatenate(parts)
+
+
+def shaped(tail: Tail, rows: Float[Tensor, "B V"]) -> Float[Tensor, "B ..."]:
+    """Rows of cached values as inputs of the tail."""
+    return rows.reshape(len(rows), *tail.shape)

@@ -1,0 +1,175 @@
+"""The losses of a recipe: part `loss`, chosen by `name`, and the terms beside it. Defaults are the released
+constants.
+
+`module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py).
+The first paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
+
+
+class MultiSimilarityLoss(Strict):
+    """Soft maxima of the similarities on both sides of a threshold; mined pairs (Wang et al. 2019)."""
+
+    module: ClassVar[str] = "unseen.losses.multi_similarity:MultiSimilarity"
+    name: Literal["multi_similarity"] = "multi_similarity"
+    alpha: Positive = 2.0
+    beta: Positive = 40.0
+    threshold: float = 0.5  # lambda
+    mining_margin: NonNegative | None = 0.1  # epsilon; None: no mining
+
+
+class ContrastiveLoss(Strict):
+    """Cosines: sum of 1 - s over positives plus sum of [s - margin]_+ over negatives (XBM; IRT eq. 1)."""
+
+    module: ClassVar[str] = "unseen.losses.contrastive:Contrastive"
+    name: Literal["contrastive"] = "contrastive"
+    margin: Annotated[float, Field(ge=-1, lt=1)] = 0.5
+
+
+class EuclideanContrastiveLoss(Strict):
+    """Distances with two margins, each side averaged over its non-zero terms (C2 of MLRC and GSP)."""
+
+    module: ClassVar[str] = "unseen.losses.euclidean_contrastive:EuclideanContrastive"
+    name: Literal["euclidean_contrastive"] = "euclidean_contrastive"
+    positive_margin: NonNegative = 0.0
+    negative_margin: Positive = 0.5  # GSP code
+
+
+class TripletLoss(Strict):
+    """[d_ap - d_an + margin]_+ averaged over its non-zero terms (Schroff et al. 2015; GSP code)."""
+
+    module: ClassVar[str] = "unseen.losses.triplet:Triplet"
+    name: Literal["triplet"] = "triplet"
+    margin: Positive = 0.05  # GSP code
+    mining: Literal["all", "semihard"] = "all"
+
+
+class ProxyAnchorLoss(Strict):
+    """Each class is a proxy, each proxy an anchor (Kim et al. 2020)."""
+
+    module: ClassVar[str] = "unseen.losses.proxy_anchor:ProxyAnchor"
+    name: Literal["proxy_anchor"] = "proxy_anchor"
+    alpha: Positive = 32.0
+    margin: NonNegative = 0.1  # delta
+
+
+class ProxyNcaLoss(Strict):
+    """ProxyNCA++: softmax over scale * cosine, the positive proxy included (Teh et al. 2020)."""
+
+    module: ClassVar[str] = "unseen.losses.proxy_nca:ProxyNca"
+    name: Literal["proxy_nca"] = "proxy_nca"
+    scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
+    # of the proxies; GSP code: he_normal
+    initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"
+
+
+class NormalizedSoftmaxLoss(Strict):
+    """Cross entropy of cosine / temperature to unit class weights (Zhai and Wu 2018)."""
+
+    module: ClassVar[str] = "unseen.losses.normalized_softmax:NormalizedSoftmax"
+    name: Literal["normalized_softmax"] = "normalized_softmax"
+    temperature: Positive = 0.05
+
+
+class CosFaceLoss(Strict):
+    """Softmax of cosines to proxies, the target cosine less a margin (Wang et al. 2018)."""
+
+    module: ClassVar[str] = "unseen.losses.margin_softmax:CosFace"
+    name: Literal["cosface"] = "cosface"
+    scale: Positive = 64.0  # section 4.1
+    margin: Annotated[float, Field(ge=0, lt=2)] = 0.35  # section 4.1
+
+
+class ArcFaceLoss(Strict):
+    """Softmax of cosines to proxies, the target angle plus a margin (Deng et al. 2019)."""
+
+    module: ClassVar[str] = "unseen.losses.margin_softmax:ArcFace"
+    name: Literal["arcface"] = "arcface"
+    scale: Positive = 64.0  # section 3.1
+    margin: Annotated[float, Field(ge=0, lt=3.14)] = 0.5  # radians, section 3.1
+
+
+class PartialFcLoss(Strict):
+    """CosFace or ArcFace over the proxies of the batch and a random share of the others (An et al. 2022)."""
+
+    module: ClassVar[str] = "unseen.losses.partial_fc:PartialFc"
+    name: Literal["partial_fc"] = "partial_fc"
+    function: Literal["cosface", "arcface"] = "cosface"
+    scale: Positive = 64.0  # released code
+    margin: Annotated[float, Field(ge=0, lt=2)] = 0.4  # released code, of CosFace
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1  # r, section 4
+
+
+class SncaLoss(Strict):
+    """Scalable NCA: softmax over a memory of all training images (Wu et al. 2018)."""
+
+    module: ClassVar[str] = "unseen.losses.snca:Snca"
+    name: Literal["snca"] = "snca"
+    temperature: Positive = 0.05
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of the memory's entries
+
+
+class TupleContrastiveLoss(Strict):
+    """Squared distance to the positive, squared hinge on mined negatives (Radenovic et al. 2018)."""
+
+    module: ClassVar[str] = "unseen.losses.tuple_contrastive:TupleContrastive"
+    name: Literal["tuple_contrastive"] = "tuple_contrastive"
+    margin: Positive = 0.85  # a distance; IRT section 4.2 calls it beta
+    negatives: Count = 5  # of a tuple
+
+
+# Compare images with images; may be combined with a cross-batch memory.
+AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss
+# Compare images with learned vectors of the classes.
+AnyProxyLoss = (
+    ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss | CosFaceLoss | ArcFaceLoss | PartialFcLoss
+)
+PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
+ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
+
+
+class HybridLoss(Strict):
+    """A pair loss and a proxy loss together (Multi-Head eq. 7)."""
+
+    name: Literal["hybrid"] = "hybrid"
+    pair: PairLoss = MultiSimilarityLoss()
+    proxy: ProxyLoss = ProxyAnchorLoss()
+    proxy_weight: NonNegative = 0.03  # lambda
+
+
+Loss = Annotated[
+    AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | HybridLoss, Field(discriminator="name")
+]
+
+
+class CrossBatchMemory(Strict):
+    """Cross-batch memory: a pair loss against embeddings of earlier batches (Wang et al. 2020)."""
+
+    module: ClassVar[str] = "unseen.losses.memory:CrossBatchMemory"
+    size: Count | None = None  # samples; None: `share` defines the size
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the training images
+    start: Annotated[int, Field(ge=0)] = 0  # iterations before the memory is used
+    weight: Positive = 1.0
+    # true: loss of the batch + weight * loss against the memory (released XBM code); false: only the latter
+    # (IRT eq. 1)
+    with_batch: bool = True
+    # of the averaged network whose embeddings fill the memory (IRT on In-Shop: 0.999); None: no such network
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+
+
+class ZeroShotLoss(Strict):
+    """Zero-shot prediction loss (GSP eq. 4.4; constants of its code)."""
+
+    module: ClassVar[str] = "unseen.losses.zero_shot:ZeroShot"
+    weight: Share = 0.1  # the weight of the pair loss is 1 - weight
+    ridge: Positive = 0.05
+    scale: Positive = 9.5  # of the logits; undocumented in the paper
+    dim: Count = 128  # of the label embeddings
+    # of the label embeddings. he_normal: GSP code, far above chance for few classes; chance: the loss starts
+    # at about ln C for any number C of classes (pipeline/losses/zero_shot.py)
+    initialization: Literal["chance", "he_normal"] = "chance"

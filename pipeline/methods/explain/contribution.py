@@ -1,0 +1,131 @@
+"""The contribution of each position to a similarity, for any method.
+
+With the feature map f (P positions, L channels), the embedding z(f) and a reference r, both of unit norm, the
+similarity is s = <z, r>. The contribution of position j is its first-order term
+
+    c_j = < f_j, d<z, r> / df_j >
+
+in which every norm that divides a vector, and every standard deviation of a layer norm, is held constant. By
+Euler's theorem sum_j c_j = s if the head is then homogeneous of degree 1 in f: average, maximum or
+generalized mean pooling, followed by a linear layer without bias. A bias b adds the constant <b, r> / ||v||,
+with v the vector before its normalisation. For average pooling c_j = <W f_j, r> / (P ||v||) is the exact
+decomposition (Stylianou et al. 2019, "Visualizing deep similarity networks"). For other heads (CRT, attention
+of positions) the sum differs from s.
+
+Contributions are negative where a position lowers the similarity.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from unseen.methods.explain.weights import PositionWeights
+from unseen.methods.method import Method
+from unseen.networks.backbone import Features
+
+NAME = "contribution"
+
+
+def contributions(
+    method: Method, images: Float[Tensor, "B 3 H W"], references: Float[Tensor, "B D"] | None = None
+) -> PositionWeights | None:
+    """The contribution of each position of each image to its similarity with the reference of that image.
+
+    references: unit rows; None: the embeddings of the images, whose similarity is 1. Several maps of a
+    backbone (Multi-Head) are added on the grid of the largest one, on which a coarse position divides its
+    contribution by area. None if the embedding depends on no map, as with a class token. The method must be
+    in eval mode. Raises RuntimeError if `functional.normalize` did not compute the embedding (`unit` of
+    pipeline/methods/method.py does), because its norm would then not be constant.
+    """
+    head = _Head()
+    hook = method.backbone.register_forward_hook(head.start)
+    try:
+        with torch.enable_grad(), head:
+            embedding = method.describe(images).embedding
+    finally:
+        hook.remove()
+    if head.unit is None or not torch.equal(head.unit, embedding):
+        raise RuntimeError(
+            f"{type(method).__name__} returns an embedding that `unit` did not normalise: its positions have "
+            "no contributions."
+        )
+    if not embedding.requires_grad:
+        return None
+    with torch.enable_grad():
+        similarity = (embedding * (embedding if references is None else references).detach()).sum()
+    gradients = torch.autograd.grad(similarity, head.maps, allow_unused=True)
+    used = [
+        (features.detach() * gradient).sum(1)
+        for features, gradient in zip(head.maps, gradients, strict=True)
+        if gradient is not None
+    ]
+    height, width = max((tuple(terms.shape[1:]) for terms in used), key=lambda size: size[0] * size[1])
+    total = torch.stack([_spread(terms, height, width) for terms in used]).sum(0)
+    return PositionWeights(NAME, total.flatten(1), height, width)
+
+
+class _Head(TorchFunctionMode):
+    """Makes the maps of a backbone the leaves of the graph, and norms after them constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: tuple[Tensor, ...] = ()
+        self.unit: Tensor | None = None  # the result of the last normalisation
+
+    def start(self, module: Any, arguments: Any, output: Features) -> Features:
+        """The forward hook of the backbone."""
+        self.maps = tuple(features.detach().requires_grad_() for features in output.maps)
+        return Features(self.maps, None if output.cls is None else output.cls.detach())
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        arguments = kwargs or {}
+        if self.maps and func is functional.normalize:
+            self.unit = _divided_by_norm(*args, **arguments)
+            return self.unit
+        if self.maps and func is functional.layer_norm:
+            return _divided_by_deviation(*args, **arguments)
+        return func(*args, **arguments)
+
+
+def _divided_by_norm(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
+    """The value of `functional.normalize`, with a norm that has no gradient."""
+    return x / x.detach().norm(p, dim, keepdim=True).clamp_min(eps)
+
+
+def _divided_by_deviation(
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The value of `functional.layer_norm`, with a standard deviation that has no gradient."""
+    axes = tuple(range(-len(shape), 0))
+    deviation = (x.detach().var(axes, correction=0, keepdim=True) + eps).sqrt()
+    normalised = (x - x.mean(axes, keepdim=True)) / deviation
+    scaled = normalised if weight is None else normalised * weight
+    return scaled if bias is None else scaled + bias
+
+
+def _spread(terms: Float[Tensor, "B h w"], height: int, width: int) -> Float[Tensor, "B H W"]:
+    """The terms on another grid over the same image; each is divided by area, so that the sum is equal."""
+    rows, columns = (
+        _overlap(source, target, terms)
+        for source, target in zip(terms.shape[1:], (height, width), strict=True)
+    )
+    return rows @ terms @ columns.T
+
+
+def _overlap(source: int, target: int, like: Tensor) -> Float[Tensor, "target source"]:
+    """The share of each of `source` equal intervals of [0, 1] in each of `target` equal intervals."""
+    ends = torch.arange(target + 1, device=like.device, dtype=torch.float64) / target * source
+    first = torch.arange(source, device=like.device, dtype=torch.float64)
+    upper, lower = torch.minimum(ends[1:, None], first + 1), torch.maximum(ends[:-1, None], first)
+    return (upper - lower).clamp_min(0).to(like.dtype)

@@ -1,0 +1,28 @@
+"""The settings of a network."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from unseen.runtime.settings import Scalar, Strict
+
+
+class Backbone(Strict):
+    """A network and the feature maps a method reads from it."""
+
+    # A name of timm, with the tag of its weights (without it timm chooses), or googlenet, bn_inception,
+    # mit_b1, mit_b2, resnet20_preact; docs/weights.md. tv_in1k: torchvision's first weights, from which the
+    # compared ResNets start (IRT table 1: 76.2% top-1; MS, Proxy-Anchor and ProxyNCA++ code). timm's default
+    # tag, a1_in1k, names weights of a different training on ImageNet.
+    name: str = "resnet50.tv_in1k"
+    pretrained: bool = True  # start from the published weights; false: from random weights
+    # a .safetensors or weights-only .pth file with the published key names; overrides `pretrained`
+    checkpoint: str | None = None
+    arguments: dict[str, Scalar] = {}  # passed to timm.create_model, e.g. img_size, pad_type, drop_path_rate
+    stages: tuple[int, ...] = (-1,)  # indices of the feature maps to read, coarsest last
+    # frozen: running statistics, as in most published code; fixed: frozen, and scale and shift are not
+    # trained
+    batch_norm: Literal["frozen", "fixed", "batch"] = "frozen"
+    # share of a new batch in the running statistics, in torch's convention; None: that of the network, mostly
+    # 0.1
+    batch_norm_momentum: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -1,5 +1,0 @@
-"""The tables of the papers as data: published numbers, their conditions, and the unreliable cells."""
-
-from pipeline.published.model import PAPERS, PLAIN, Number, Paper, Row, Table, papers, published, rows
-
-__all__ = ["PAPERS", "PLAIN", "Number", "Paper", "Row", "Table", "papers", "published", "rows"]

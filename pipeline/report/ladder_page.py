@@ -1,0 +1,71 @@
+"""The result of a ladder as an HTML page that works offline: the verdict, accuracy against CPU time, all
+rungs, and the frozen network at each size."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from unseen.experiments.ladder.ladder import Rung
+from unseen.report import page as report_page
+
+
+def cells(rung: Rung) -> tuple[str, ...]:
+    """A row of the table: name, pixels, steps, MAP@R on held-out classes, Recall@1 and MAP@R on the test
+    classes in percent, CPU seconds."""
+    recall, precision, low, high = (
+        100 * float(rung.test[name]) for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
+    )
+    return (
+        rung.name,
+        str(rung.size),
+        str(rung.steps),
+        f"{100 * rung.validation:.1f}",
+        f"{recall:.1f}",
+        f"{precision:.1f} ({low:.1f} to {high:.1f})",
+        f"{rung.seconds:.0f}",
+    )
+
+
+def page(
+    network: str, photos: str, rungs: Sequence[Rung], chosen: Rung, verdict: Sequence[str], picture: str
+) -> str:
+    """The HTML text. photos: what was measured. verdict: sentences. picture: an SVG (picture.py)."""
+    frozen = [rung for rung in rungs if rung.name == "frozen"]
+    base = next(rung for rung in frozen if rung.size == chosen.size)
+    sizes = [
+        {
+            "size": rung.size,
+            "value": f"{100 * float(rung.test['map_at_r']):.1f}",
+            "difference": ""
+            if rung is base
+            else f"{100 * (float(rung.test['map_at_r']) - float(base.test['map_at_r'])):+.1f}",
+        }
+        for rung in frozen
+    ]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
+    return environment.get_template("ladder.html").render(
+        css=Markup(css),
+        network=network,
+        photos=photos,
+        chosen=f"{chosen.name}, {chosen.size} pixels",
+        verdict=verdict,
+        picture=Markup(picture),
+        rows=[
+            {
+                "cells": cells(rung),
+                "chosen": (rung.name, rung.size) == (chosen.name, chosen.size),
+            }
+            for rung in rungs
+        ],
+        size=base.size,
+        sizes=sizes,
+    )

@@ -1,0 +1,111 @@
+"""Parallel runs of a small DVC project: states, failures, ends."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dvc_parallel.graph import Stages
+from dvc_parallel.parallel import check_options
+from tests.dvc_parallel.conftest import Toy
+from unseen.runtime.errors import UserError
+
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(200)]
+
+
+def test_a_failure_stops_its_dependents_and_a_second_run_continues(toy: Toy) -> None:
+    # Each cell waits for the other, so that they end only if they run at the same time.
+    wait = "touch began-$1; until test -e began-x -a -e began-y; do sleep 0.05; done\n"
+    toy.write("second.sh", f"{wait} cat first-$1 > second-$1; echo 'no disk for' $1; test $1 = x\n")
+    status, output = toy.run()
+    assert status == 1
+    lines = output.splitlines()
+    assert any("second@x: done" in line for line in lines)
+    assert any("second@y: failed" in line for line in lines)
+    assert "    no disk for y" in lines, "the last lines of the log"
+    assert "  not started: 1 (last)" in lines
+    toy.write("second.sh", "cat first-$1 > second-$1\n")
+    status, output = toy.run()
+    assert status == 0
+    assert "unchanged: 3 (first@x, first@y, second@x)" in output
+    assert (toy.path / "last").read_text() == "x\ny\n"
+    assert "up to date" in toy.dvc("status")
+    locked = (toy.path / "dvc.lock").read_text()
+    status, output = toy.run()
+    assert (status, "unchanged: 5" in output) == (0, True)
+    assert "started" not in output
+    assert (toy.path / "dvc.lock").read_text() == locked
+    # A change of the source reruns its readers; their outputs are equal, so the other stages stay unchanged.
+    toy.write("source", "another\n")
+    status, output = toy.run()
+    assert "unchanged: 3 (second@x, second@y, last)" in output
+    assert output.count(": done") == 2
+    # The first content is in the run cache.
+    toy.write("source", "source\n")
+    status, output = toy.run("second@x")
+    assert "first@x: restored from the cache" in output
+    assert "unchanged: 1 (second@x)" in output
+    assert "last" not in output, "a target limits the run"
+    status, output = toy.run("first@y", options=("-f",))
+    assert "first@y: done" in output
+    toy.write("params.yaml", "run:\n  datasets: x\n")
+    status, output = toy.run()
+    assert status == 1
+    assert "an axis of a matrix is a single value ('Value' object is not iterable)" in output
+
+
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_run_leaves_no_process(toy: Toy, kill: signal.Signals) -> None:
+    toy.write("second.sh", "touch began-$1; exec sleep 1000\n")
+    process = toy.start()
+    # Two shells that run the stages, or the processes that replaced them.
+    assert within(60, lambda: all((toy.path / f"began-{cell}").exists() for cell in "xy"))
+    process.send_signal(kill)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[kill]
+    assert within(10 if kill == signal.SIGKILL else 0, lambda: processes_in(toy.path) == []), processes_in(
+        toy.path
+    )
+    if kill != signal.SIGKILL:
+        assert output.count("  interrupted\n") == 2
+        assert "not started: 1 (last)" in output
+
+
+def test_refuses_an_unknown_target(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(toy.path)
+    stages = Stages()
+    with pytest.raises(UserError, match="second@z") as caught:
+        stages.graph(["second@z"])
+    assert "dvc stage list" in caught.value.remedy
+    assert set(stages.graph(["second"]).stages) == {"first@x", "first@y", "second@x", "second@y"}
+    stages.close()
+
+
+def test_refuses_options_that_concern_several_stages() -> None:
+    assert check_options(["-k", "--force"]) == ["--force"]
+    with pytest.raises(UserError, match="--downstream is not an option of a parallel run"):
+        check_options(["--downstream"])
+
+
+def within(seconds: float, condition: object) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def processes_in(directory: Path) -> list[str]:
+    """Command lines of the processes whose working directory is `directory`."""
+    lines = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.cwd() == str(directory.resolve()):
+                lines.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return lines

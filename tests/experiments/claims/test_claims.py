@@ -1,0 +1,187 @@
+"""The table of claims, a run on drawn photos, and the page of the committed results."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from tests.photos import save_products
+from tools.docs.claims import markdown, state_of
+from unseen.cli import main as cli
+from unseen.experiments.claims import arm as arms
+from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
+from unseen.experiments.claims.claim import claims
+from unseen.experiments.claims.results import Comparison, load
+from unseen.frozen.head import head_recipe
+from unseen.networks.published_network import timm
+from unseen.runtime.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = """
+networks: {small: {name: test_resnet.r160_in1k, size: 64}, other: {name: test_resnet.r160_in1k, size: 64}}
+setting: {training.iterations: 2, batch.classes: 4}
+arms:
+  average: {like: ms, dim: 8, pooling.name: average}
+  max: {like: ms, dim: 8, pooling.name: max}
+  untrained: {like: ms, dim: 8, training.iterations: 0}
+claims:
+  pooling:
+    {paper: gsp, item: table 2, statement: max over average, first: average, second: max,
+     networks: [small, other]}
+  decay:
+    {paper: crt, item: table 2, statement: less decay, first: untrained, second: average,
+     metric: spectral_decay, expects: less, networks: [small]}
+  elsewhere:
+    {paper: crt, item: table 2, statement: not available, first: average, second: max, networks: [other]}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "claims.yaml"
+    path.write_text(TINY)
+    content = claims(path)
+    monkeypatch.setattr("unseen.cli.claims.claims", lambda: content)
+    save_products(tmp_path / "photos", 20, 3)
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "w.safetensors")
+    yield tmp_path
+    claims.cache_clear()
+
+
+def test_every_arm_is_a_valid_recipe_and_used() -> None:
+    content = claims()
+    used = {arm for claim in content.claims.values() for arm in (claim.first, claim.second)}
+    assert used == set(content.arms)
+    assert len(content.claims) >= 20
+    for name in content.arms:
+        head_recipe(*content.arm(name))
+    assert {claim.paper for claim in content.claims.values()} == {"crt", "multihead", "gsp", "irt"}
+
+
+@pytest.mark.slow
+def test_computes_claims_and_continues(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = tiny / "groups.csv"
+    groups.write_text("label,group\n" + "".join(f"product {n:02d},{n // 2}\n" for n in range(20)))
+    options = ["--photos", str(tiny / "photos"), "--output", str(tiny / "out"), "--seeds", "2"]
+    options += ["--weights", f"small={tiny / 'w.safetensors'}", "--groups", str(groups)]
+    cli.main(["claims", *options])
+    printed = capsys.readouterr()
+    assert "no weights of other" in printed.err
+    results = load(tiny / "out/claims.json")
+    assert set(results.claims) == {"pooling", "decay"}
+    assert [(cell.network, cell.split) for cell in results.claims["pooling"].cells] == [
+        ("small", "random"),
+        ("small", "groups"),
+    ]
+    assert [(floor.network, floor.split) for floor in results.floors] == [
+        ("small", "random"),
+        ("small", "groups"),
+    ]
+    for result in results.claims.values():
+        assert result.low <= result.difference <= result.high
+        for cell in result.cells:
+            assert cell.difference == pytest.approx(cell.second - cell.first, abs=2e-5)
+        mean = sum(cell.difference for cell in result.cells) / len(result.cells)
+        assert result.difference == pytest.approx(mean, abs=2e-5)
+        assert result.verdict in printed.out
+    text = (tiny / "out/claims.json").read_text()
+    assert str(tiny) not in text
+    for path in (tiny / "out/records").iterdir():
+        assert str(tiny) not in path.read_text()
+
+    monkeypatch.setattr(arms, "_computed", None)  # every record exists
+    cli.main(["claims", "pooling", *options])
+    progress = capsys.readouterr().err
+    assert "8/8 trainings" in progress
+    assert "trainings/" not in progress, "records that exist have no rate"
+    again = load(tiny / "out/claims.json")
+    assert again.claims == {"pooling": results.claims["pooling"]}
+    assert again.floors == results.floors
+
+
+@pytest.mark.slow
+def test_refuses_unknown_names_and_networks_without_weights(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--photos", str(tiny / "photos"), "--output", str(tiny / "out")]
+    for arguments, message in (
+        (["poling", *options], "no claim poling"),
+        (["elsewhere", *options], "weights of no network"),
+        ([*options, "--weights", "big=w.safetensors"], "no claim has a network big"),
+        ([*options, "--weights", "small"], "not a NETWORK=FILE"),
+        (["pooling"], "--photos is missing"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(["claims", *arguments])
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("second: max, networks: [other]", "second: maximum, networks: [other]", "no arm maximum"),
+        ("networks: [other]", "networks: [else]", "unknown network else"),
+        ("expects: less", "expects: equal", "`margin` is required with"),
+        ("paper: gsp", "paper: gps", "paper"),
+    ],
+)
+def test_refuses_a_wrong_claim(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(TINY.replace(old, new))
+    with pytest.raises(UserError, match=message):
+        claims(path)
+
+
+def test_the_page_has_the_committed_results() -> None:
+    assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == markdown(load(), load(BUILT_IN))
+
+
+def test_the_page_counts_the_arms_above_the_floor() -> None:
+    results = load()
+    floor = results.floors[0]
+    low, high = (floor.model_copy(update={"map_at_r": value}) for value in (0.0, 1.0))
+    for changed, count in ((low, "all"), (high, "none")):
+        page = markdown(results.model_copy(update={"floors": [changed]}), load(BUILT_IN))
+        row = next(
+            line for line in page.splitlines() if line.startswith(f"| {floor.network} | {floor.split} |")
+        )
+        above, _, arms = row.split(" | ")[3].partition(" of ")
+        assert int(above) == (int(arms) if count == "all" else 0)
+        assert int(arms) > 10
+
+
+def test_more_steps_do_not_bring_crt_closer_to_ms() -> None:
+    """The page states it."""
+    effects = {
+        name: [cell.difference for cell in load().claims[name].cells if cell.network == "vit-tiny"]
+        for name in ("crt-over-ms", "crt-over-ms-long")
+    }
+    assert len(effects["crt-over-ms"]) == 2
+    for short, long in zip(*effects.values(), strict=True):
+        assert long < short < 0
+
+
+def test_a_result_of_another_definition_is_not_run() -> None:
+    name, *others = claims().claims
+    definition = claims().definition(name)
+    result = Comparison(
+        definition=definition, difference=0.0314, low=0.01, high=0.05, verdict="confirmed", cells=[]
+    )
+    results = load().model_copy(update={"claims": {name: result}})
+    assert state_of(name, results) == "confirmed"
+    page = markdown(results, load(BUILT_IN))
+    counts = f"Frozen networks: 1 confirmed, 0 refuted, 0 open, {len(others)} not run."
+    assert counts in " ".join(page.split())
+    assert "+3.14 [+1.00, +5.00]" in page
+    changed = results.model_copy(update={"claims": {name: result.model_copy(update={"definition": "0"})}})
+    assert state_of(name, changed) == "not run"
+    assert "+3.14" not in markdown(changed, load(BUILT_IN))
+
+
+def test_lists_every_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["claims", "--list"])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in claims().claims)

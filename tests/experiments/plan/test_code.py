@@ -1,0 +1,171 @@
+"""The digest of code: changes that affect it, changes that do not, and the stages that a change affects."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unseen.config.document import Params
+from unseen.config.recipe_files import published
+from unseen.config.resolve import resolve
+from unseen.experiments.plan.code import Code, digest_of
+from unseen.experiments.plan.files import modules_of, position_modules_of
+from unseen.runtime.stage import ROOT
+
+SOURCE = '''
+"""A module."""
+import os
+
+def scale(x: float, by: float = 2.0) -> float:
+    """x times by."""
+    # a comment
+    return f"{x:>{by}} times" if os.sep else x * by
+'''
+
+
+def digest(text: str) -> str:
+    return digest_of(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""A module."""', '"""Another text."""'),
+        ("import os\n", "import os\nfrom unseen.methods.settings import Batch\n"),
+        ("import os\n", "import os\nfrom unseen.runtime.errors import UserError\n"),
+        ('"""x times by."""', ""),
+        ("# a comment", "# other words"),
+        ("(x: float, by: float = 2.0)", "(\n    x: float,\n    by: float = 2.0,\n)"),
+        ("x * by", "(x * by)"),
+        ('"{x:>{by}} times"', "'{x:>{by}} times'"),
+    ],
+)
+def test_comments_and_formatting_do_not_change_the_digest(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert digest(SOURCE.replace(old, new)) == digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2.0", "2.5"),
+        ("x * by", "x + by"),
+        ("import os", "import sys as os"),
+        ("import os\n", "import os\nfrom unseen.data.shards import Shards\n"),
+        (" times", " of"),
+        ("2.0", "2"),
+        (":>{", ":<{"),
+    ],
+)
+def test_changed_code_changes_the_digest(old: str, new: str) -> None:
+    assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
+def test_versions_of_python_give_equal_digests(python: str) -> None:
+    """Computes the digest with each installed version; missing versions are skipped by name."""
+    program = shutil.which(python)
+    command = (
+        "import json, runpy; from pathlib import Path; "
+        f"Code = runpy.run_path({str(ROOT / 'pipeline/experiments/plan/code.py')!r})['Code']; "
+        f"print(json.dumps(Code(Path({str(ROOT)!r})).closure(['unseen.stages.train', 'unseen.stages.report'])))"
+    )
+    if (
+        program is None
+        or subprocess.run([program, "-c", "pass"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip(f"{python} is not installed")
+    other_digests, digests = (
+        subprocess.run([name, "-c", command], capture_output=True, text=True, check=True).stdout
+        for name in (program, sys.executable)
+    )
+    assert other_digests == digests
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the code that a test may edit."""
+    root = tmp_path_factory.mktemp("code")
+    for package in ("pipeline", "stages"):
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+PARAMS = Params(ROOT / "params.yaml")
+STAGES = ("ingest", "train", "export", "evaluate", "analyze", "report")
+
+
+def digests(root: Path, dataset: str, method: str) -> dict[str, dict[str, str]]:
+    """The code of each stage of a run."""
+    code = Code(root)
+    parts = modules_of(resolve(PARAMS, dataset, method))
+    source = [f"unseen.data.ingest.sources.{dataset if dataset != 'cifar10' else 'cifar'}"]
+    positions = position_modules_of(resolve(PARAMS, dataset, method))
+    named = {"ingest": source, "train": parts, "export": [*parts, *positions]}
+    return {stage: code.closure([f"stages.{stage}", *named.get(stage, [])]) for stage in STAGES}
+
+
+EDITS = [
+    ("pipeline/losses/multi_similarity.py", "train export", "ms"),
+    ("pipeline/losses/__init__.py", "train export", "ms"),
+    ("pipeline/losses/contrastive.py", "", "ms"),
+    ("pipeline/losses/contrastive.py", "train export", "irt_r"),
+    ("pipeline/losses/snca.py", "", "ms"),
+    ("pipeline/poolings/gsp.py", "", "ms"),
+    ("pipeline/poolings/gsp.py", "train export", "gsp"),
+    ("pipeline/networks/bn_inception.py", "", "ms"),
+    ("pipeline/recipes/networks.yaml", "", "ms"),
+    ("pipeline/recipes/weights.yaml", "", "ms"),
+    ("pipeline/methods/crt.py", "", "gsp"),
+    ("pipeline/runtime/progress.py", "", "ms"),
+    ("pipeline/cluster/training.py", "", "ms"),
+    ("pipeline/config/stages.py", "", "ms"),
+    ("pipeline/evaluation/statistics/bootstrap.py", "analyze evaluate report", "ms"),
+    ("pipeline/data/ingest/sources/cub.py", "", "ms"),
+    ("pipeline/data/ingest/sources/parts.py", "analyze ingest", "ms"),
+    ("pipeline/training/loop.py", "train", "ms"),
+    ("pipeline/methods/explain/contribution.py", "export", "ms"),
+    ("pipeline/methods/explain/crt.py", "", "ms"),
+    ("pipeline/methods/explain/crt.py", "export", "crt"),
+    ("pipeline/methods/explain/transport.py", "export", "gsp"),
+    ("pipeline/data/positions.py", "analyze export report", "ms"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS]
+)
+def test_a_change_affects_only_dependent_stages(copy: Path, path: str, stages: str, method: str) -> None:
+    digests_before = digests(copy, "parts", method)
+    file = copy / path
+    text = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(text + "\n# a comment changes nothing\n", encoding="utf-8")
+        assert digests(copy, "parts", method) == digests_before
+        file.write_text(text + "\nA_NEW_CONSTANT = 1\n", encoding="utf-8")
+        digests_after = digests(copy, "parts", method)
+    finally:
+        file.write_text(text, encoding="utf-8")
+    changed = {stage for stage in STAGES if digests_after[stage] != digests_before[stage]}
+    assert changed == set(stages.split()), "report and analyze may share a module: name them in the table"
+
+
+def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
+    names = Code(copy).closure(["unseen.stages.report"])
+    assert [name for name in names if name.endswith(".html")]
+    assert not any(name.startswith(("unseen.config", "unseen.runtime", "unseen.cluster")) for name in names)
+
+
+@pytest.mark.slow
+def test_every_recipe_names_existing_modules() -> None:
+    code = Code(ROOT)
+    for method in published("methods"):
+        for dataset in ("cub", "parts", "tokens", "landmarks"):
+            modules = modules_of(resolve(PARAMS, dataset, method))
+            assert code.closure(modules).keys() >= set(modules)
+            assert any(name.startswith("unseen.methods.") for name in modules)

@@ -1,0 +1,130 @@
+"""The rung `adapt`: rates of the layers, the pull towards the published weights, and the written model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.photos import save_products
+from unseen.frozen import tail as module
+from unseen.frozen.embedder import Embedder
+from unseen.frozen.network import Network, add_tail, write_network
+from unseen.frozen.pictures import listed
+from unseen.frozen.tail import DECAY, PULL, RATE, WARMUP, AdaptTrainer, factor, groups, inputs, pull
+from unseen.networks.published_network import timm
+from unseen.networks.tail import Tail
+from unseen.runtime.errors import UserError
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "w.safetensors")
+    return Network("test_resnet.r160_in1k", tmp_path / "w.safetensors", 32)
+
+
+def tail(count: int = 3) -> Tail:
+    torch.manual_seed(0)
+    return Tail(timm.create_model("test_resnet", num_classes=0).eval(), "test_resnet", count, 32)
+
+
+def test_rates_decay_from_the_last_layer_to_the_first() -> None:
+    adapted = tail(3)
+    rates = {id(p): group["lr"] for group in groups(adapted) for p in group["params"]}
+    last, middle, first = (
+        {rates[id(value)] for name, value in adapted.network.named_parameters() if name.startswith(layer)}
+        for layer in ("layer4", "layer3", "layer2")
+    )
+    assert last == {RATE}
+    assert middle == {RATE * DECAY}
+    assert first == {RATE * DECAY**2}
+    assert len(rates) == sum(map(len, adapted.layers()))
+
+
+def test_the_rate_rises_linearly_and_falls_as_a_half_cosine() -> None:
+    rates = [factor(step, 100) for step in range(100)]
+    assert rates[:WARMUP] == [(step + 1) / WARMUP for step in range(WARMUP)]
+    assert rates[WARMUP] == 1.0
+    assert rates[60] == pytest.approx(0.5)
+    assert rates[99] == pytest.approx(0.5 * (1 - np.cos(np.pi / 80)))
+    assert rates == [*sorted(rates[:WARMUP]), *sorted(rates[WARMUP:], reverse=True)]
+    assert [factor(step, 2) for step in range(2)] == [1.0, pytest.approx(0.5)], "shorter than the warm-up"
+
+
+def test_pull_is_the_gradient_step_of_l2_sp() -> None:
+    adapted = tail(2)
+    published = adapted.state()
+    with torch.no_grad():
+        for parameter in (parameter for layer in adapted.layers() for parameter in layer):
+            parameter.add_(torch.randn_like(parameter))
+    penalty = sum(
+        PULL / 2 * (value - published[name]).square().sum()
+        for name, value in adapted.network.named_parameters()
+        if name in published
+    )
+    pairs = [(p, group["lr"]) for group in groups(adapted) for p in group["params"]]
+    gradients = torch.autograd.grad(penalty, [parameter for parameter, _ in pairs])
+    expected = [p.detach() - rate * gradient for (p, rate), gradient in zip(pairs, gradients, strict=True)]
+    pull(adapted, torch.optim.AdamW(groups(adapted)), published)
+    for (parameter, _), value in zip(pairs, expected, strict=True):
+        assert torch.allclose(parameter, value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def trainer(
+    tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> tuple[AdaptTrainer, np.ndarray]:
+    monkeypatch.setattr(module, "HEAD_STEPS", 2)
+    photos = save_products(tmp_path / "photos", 8, 3)
+    pictures = listed(photos)
+    given = inputs(network, photos, pictures, tmp_path / "features", tmp_path / "model")
+    return AdaptTrainer(given, "nsoftmax", 0), np.arange(24) // 3
+
+
+def test_repeats_and_restarts_from_the_published_weights(
+    trainer: tuple[AdaptTrainer, np.ndarray],
+) -> None:
+    adapt, labels = trainer
+    rows, searched = np.arange(18), np.arange(18, 24)
+    first = adapt.train(rows, labels[rows], (1, 3), searched)
+    other = adapt.train(rows[6:], labels[rows[6:]], (2,), searched)
+    again = adapt.train(rows, labels[rows], (1, 3), searched)
+    assert [each.steps for each in first] == [1, 3]
+    assert not np.array_equal(first[0].vectors, first[1].vectors)
+    assert not np.array_equal(first[1].vectors, other[0].vectors)
+    for one, two in zip(first, again, strict=True):
+        assert one.vectors.tobytes() == two.vectors.tobytes()
+        assert all(torch.equal(value, two.parameters[name]) for name, value in one.parameters.items())
+    assert abs(np.linalg.norm(first[1].vectors, axis=1) - 1).max() < 1e-6
+
+
+def test_the_written_model_embeds_as_trained_and_other_weights_are_equal(
+    trainer: tuple[AdaptTrainer, np.ndarray], network: Network, tmp_path: Path
+) -> None:
+    adapt, labels = trainer
+    write_network(network, tmp_path / "model")
+    before = load_file(tmp_path / "model/weights.safetensors")
+    (trained,) = adapt.train(np.arange(24), labels, (3,), np.arange(24))
+    adapt.write(tmp_path / "model", trained, 24, 8, True)
+    after = load_file(tmp_path / "model/weights.safetensors")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if before[name].numpy().tobytes() != after[name].numpy().tobytes()}
+    assert changed
+    assert changed <= trained.parameters.keys()
+    files = [tmp_path / "photos" / name for name in listed(tmp_path / "photos").paths]
+    vectors = Embedder(tmp_path / "model")(files)
+    assert abs(vectors - trained.vectors).max() < 2e-3, "the inputs of the last layers are float16"
+    assert abs(vectors - Embedder(network)(files)).max() > 1e-2
+
+
+def test_refuses_a_network_that_is_no_chain_and_foreign_weights(
+    tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_network(network, tmp_path / "model")
+    with pytest.raises(ValueError, match="has no weight fc"):
+        add_tail(tmp_path / "model", {"fc": torch.zeros(1)}, {})
+    monkeypatch.setattr(module, "SHARE", 0.1)
+    with pytest.raises(UserError, match=r"last layers of test_resnet(.|\n)* --no-adapt"):
+        module.tail_of(network, tmp_path / "out")

@@ -1,0 +1,183 @@
+"""A reader gets one complete catalog; damaged files are refused or built again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.photos import COUNT, save_model, save_photos
+from unseen.runtime.errors import UserError
+from unseen_search.catalog import Catalog, build
+from unseen_search.catalog import catalog as module
+
+
+@pytest.mark.slow
+def test_a_reader_finds_the_complete_catalog_of_a_killed_replacement(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    previous = build(photos, tmp_path / "catalog", model, processes=1)
+    (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")  # the state between the two renames
+    catalog = Catalog(tmp_path / "catalog")
+    assert catalog.paths == previous.paths
+    assert catalog.find([photos / catalog.paths[0]], 1)[0][0].path == catalog.paths[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_reader_during_a_replacement_gets_one_complete_catalog(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: bool
+) -> None:
+    earlier = build(photos, tmp_path / "catalog", model, processes=1)
+    fewer = shutil.copytree(photos, tmp_path / "fewer")
+    (fewer / earlier.paths[0]).unlink()
+    build(fewer, tmp_path / "new", model, processes=1)
+    read = module._read
+    reads: list[str] = []
+
+    def exchanging(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+        reads.append(name)
+        if reads.count(module.PICTURES) == 1 and name == module.PICTURES:
+            (tmp_path / "catalog").rename(tmp_path / ".catalog.replaced")
+            (tmp_path / "new").rename(tmp_path / "catalog")
+        return read(directory, name, reader)
+
+    monkeypatch.setattr(module, "_read", exchanging)
+    catalog = Catalog(tmp_path / "catalog", verify=verify)
+    assert catalog.photos == fewer
+    assert len(catalog) == len(catalog.index.ids) == COUNT - 1
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("structure")
+    build(save_photos(folder / "photos"), folder / "catalog", save_model(folder / "model", 1), processes=1)
+    return folder / "catalog"
+
+
+@pytest.mark.parametrize("key", [*module._ABOUT_TYPES, "precision"])
+def test_refuses_values_of_another_type(built: Path, tmp_path: Path, key: str) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    about = json.loads((catalog / "catalog.json").read_text())
+    for value in (None, 5.5, True, "\ud800x", [], [[1]], {"a": 1}):
+        (catalog / "catalog.json").write_text(json.dumps(about | {key: value}))
+        with pytest.raises(UserError, match=r"catalog\.json is damaged: "):
+            Catalog(catalog)
+
+
+@pytest.mark.parametrize("dim", [0, -1, 7, 2**70])
+def test_refuses_another_number_of_dimensions(built: Path, tmp_path: Path, dim: int) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    about = json.loads((catalog / "catalog.json").read_text())
+    (catalog / "catalog.json").write_text(json.dumps(about | {"dim": dim}))
+    with pytest.raises(UserError, match=f"its `dim` is {dim}, the vectors have 8"):
+        Catalog(catalog)
+
+
+@pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
+def test_refuses_a_damaged_catalog(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
+    build(photos, tmp_path / "catalog", model, processes=1)
+    path = tmp_path / "catalog" / part
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(UserError, match=f"{part} is damaged"):
+        Catalog(tmp_path / "catalog")
+    path.unlink()
+    with pytest.raises(UserError, match=f"{part} is missing"):
+        Catalog(tmp_path / "catalog")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("files", {"indez.faiss": "0"}),
+        ("files", ["index.faiss"]),
+        ("sizes", {}),
+        ("sizes", {"index.faiss": None, "pictures.parquet": 1}),
+    ],
+)
+def test_refuses_an_index_of_its_files_that_no_build_wrote(tmp_path: Path, key: str, value: object) -> None:
+    written = {"files": {"index.faiss": "0", "pictures.parquet": "1"}}
+    written["sizes"] = dict.fromkeys(written["files"], 1)
+    about = {name: kind() for name, kind in module._ABOUT_TYPES.items()} | written
+    about |= {"schema_version": module.SCHEMA_VERSION, "index": {"kind": "flat"}, key: value}
+    (tmp_path / "catalog.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"catalog\.json is damaged: .*(files|sizes)"):
+        module.read_about(tmp_path)
+    (tmp_path / "catalog.json").write_text(json.dumps(about | written))
+    assert module.read_about(tmp_path)["files"] == written["files"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "other"])
+def test_rebuilds_a_damaged_catalog(
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    part: str,
+    damage: str,
+    embedded: list[int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = build(photos, tmp_path / "catalog", model, processes=1).paths
+    path = tmp_path / "catalog" / part
+    content = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(content[:-30])
+        case "missing":
+            path.unlink()
+        case "other":
+            path.write_bytes(b"{}")
+    capsys.readouterr()
+    rebuilt = build(photos, tmp_path / "catalog", model, processes=1)
+    lines = capsys.readouterr().err.splitlines()
+    problem = "missing" if damage == "missing" else "damaged"
+    assert any(part in line and problem in line and "is built again" in line for line in lines), lines
+    assert embedded == [COUNT, COUNT]
+    assert path.read_bytes() == content
+    assert rebuilt.paths == paths
+    build(photos, tmp_path / "catalog", model, processes=1)
+    assert embedded == [COUNT, COUNT], "the new catalog is complete"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [None, 2])
+def test_builds_a_catalog_of_another_schema_version_again(
+    model: Path, photos: Path, tmp_path: Path, version: int | None, embedded: list[int]
+) -> None:
+    build(photos, tmp_path / "catalog", model, processes=1)
+    path = tmp_path / "catalog/catalog.json"
+    about = json.loads(path.read_text())
+    del about["schema_version"]
+    path.write_text(json.dumps(about if version is None else about | {"schema_version": version}))
+    message = rf"catalog\.json has schema version {version}, this version of unseen reads 3.*\n.*unseen index"
+    with pytest.raises(UserError, match=message):
+        Catalog(tmp_path / "catalog")
+    embedded.clear()
+    assert len(build(photos, tmp_path / "catalog", model, processes=1)) == COUNT
+    assert sum(embedded) == COUNT
+
+
+@pytest.mark.slow
+def test_one_wrong_bit_is_an_error(model: Path, photos: Path, tmp_path: Path, embedded: list[int]) -> None:
+    catalog = tmp_path / "catalog"
+    complete = build(photos, catalog, model, labels="folders", processes=1)
+    assert set(complete.about["files"]) == {"index.faiss", "pictures.parquet", "rivals.parquet"}
+    for name in complete.about["files"]:
+        content = bytearray((catalog / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (catalog / name).write_bytes(content)
+        with pytest.raises(UserError, match=f"{name} is damaged: its sha256 is not that of the build"):
+            Catalog(catalog)
+        content[len(content) // 2] ^= 1
+        (catalog / name).write_bytes(content)
+    content = bytearray((catalog / "index.faiss").read_bytes())
+    content[-1] ^= 1
+    (catalog / "index.faiss").write_bytes(content)
+    assert len(Catalog(catalog, verify=False)) == COUNT
+    embedded.clear()
+    build(photos, catalog, processes=1)
+    assert embedded == [COUNT]

@@ -1,0 +1,106 @@
+"""Labels of the pictures of a catalog, and answers by product."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.photos import COUNT, picture, save_products
+from unseen.runtime.errors import UserError
+from unseen_search.catalog import Catalog, build
+
+
+@pytest.mark.slow
+def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = tmp_path / "catalog"
+    (photos / "top.jpg").write_bytes(picture(60))
+    assert set(build(photos, catalog, model, processes=1).labels) == {None}
+    by_folder = build(photos, catalog, labels="folders", processes=1)
+    expected = [None if path == "top.jpg" else str(Path(path).parent) for path in by_folder.paths]
+    assert by_folder.labels == expected
+    assert build(photos, catalog, processes=1).labels == expected
+    table = tmp_path / "labels.csv"
+    table.write_text(
+        "label,path\nmilk,top.jpg\nbread,shelf 0/schön 0.jpg\njam,nowhere.jpg\n", encoding="utf-8"
+    )
+    by_csv = build(photos, catalog, labels=str(table), processes=1)
+    of_path = dict(zip(by_csv.paths, by_csv.labels, strict=True))
+    assert {path: label for path, label in of_path.items() if label} == {
+        "top.jpg": "milk",
+        "shelf 0/schön 0.jpg": "bread",
+    }
+    assert "has labels of 1 pictures that do not exist" in capsys.readouterr().err
+    table.write_text("path,label\ntop.jpg,cream\n")
+    assert "cream" in build(photos, catalog, processes=1).labels, "the same CSV is read again"
+    assert embedded == [COUNT + 1]
+    match = by_csv.find([photos / "top.jpg"], 1)[0][0]
+    assert (match.path, match.label) == ("top.jpg", "milk")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("file,label\na.jpg,x\n", "has no column path"),
+        ("path,label\na.jpg,\n", r":2: path or label is empty"),
+        ("path,label\na.jpg,x\na.jpg,y\n", r":3: a\.jpg has the labels x and y"),
+        ("path,label,label\na.jpg,x,y\n", "has 2 columns label"),
+        ("path,label\na.jpg,x\0y\n", r":2: a value contains the character NUL"),
+        (None, "cannot be read"),
+    ],
+)
+def test_refuses_labels_before_embedding(
+    model: Path, photos: Path, tmp_path: Path, embedded: list[int], content: str | None, message: str
+) -> None:
+    table = tmp_path / "labels.csv"
+    if content is not None:
+        table.write_text(content)
+    with pytest.raises(UserError, match=message):
+        build(photos, tmp_path / "catalog", model, labels=str(table), processes=1)
+    assert embedded == []
+
+
+@pytest.mark.slow
+def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_path: Path) -> None:
+    photos = save_products(tmp_path / "photos")
+    catalog = build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
+    query = photos / "product 03/2.png"
+    (answer,) = catalog.identify([query], 8)
+    assert answer.unknown is None
+    assert [match.path for match in answer.matches] == [match.path for match in catalog.find([query], 8)[0]]
+    assert answer.products[0] == ("product 03", answer.matches[0].similarity, 5)
+    assert sum(product.votes for product in answer.products) == 8
+    assert [p.similarity for p in answer.products] == sorted(
+        (p.similarity for p in answer.products), reverse=True
+    )
+    threshold = catalog.threshold(0.6)
+    assert (threshold.products, threshold.photos) == (12, 60)
+    cosines = catalog.vectors().astype(np.float64) @ catalog.vectors().T
+    labels = np.array(catalog.labels)
+    cosines[labels[:, None] == labels] = -1
+    assert (cosines.max(axis=1) >= threshold.similarity - 1e-6).mean() == pytest.approx(threshold.measured)
+    assert threshold.measured < threshold.limit <= 0.6
+    known, unknown = catalog.identify([query, picture(99)], 8, threshold)
+    assert known.unknown is False
+    assert all(match.similarity >= threshold.similarity for match in known.matches)
+    strict = threshold._replace(similarity=1.01)
+    assert catalog.identify([query, picture(99)], 8, strict) == [(True, [], [])] * 2
+    assert unknown.unknown is (catalog.find([picture(99)], 1)[0][0].similarity < threshold.similarity)
+
+
+@pytest.mark.slow
+def test_refuses_a_threshold_for_too_few_pictures_without_labels_and_for_one_label(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    catalog = tmp_path / "catalog"
+    with pytest.raises(UserError, match=r"11 of 11 pictures .* each counts as a product\. 11 products"):
+        build(photos, catalog, model, processes=1).threshold(0.1)
+    (photos / "top.jpg").write_bytes(picture(60))
+    with pytest.raises(UserError, match="1 of 12 pictures"):
+        build(photos, catalog, labels="folders", processes=1).threshold(0.1)
+    (tmp_path / "labels.csv").write_text(
+        "path,label\n" + "".join(f"{path},same\n" for path in Catalog(catalog).paths), encoding="utf-8"
+    )
+    with pytest.raises(UserError, match=r"All pictures of .* have the label same"):
+        build(photos, catalog, labels=str(tmp_path / "labels.csv"), processes=1).threshold(0.1)

@@ -1,0 +1,1 @@
+"""The generators of pages in docs/ from the code and its data."""

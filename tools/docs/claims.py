@@ -1,0 +1,287 @@
+"""Writes docs/claims.md from the committed results of both settings: frozen networks on photos, and whole
+networks on generated images. `python -m tools.docs.claims > docs/claims.md`."""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import get_args
+
+from tools.docs.markdown import wrapped
+from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
+from unseen.experiments.claims.built_in import BuiltIn, built_in
+from unseen.experiments.claims.built_in import definition as built_in_definition
+from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
+from unseen.experiments.claims.results import CellResult, Comparison, Results, load
+from unseen.experiments.claims.verdict import CONFIDENCE, RESAMPLES, Verdict
+
+NOT_RUN = "not run"
+EXCLUDED = "-"
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
+_METRICS = {
+    "map_at_r": "MAP@R, points",
+    "recall_at_1": "Recall@1, points",
+    "embedding_density": "embedding density",
+    "spectral_decay": "spectral decay, nats",
+    "direction_covariance": "noise of gradient directions",
+    "log_backward_seconds": "backward CPU seconds, ratio",
+}
+_HEAD, _RULE = f"""# Claims
+
+Written by `python -m tools.docs.claims` from pipeline/experiments/claims/results.json and built_in.json; do not
+edit.
+
+A claim of a paper is a paired comparison of two recipes that differ in what the claim is about.
+`pipeline/experiments/claims/claims.yaml` contains them. There are two settings: heads on a frozen pretrained network with
+photos, and [whole networks](#whole-networks-on-generated-images) that are trained from scratch on the
+generated set `parts`. One command computes the claims on any photos in one folder per class, or on `parts`:
+
+```bash
+unseen claims --photos grocery --groups pipeline/experiments/claims/grocery_groups.csv \\
+  --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
+unseen claims crt-over-ms irt-koleo --photos photos --download    # two claims; downloads the networks
+unseen claims --built-in                                          # whole networks; needs no files
+unseen claims --list                                              # all claims with the verdicts below
+```
+
+A killed run continues. `--seeds N` sets the number of trainings of each arm.
+
+## Frozen networks on photos
+
+- The network is frozen and runs once for each photo; its maps are kept in float16. Only heads are trained:
+  pooling, projection, attention, prototypes, proxies. A claim about the training of a whole network is
+  therefore tested only in part. Photos are not augmented.
+- All arms have one setting: 128 dimensions (192 on ViT-Tiny for IRT), 8 x 4 photos, AdamW with learning rate
+  0.001, 150 steps, the last iterate. It was chosen once, before any claim was computed, by the mean MAP@R of
+  four methods on held-out training classes. Heads start as published, not from the published embedding.
+- The verdicts hold at this budget and this start. A head starts with random layers, which remove information
+  that the frozen features have; the [floor](#the-floor) is these features without a head. Heads with many new
+  layers (CRT, Multi-Head) start further from it than a linear projection. More steps do not make up for this:
+  `crt-over-ms-long` repeats one comparison with four times the steps, and CRT is then further behind. Methods
+  with epsilon 0.5 (GSP with proxy losses) are close to the average by design.
+- Photos have 128 pixels per side, so that the last map of a convolutional network has 4 x 4 positions and
+  that of ViT-Tiny 8 x 8.
+- Two class-disjoint splits: half of the classes at random, and half of the product groups (`random`,
+  `groups`). No test class is trained on or chooses a setting.
+
+__BUILT_IN__
+
+## The verdict
+
+d is second arm - first arm, paired by seed, and for MAP@R and Recall@1 by test class. The effect is the mean
+of d over seeds, classes (weighted by their photos), splits and networks. Its {CONFIDENCE:.0%} interval
+contains that of {RESAMPLES:,} resamples of seeds and classes (both drawn, for all splits and networks
+together) and Student's t interval over seeds. For numbers of a whole training it is the latter.
+
+- **confirmed**: the whole interval is on the side that the claim expects (for "equal": within the margin).
+- **refuted**: the whole interval is on the other side (outside the margin).
+- **open**: otherwise.
+
+Intervals are not widened for the number of claims: of 20 true null effects one is expected to be called
+significant. The cells (a network on a split) have the same rule. Whole networks have one cell.
+""".split("__BUILT_IN__")
+
+
+def state_of(name: str, results: Results) -> str:
+    """The verdict on a claim with frozen networks, or `not run` without a result of its present
+    definition."""
+    return _state(results.claims.get(name), claims().definition(name))
+
+
+def built_in_state_of(name: str, results: Results) -> str:
+    """The verdict on a claim with whole networks, `not run` without a result of its present definition, or
+    `-` for a claim that cannot be put to this setting."""
+    if name in built_in().excluded:
+        return EXCLUDED
+    return _state(results.claims.get(name), built_in_definition(claims(), built_in(), name))
+
+
+def _state(result: Comparison | None, definition: str) -> str:
+    return NOT_RUN if result is None or result.definition != definition else result.verdict
+
+
+def markdown(results: Results, of_built_in: Results) -> str:
+    """The page. of_built_in: the results of whole networks."""
+    all_claims = claims()
+    states = {name: state_of(name, results) for name in all_claims.claims}
+    whole = {name: built_in_state_of(name, of_built_in) for name in all_claims.claims}
+    tests = ", ".join(f"{kind}: {count}" for kind, count in results.test_classes.items())
+    parts = [
+        _HEAD + _built_in(built_in()) + _RULE,
+        "## Results",
+        "",
+        f"Photos: Grocery Store (Klasson et al. 2019, MIT licence), {results.photos:,} photos of "
+        f"{results.classes} classes, at most {results.at_most} of a class, 112 pixels on their shorter side. "
+        f"Test classes: {tests}. {results.seeds} seeds. Trainings and evaluations took "
+        f"{results.cpu_seconds / 60:.0f} CPU minutes.",
+        "",
+        f"Whole networks: {of_built_in.photos:,} images of `{of_built_in.data}`, {of_built_in.seeds} seeds, "
+        f"{of_built_in.cpu_seconds / 60:.0f} CPU minutes.",
+        "",
+        f"Frozen networks: {_counts(states)}. Whole networks: {_counts(whole)}. {_agreement(states, whole)}",
+        "",
+        *_floor(all_claims, states, results),
+        "",
+        "The untrained whole networks, by their features without a head, with the mean over seeds:",
+        "",
+        *_floor_table(all_claims, whole, of_built_in),
+    ]
+    for paper, title in _PAPERS.items():
+        own = {name: claim for name, claim in all_claims.claims.items() if claim.paper == paper}
+        parts += ["", f"### {title}", "", *_table(own, (states, results), (whole, of_built_in)), ""]
+        parts += list(_cells(own, (states, results), (whole, of_built_in)))
+    return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
+
+
+def _floor(all_claims: Claims, states: dict[str, str], results: Results) -> Iterator[str]:
+    """The features of each network and split, and how many arms are above them."""
+    yield "### The floor"
+    yield ""
+    yield (
+        "The frozen features without a head and without training: the mean of the last map, for ViT-Tiny the "
+        "class token. Beside each number is how many arms of the claims on that metric are above it, by "
+        "their mean over seeds. An arm below the floor has lost more by its random start than its training "
+        "gained: a verdict on two such arms shows which of them loses less."
+    )
+    yield ""
+    yield from _floor_table(all_claims, states, results)
+
+
+def _floor_table(all_claims: Claims, states: dict[str, str], results: Results) -> Iterator[str]:
+    yield "| network | split | MAP@R | arms above | Recall@1 | arms above |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for floor in results.floors:
+        cells = [floor.network, floor.split]
+        for metric in OF_CLASSES:
+            value = getattr(floor, metric)
+            arms = _values_of_arms(all_claims, states, results, metric, floor.network, floor.split)
+            above = sum(mean > value for mean in arms.values())
+            cells += [f"{100 * value:.1f}", f"{above} of {len(arms)}" if arms else "no claim"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _values_of_arms(
+    all_claims: Claims, states: dict[str, str], results: Results, metric: str, network: str, split: str
+) -> dict[str, float]:
+    """The mean of each arm of the claims on a metric, on a network and split."""
+    values: dict[str, float] = {}
+    for name, claim in all_claims.claims.items():
+        if claim.metric != metric or states[name] not in VERDICTS:
+            continue
+        for cell in results.claims[name].cells:
+            if (cell.network, cell.split) == (network, split):
+                values |= {claim.first: cell.first, claim.second: cell.second}
+    return values
+
+
+def _table(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
+    """The verdicts with frozen networks, then those with whole networks."""
+    yield "| claim | source | statement | frozen networks | effect | whole networks | effect | unit |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for name, claim in own.items():
+        cells = [name, claim.item, claim.statement]
+        for states, results in settings:
+            effect = _effect(claim, results.claims[name]) if states[name] in VERDICTS else ""
+            cells += [states[name], effect]
+        yield f"| {' | '.join([*cells, _METRICS[claim.metric]])} |"
+
+
+def _cells(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
+    yield "| claim | network | split | first arm | second arm | effect | verdict |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for states, results in settings:
+        for name in (name for name in own if states[name] in VERDICTS):
+            for cell in results.claims[name].cells:
+                first, second = (_number(own[name], value) for value in (cell.first, cell.second))
+                row = (name, cell.network, cell.split, first, second, _effect(own[name], cell), cell.verdict)
+                yield f"| {' | '.join(row)} |"
+
+
+def _counts(states: dict[str, str]) -> str:
+    counts = Counter(states.values())
+    return ", ".join(f"{counts[state]} {state}" for state in (*VERDICTS, NOT_RUN))
+
+
+def _agreement(states: dict[str, str], whole: dict[str, str]) -> str:
+    """How many verdicts the settings share, among the claims that are decided in both."""
+    decided = ("confirmed", "refuted")
+    both = [name for name in states if states[name] in decided and whole[name] in decided]
+    equal = sum(states[name] == whole[name] for name in both)
+    return f"Both settings decide {len(both)} claims, {equal} of them alike."
+
+
+def _built_in(setting: BuiltIn) -> str:
+    """The section on whole networks."""
+    source, recipe = setting.source, setting.recipe
+    batch = f"{recipe['batch.classes']} x 4"
+    steps, of_transformer = (each["training.iterations"] for each in (recipe, setting.arms["irt-l"]))
+    paragraphs = [
+        "## Whole networks on generated images",
+        "",
+        "`unseen claims --built-in` trains all weights of both arms, from scratch, on images that the "
+        "project draws (`pipeline/experiments/claims/built_in.yaml`).",
+        "",
+        f"- Images: the set `parts` with {source.train_classes} training and {source.test_classes} test "
+        f"classes of {source.images_per_class} images, {recipe['input.size']} pixels per side, with random "
+        "crops and flips. All training classes are trained on.",
+        "- An arm has the network, dimensions, batch, optimizer and memory of the small set, as a row of "
+        "`unseen study --mini`, and its other changes in the table of [arms](#arms). Convolutional networks "
+        "(`test_resnet`, 0.4 M weights, both maps of 5 x 5) have 64 dimensions. The claims of IRT "
+        "have a transformer (`test_vit`, 0.3 M weights, 5 x 5 tokens and a class token) without a "
+        "projection. The set `tokens` is not used: its network is a table of vectors, without attention and "
+        "class token.",
+        f"- AdamW with learning rate {recipe['optimizer.learning_rate']}, {batch} images, {steps} steps "
+        f"({of_transformer} of the transformer), the last iterate. The learning rate is the better of two, "
+        "by one training of `ms` and one of `irt-l` on the test classes. The length is what a laptop can "
+        "pay: about five seconds of one core for each training.",
+        "- The networks are small, start from random weights and are far from convergence. A verdict is "
+        "about early training at this size, not about the published networks. A comparison of two arms near "
+        "the [floor](#the-floor), the untrained network, has no meaning.",
+        "",
+        "These claims cannot be put to this setting (`-` in the tables):",
+        "",
+        *(f"- `{name}`: {reason}" for name, reason in setting.excluded.items()),
+        "",
+    ]
+    return "\n".join(paragraphs)
+
+
+def _effect(claim: Claim, result: Comparison | CellResult) -> str:
+    values = (result.difference, result.low, result.high)
+    if claim.metric == "log_backward_seconds":
+        middle, low, high = (f"{math.exp(value):.2f}" for value in values)
+    elif claim.metric in OF_CLASSES:
+        middle, low, high = (f"{100 * value:+.2f}" for value in values)
+    else:
+        middle, low, high = (f"{value:+.5f}" for value in values)
+    return f"{middle} [{low}, {high}]"
+
+
+def _number(claim: Claim, value: float) -> str:
+    if claim.metric == "log_backward_seconds":
+        return f"{1000 * math.exp(value):.2f} ms"
+    return f"{100 * value:.1f}" if claim.metric in OF_CLASSES else f"{value:.3f}"
+
+
+def _arms(all_claims: Claims) -> list[str]:
+    return [
+        "## Arms",
+        "",
+        "The arms and their changes of the published recipes; all have "
+        + ", ".join(f"`{field}: {value}`" for field, value in all_claims.setting.items())
+        + " unless they set it.",
+        "",
+        "| arm | like | changes |",
+        "| --- | --- | --- |",
+        *(
+            f"| {name} | {arm['like']} | "
+            + ", ".join(f"`{field}: {value}`" for field, value in arm.items() if field != "like")
+            + " |"
+            for name, arm in all_claims.arms.items()
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown(load(), load(BUILT_IN)))

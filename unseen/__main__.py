@@ -1,5 +1,0 @@
-"""`python -m unseen` is the command `unseen`."""
-
-from unseen.cli import main
-
-main()

@@ -1,0 +1,1 @@
+"""Search over a folder of photos, and its service."""

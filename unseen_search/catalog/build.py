@@ -1,0 +1,278 @@
+"""Pictures of a folder -> catalog.
+
+A picture that an earlier or a killed build embedded is not embedded again.
+"""
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from unseen.data.ingest.sources.folder import SUFFIXES
+from unseen.evaluation.index.kinds import Setting, stores_vectors
+from unseen.frozen.embedder import Embedder, Precision, require_distinct
+from unseen.frozen.labels import FOLDERS, NONE, labels_of
+from unseen.frozen.network import Network, default_network, write_network
+from unseen.frozen.pictures import Stamp, listed
+from unseen.frozen.store import StoredVectors, write_vectors
+from unseen.frozen.workers import embedding, processes_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import restore_directory
+from unseen.runtime.lock import exclusive
+from unseen.runtime.names import printable
+from unseen.training.export.model import device
+from unseen.training.precision import computes_with_bfloat16
+from unseen_search.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog, precision_of, read_about
+from unseen_search.catalog.write import Contents, Model, default_setting, write_catalog
+
+BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
+_LISTED = 5  # damaged pictures in an error message
+
+
+def build(
+    photos: Path,
+    output: Path,
+    model: Path | Network | None = None,
+    skip_damaged: bool = False,
+    index: Setting | None = None,
+    labels: str | None = None,
+    processes: int | None = None,
+    workers: int | None = None,
+    precision: Precision | Literal["auto"] | None = None,
+) -> Catalog:
+    """Embeds every picture below `photos` with a model and writes the catalog `output`.
+
+    `model` is the directory of a trained model or a published network. None: the model of the existing
+    catalog, otherwise the default network (pipeline/frozen/network.py). An existing catalog is updated:
+    new pictures are added, missing ones are removed, and the vectors of unchanged files are kept if the model
+    is the same. A picture is identified by its bytes, so moving files embeds nothing; a file with the path,
+    size and modification time of the catalog is not read. A damaged catalog is built again from the pictures.
+    Vectors that a killed build had embedded are read from `<output>.unfinished`.
+
+    `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat, or an
+    approximate one from 10^6 pictures on (write.py).
+    `labels` is the source of the labels (labels.py): "none", "folders", or the path of a CSV; None: that of
+    the existing catalog, otherwise none.
+    `workers` is the number of processes that embed (workers.py), which does not change a byte at the same
+    precision; `processes` is that of those that read the files.
+    `precision` is that of the network's products. "auto" is bfloat16 if the processor has instructions for
+    it. None: that of the existing catalog, otherwise float32. With another precision than that of the
+    existing catalog, every picture is embedded again.
+
+    Raises UserError if there is no picture, another process builds this catalog, a file name is not UTF-8,
+    the model is missing, incomplete or gives no distinct vectors, the labels cannot be read,
+    the disk is full, the pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be
+    read; then nothing has changed. Skipped pictures are listed in catalog.json. Raises ValueError for an
+    index without full vectors.
+    """
+    if index is not None and not stores_vectors(index):
+        raise ValueError("the index of a catalog must contain the full vectors: set refine")
+    photos, output = Path(photos), Path(output)
+    with exclusive(output.resolve().with_name(f".{output.resolve().name}.lock"), f"builds {output}"):
+        return _build(
+            photos, output, model, skip_damaged, index, labels, Processes(processes, workers), precision
+        )
+
+
+class Processes(NamedTuple):
+    """Numbers of processes; None: chosen by the number of pictures."""
+
+    reading: int | None
+    embedding: int | None
+
+
+def _build(
+    photos: Path,
+    output: Path,
+    model: Path | Network | None,
+    skip_damaged: bool,
+    index: Setting | None,
+    labels: str | None,
+    processes: Processes,
+    precision: Precision | Literal["auto"] | None,
+) -> Catalog:
+    restore_directory(output)
+    if output.exists() and not _is_catalog(output):
+        raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
+    with _model(output, model) as (source, model_name):
+        embedder = Embedder(source, _precision(output, precision))
+        return _build_with(photos, output, embedder, model_name, skip_damaged, index, labels, processes)
+
+
+def _build_with(
+    photos: Path,
+    output: Path,
+    embedder: Embedder,
+    model_name: str,
+    skip_damaged: bool,
+    index: Setting | None,
+    labels: str | None,
+    processes: Processes,
+) -> Catalog:
+    require_distinct(embedder)
+    fingerprint = embedder.fingerprint()
+    earlier = _earlier(output)
+    pictures = listed(photos, processes.reading, _unchanged(earlier, photos))
+    if pictures.damaged and not skip_damaged:
+        raise _damaged(photos, pictures.damaged)
+    if not pictures.paths:
+        raise UserError(
+            f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}."
+        )
+
+    label_source = _label_source(output, labels)
+    label_of = labels_of(label_source, pictures.paths)
+    vectors = StoredVectors()
+    if earlier is not None and _is_of_model(earlier, output, fingerprint, embedder.precision):
+        vectors.add(earlier.sha256, earlier.vectors)
+    suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
+    unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
+    vectors.add_files(unfinished, embedder.dim)
+    path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
+    new = [digest for digest in path_of if digest not in vectors]
+    sys.stderr.write(
+        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model_name}\n"
+    )
+    count = processes_of(len(new), processes.embedding)
+    size = BLOCK * count
+    with embedding(embedder, count) as embed:
+        for start in range(0, len(new), size):
+            block = new[start : start + size]
+            label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
+            embedded = embed([photos / path_of[digest] for digest in block], label)
+            write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
+    vectors.add_files(unfinished, embedder.dim)
+
+    setting = index
+    if setting is None:
+        setting = (
+            default_setting(len(pictures.paths), embedder.dim) if earlier is None else earlier.index.setting
+        )
+    contents = Contents(
+        photos,
+        pictures,
+        label_of,
+        label_source,
+        Model(
+            model_name,
+            fingerprint,
+            embedder.dim,
+            embedder.files(),
+            embedder.precision,
+            embedder.training_classes,
+        ),
+    )
+    write_catalog(output, contents, vectors, setting)
+    shutil.rmtree(unfinished.parent, ignore_errors=True)
+    return Catalog(output)
+
+
+def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
+    lines = [printable(f"{photos / name}: {reason}") for name, reason in list(damaged.items())[:_LISTED]]
+    more = f"\n  and {len(damaged) - _LISTED:,} more" if len(damaged) > _LISTED else ""
+    return UserError(
+        f"{len(damaged):,} picture{'s' * (len(damaged) > 1)} cannot be read:\n  " + "\n  ".join(lines) + more,
+        "Repair or remove them, or exclude them with --skip-damaged.",
+    )
+
+
+def _is_catalog(output: Path) -> bool:
+    """Whether a build made this directory, even if one of its files is missing. Others are never replaced."""
+    return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
+
+
+@contextlib.contextmanager
+def _model(output: Path, model: Path | Network | None) -> Iterator[tuple[Path, str]]:
+    """The directory of the model, and its name in catalog.json. That of a published network is temporary.
+
+    Raises UserError for a network that cannot be built, and without a model if the model of the catalog is
+    damaged, or if there is no catalog and no default network.
+    """
+    if model is None and output.exists():
+        yield _model_of(output)
+        return
+    if model is not None and not isinstance(model, Network):
+        yield Path(model), str(model)
+        return
+    network = model or default_network()
+    directory = output.parent / f"{output.name}.unfinished" / MODEL
+    try:
+        write_network(network, directory)
+        yield directory, network.name
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it contains vectors of an unfinished build
+            directory.parent.rmdir()
+
+
+def _model_of(output: Path) -> tuple[Path, str]:
+    """The model of an existing catalog, and its name. Raises UserError if it is damaged."""
+    remedy = "Name a model: --model DIR for a trained one, e.g. data/models/folder/ms/0, or --network NAME."
+    try:
+        about = read_about(output)
+        fingerprint = Embedder(output / MODEL).fingerprint()
+    except UserError as error:
+        raise UserError(f"The model of the catalog cannot be used: {error.what}", remedy) from error
+    if fingerprint != about["fingerprint"]:
+        raise UserError(f"{output / MODEL} is not the model that embedded this catalog.", remedy)
+    return output / MODEL, about["model"]
+
+
+def _earlier(output: Path) -> Catalog | None:
+    """The existing catalog; None without one, or if it is damaged."""
+    if not output.exists():
+        return None
+    try:
+        return Catalog(output, verify=True)
+    except UserError as error:
+        sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded again\n")
+        return None
+
+
+def _unchanged(earlier: Catalog | None, photos: Path) -> dict[tuple[str, Stamp], str]:
+    """The sha256 of the pictures of a catalog of the same folder, by path and stamp."""
+    if earlier is None or earlier.photos != photos.resolve():
+        return {}
+    sizes, times = earlier.stamps
+    return {
+        (path, Stamp(size, mtime)): digest
+        for path, size, mtime, digest in zip(earlier.paths, sizes, times, earlier.sha256, strict=True)
+        if mtime is not None
+    }
+
+
+def _precision(output: Path, precision: Precision | Literal["auto"] | None) -> Precision:
+    """The precision to embed with, see `build`."""
+    if precision == "auto":
+        return "bfloat16" if computes_with_bfloat16(device()) else "float32"
+    if precision is not None:
+        return precision
+    try:
+        return precision_of(read_about(output)) if output.exists() else "float32"
+    except UserError:  # _earlier reports the damaged catalog
+        return "float32"
+
+
+def _is_of_model(earlier: Catalog, output: Path, fingerprint: str, precision: Precision) -> bool:
+    """Whether the vectors of the existing catalog are of the same model and precision."""
+    model = earlier.about["model"]
+    if earlier.about["fingerprint"] != fingerprint:
+        other = f"has another model ({model})"
+    elif earlier.precision != precision:
+        other = f"was embedded in {earlier.precision}"
+    else:
+        return True
+    sys.stderr.write(f"catalog: {output} {other}: every picture is embedded again\n")
+    return False
+
+
+def _label_source(output: Path, labels: str | None) -> str:
+    """The source of the labels, as catalog.json contains it: a CSV by its absolute path."""
+    if labels is None:
+        try:
+            return str(read_about(output)["labels"]) if output.exists() else NONE
+        except UserError:  # _earlier reports the damaged catalog
+            return NONE
+    return labels if labels in (NONE, FOLDERS) else str(Path(labels).resolve())

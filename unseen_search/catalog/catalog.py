@@ -1,0 +1,378 @@
+"""The catalog of a folder of pictures: the index of their vectors, and the model that embeds the queries.
+
+A catalog is a directory with all files that a search needs:
+
+index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
+                    pipeline/evaluation/index); inner products are cosines, and any program with FAISS can read it
+pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
+                    label (a time just before the build and a missing label are null)
+rivals.parquet      what each picture resembles among the other labels (unknown.py), or, if a picture has no
+                    label, among all pictures but its near-duplicates (unlabelled.py)
+catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
+                    precision in which it embeds (float32 without this key), setting of the index and its
+                    recall against exact search, source of the labels, files that were left out, sha256 and
+                    size of the files above
+model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
+                    network; the names of its training classes if they are known (training_classes.py)
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float32, Int64
+
+from unseen.evaluation.index.index import Index, load, search, vectors_at
+from unseen.evaluation.index.kinds import from_plain
+from unseen.evaluation.unknown import Rivals, Threshold, UncalibratedError, calibrate
+from unseen.frozen.embedder import Embedder, Picture, Precision
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import complete_directory
+
+INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
+ABOUT, MODEL = "catalog.json", "model"
+VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
+SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
+_EXCHANGES = 10  # of the directory by builds, while one reader opens it
+_ABOUT_TYPES = {
+    "photos": str, "pictures": int, "dim": int, "model": str, "fingerprint": str,
+    "index": dict, "labels": str, "files": dict, "sizes": dict,
+}  # fmt: skip
+
+
+class Match(NamedTuple):
+    """A picture of the catalog that is near a query."""
+
+    path: str  # below the folder of the pictures
+    similarity: float  # cosine, -1 to 1
+    label: str | None = None  # of the picture, in a catalog with labels
+
+
+class Product(NamedTuple):
+    """The matches of a query with one label."""
+
+    label: str
+    similarity: float  # of the nearest
+    votes: int  # number of the matches
+
+
+class Answer(NamedTuple):
+    """What a catalog contains for one query."""
+
+    unknown: bool | None  # whether no picture reaches the threshold; None without a threshold
+    products: list[Product]  # by the similarity of their nearest picture; empty without labels
+    matches: list[Match]  # nearest first; with a threshold only those that reach it
+
+
+class Catalog:
+    """A catalog that `build` wrote.
+
+    verify: compare the sha256 of index and tables with catalog.json, so that one wrong bit is an error; it
+    reads them once more. None: of files up to `VERIFIED` bytes, and of larger ones the size, so that a
+    catalog of 10^6 pictures opens at once. The model is always verified, at its first use. A larger index is
+    mapped into memory, and the table is read when it is needed.
+
+    A build may replace the directory meanwhile, or be killed while it does: all parts are those of one
+    complete catalog, the earlier or the new one.
+
+    Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
+    """
+
+    def __init__(self, directory: str | Path, verify: bool | None = None) -> None:
+        self.directory = Path(directory)
+        for _ in range(_EXCHANGES):
+            place, before = complete_directory(self.directory), _identity(self.directory)
+            try:
+                self._load(place, verify)
+            except UserError:
+                if _identity(self.directory) == before:
+                    raise
+            else:
+                if _identity(self.directory) == before:
+                    return
+        raise UserError(
+            f"{self.directory} was exchanged {_EXCHANGES} times while it was read.",
+            "End the builds that write it again and again.",
+        )
+
+    def _load(self, directory: Path, verify: bool | None) -> None:
+        """Reads the catalog in `directory`."""
+        self.about = read_about(directory)
+        for name, digest in self.about["files"].items():
+            _read(directory, name, partial(_verify, digest, self.about["sizes"][name], verify))
+        self._table: pq.ParquetFile = _read(directory, PICTURES, pq.ParquetFile)
+        setting = from_plain(self.about["index"])
+        self.index: Index = _read(
+            directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
+        )
+        self._embedder: Embedder | None = None
+        vectors = len(self.index.ids)
+        if not len(self) == vectors == self.about["pictures"]:
+            raise UserError(
+                f"{directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
+                _rebuild(self.directory),
+            )
+        if (dim := int(self.index.engine.d)) != self.about["dim"]:
+            raise UserError(
+                f"{directory / ABOUT} is damaged: its `dim` is {self.about['dim']}, the vectors have {dim}.",
+                _rebuild(self.directory),
+            )
+
+    def __len__(self) -> int:
+        return int(self._table.metadata.num_rows)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The path of each picture below `photos`."""
+        return self._column("path")
+
+    @cached_property
+    def sha256(self) -> list[str]:
+        """The digest of the file of each picture."""
+        return self._column("sha256")
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """The label of each picture; None without one."""
+        return self._column("label")
+
+    @cached_property
+    def stamps(self) -> tuple[list[int], list[int | None]]:
+        """The size and the modification time of the file of each picture."""
+        return self._column("size"), self._column("mtime_ns")
+
+    def _column(self, name: str) -> list[Any]:
+        values: list[Any] = self._part(lambda: self._table.read([name]))[name].to_pylist()
+        return values
+
+    def _group(self, number: int) -> pa.Table:
+        """Paths and labels of a row group."""
+        return self._part(lambda: self._table.read_row_group(number, ["path", "label"]))
+
+    def _part(self, reader: Callable[[], pa.Table]) -> pa.Table:
+        """A part of the table. Its file was opened with the catalog: a build does not change it."""
+        try:
+            return reader()
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            raise UserError(
+                f"{self.directory / PICTURES} is damaged: {str(error).splitlines()[0]}.",
+                _rebuild(self.directory),
+            ) from error
+
+    def _pictures_at(self, rows: Sequence[int]) -> dict[int, tuple[str, str | None]]:
+        """Path and label of rows. It reads the row groups that contain them."""
+        groups = np.cumsum(
+            [0, *(self._table.metadata.row_group(n).num_rows for n in range(self._table.num_row_groups))]
+        )
+        pictures: dict[int, tuple[str, str | None]] = {}
+        asked = np.unique(np.array(rows, np.int64))
+        for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
+            inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
+            table = self._group(group).take(inside - groups[group])
+            values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
+            pictures |= dict(zip(inside.tolist(), values, strict=True))
+        return pictures
+
+    @property
+    def photos(self) -> Path:
+        """The folder of the pictures; the path of a match is relative to it."""
+        return Path(self.about["photos"])
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in which the model embeds pictures and queries."""
+        return precision_of(self.about)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model of this catalog, loaded at the first use."""
+        if self._embedder is None:
+            embedder = Embedder(complete_directory(self.directory) / MODEL, self.precision)
+            if embedder.fingerprint() != self.about["fingerprint"]:
+                model = self.about["model"]
+                raise UserError(
+                    f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
+                    _rebuild(self.directory, model=True),
+                )
+            self._embedder = embedder
+        return self._embedder
+
+    def vectors(self, rows: Int64[np.ndarray, "P"] | None = None) -> Float32[np.ndarray, "P D"]:
+        """The unit vectors of pictures by their position in `paths`; None: of all."""
+        return vectors_at(self.index, self.index.ids if rows is None else rows)
+
+    def find(self, pictures: Sequence[Picture], k: int = 10) -> list[list[Match]]:
+        """The k nearest pictures of each of `pictures`, nearest first; fewer if the index has fewer.
+
+        A flat index compares all pictures; the other kinds can miss some.
+        """
+        if k < 1:
+            raise UserError(f"k is {k}, expected 1 or more.", "Set -k to the number of matches per picture.")
+        if not pictures:
+            return []
+        rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
+        picture_of = self._pictures_at(rows[rows >= 0].tolist())
+        return [
+            [
+                Match(picture_of[row][0], similarity, picture_of[row][1])
+                for row, similarity in zip(*matches, strict=True)
+                if row >= 0
+            ]
+            for matches in zip(rows.tolist(), similarities.tolist(), strict=True)
+        ]
+
+    def identify(
+        self, pictures: Sequence[Picture], k: int = 10, threshold: Threshold | None = None
+    ) -> list[Answer]:
+        """The k nearest pictures of each of `pictures`, grouped by label. With a threshold, a query without a
+        match at or above it is unknown."""
+        return [answer_of(matches, threshold) for matches in self.find(pictures, k)]
+
+    def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
+        """The similarity at which at most a share of the photos of unknown products get a match, with this
+        confidence (unknown.py). It is measured on the products that the model was not trained on. If a
+        picture has no label, each picture is a product of its own, which is conservative (unlabelled.py).
+
+        Raises UserError if the products are too few for the share or all pictures have one label, and
+        UncalibratedError if the model was trained on the products, or, without labels, on any product.
+        """
+        missing = self.labels.count(None)
+        remedy = (
+            f"`unseen index {self.photos} {self.directory} --labels folders` takes the folder of each "
+            "picture as its label, `--labels FILE.csv` reads the columns path and label."
+        )
+        known = self.embedder.training_classes
+        if missing:
+            return self._threshold_without_labels(missing, known, remedy, at_most_false, confidence)
+        names = sorted({label for label in self.labels if label is not None})
+        if len(names) < 2:
+            raise UserError(
+                f"All pictures of {self.directory} have the label {self.labels[0]}.",
+                "Add pictures of other products, or correct the labels with --labels.",
+            )
+        trained = None if known is None else np.array([name in known for name in names])
+        return calibrate(self._rivals(), len(names), at_most_false, confidence, trained)
+
+    def _threshold_without_labels(
+        self, missing: int, known: frozenset[str] | None, remedy: str, share: float, confidence: float
+    ) -> Threshold:
+        problem = f"{missing:,} of {len(self):,} pictures of {self.directory} have no label"
+        if known:
+            raise UncalibratedError(
+                f"{problem}, and the model was trained on {len(known):,} classes: which pictures show other "
+                "products is unknown. The rate of false matches is not calibrated for this model.",
+                remedy,
+            )
+        if len(self) < 2:
+            raise UserError(f"{self.directory} has one picture.", "Add pictures of other products.")
+        of_catalog = self._rivals()
+        groups = len(np.unique(of_catalog.label))
+        trained = None if known is None else np.zeros(len(self), bool)
+        try:
+            threshold = calibrate(of_catalog, groups, share, confidence, trained)
+        except UserError as error:
+            raise UserError(f"{problem}: each counts as a product. {error.what}", error.remedy) from error
+        return threshold._replace(labelled=False)
+
+    def _rivals(self) -> Rivals:
+        table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
+        return Rivals(*(table[name].to_numpy() for name in Rivals._fields))
+
+
+def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:
+    """The matches of a query that reach the threshold, and their labels. `matches`: nearest first."""
+    if threshold is not None:
+        matches = [match for match in matches if match.similarity >= threshold.similarity]
+    by_label: dict[str, list[Match]] = {}
+    for match in matches:
+        if match.label is not None:
+            by_label.setdefault(match.label, []).append(match)
+    products = [Product(label, group[0].similarity, len(group)) for label, group in by_label.items()]
+    return Answer(None if threshold is None else not matches, products, matches)
+
+
+def _identity(directory: Path) -> tuple[Path, int | None]:
+    """What changes when `build` replaces the catalog: where it is, and its inode."""
+    place = complete_directory(directory)
+    try:
+        return place, place.stat().st_ino
+    except OSError:
+        return place, None
+
+
+def read_about(directory: Path) -> dict[str, Any]:
+    """The content of catalog.json.
+
+    Raises UserError if it is missing, damaged or of another schema version.
+    """
+    about: dict[str, Any] = _read(directory, ABOUT, _about)
+    if about["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{directory / ABOUT} has schema version {about['schema_version']}, this version of unseen reads "
+            f"{SCHEMA_VERSION}.",
+            _rebuild(directory, model=True),
+        )
+    return about
+
+
+def precision_of(about: dict[str, Any]) -> Precision:
+    """The precision of a catalog.json; float32 if a version without this setting wrote it."""
+    precision: Precision = about.get("precision", "float32")
+    return precision
+
+
+def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+    path = directory / name
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing: {directory} is not a catalog.",
+            f"Build one: `unseen index PHOTOS {directory}`.",
+        )
+    try:
+        return reader(path)
+    except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
+
+
+def _verify(digest: str, size: int, verify: bool | None, path: Path) -> None:
+    length = path.stat().st_size
+    if length != size:
+        raise ValueError(f"it has {length:,} bytes, the build wrote {size:,}")
+    if (verify or (verify is None and size <= VERIFIED)) and sha256_of(path) != digest:
+        raise ValueError("its sha256 is not that of the build")
+
+
+def _rebuild(directory: Path, model: bool = False) -> str:
+    """The remedy for a damaged catalog. model: whether its model cannot be used."""
+    named = " --network NAME` or `--model DIR" if model else ""
+    return f"Build the catalog again: `unseen index PHOTOS {directory}{named}`."
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """The content of catalog.json. Raises ValueError if `build` did not write it."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(about, dict):
+        raise ValueError("it contains no object")
+    about.setdefault("schema_version", None)
+    if about["schema_version"] == SCHEMA_VERSION:
+        if not about.keys() >= _ABOUT_TYPES.keys():
+            raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_TYPES))}")
+        for name, kind in _ABOUT_TYPES.items():
+            if type(about[name]) is not kind:
+                raise ValueError(f"its `{name}` is not of type {kind.__name__}")
+        if about.get("precision", "float32") not in get_args(Precision):
+            raise ValueError("its `precision` is unknown")
+        json.dumps(about, ensure_ascii=False).encode()  # ValueError for a lone surrogate
+        from_plain(about["index"])
+        files, sizes = about["files"], about["sizes"]
+        if files.keys() != sizes.keys():
+            raise ValueError("its `files` and `sizes` name different files")
+        if not all(isinstance(size, int) for size in sizes.values()):
+            raise ValueError("one of its `sizes` is no integer")
+    return about

@@ -1,0 +1,91 @@
+"""The matches of each query, and the groups of near-duplicates, as HTML pages that work offline."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from unseen.data.heif import readable
+from unseen.frozen.embedder import encoded
+from unseen.report import page as report_page
+from unseen.report.pictures import data_uri
+from unseen.report.recipes import text
+from unseen.runtime.names import printable
+from unseen_search.catalog.catalog import Answer, Catalog
+from unseen_search.catalog.duplicates import Group
+
+SIZE = 220  # pixels of a picture's longer side
+_HERE = Path(__file__).parent
+
+
+def page(
+    catalog: Catalog,
+    queries: Sequence[str | Path],
+    answers: Sequence[Answer],
+    statement: str | None = None,
+) -> str:
+    """The HTML text. A match whose file no longer exists is shown by its name. `statement`: of the
+    threshold."""
+    sections = [
+        {
+            "name": text(printable(str(query))),
+            "unknown": answer.unknown,
+            "image": data_uri(_octets(encoded(query)), SIZE),
+            "matches": [
+                {
+                    "path": match.path,
+                    "label": match.label,
+                    "similarity": f"{match.similarity:.3f}",
+                    "image": _image(catalog.photos / match.path),
+                }
+                for match in answer.matches
+            ],
+        }
+        for query, answer in zip(queries, answers, strict=True)
+    ]
+    return _rendered("results.html", catalog, queries=sections, statement=statement)
+
+
+def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
+    """The HTML text of groups of near-duplicates."""
+    sections = [
+        {
+            "contradictory": group.contradictory,
+            "pictures": [
+                {
+                    "path": copy.path,
+                    "label": copy.label,
+                    "difference": None if copy.difference is None else f"{copy.difference:.1f}",
+                    "image": _image(catalog.photos / copy.path),
+                }
+                for copy in group.pictures
+            ],
+        }
+        for group in groups
+    ]
+    return _rendered("duplicates.html", catalog, groups=sections)
+
+
+def _rendered(template: str, catalog: Catalog, **values: object) -> str:
+    """The page. A folder or model outside the project is shown by its name: a page is shared."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
+    names = {"photos": text(str(catalog.photos)), "model": text(str(catalog.about["model"]))}
+    return environment.get_template(template).render(css=Markup(css), catalog=catalog, **names, **values)
+
+
+def _image(path: Path) -> str | None:
+    return data_uri(_octets(path.read_bytes()), SIZE) if path.is_file() else None
+
+
+def _octets(picture: bytes) -> UInt8[np.ndarray, "bytes"]:
+    return np.frombuffer(readable(picture), np.uint8)

@@ -1,0 +1,257 @@
+"""The commands `unseen index` and `unseen find`."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from os.path import exists, samefile
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from unseen.data.heif import readable
+from unseen.data.ingest.completeness import require_complete
+from unseen.data.ingest.sources.folder import SUFFIXES, UNREAD_SUFFIXES, Directory, enumerated
+from unseen.evaluation.index.kinds import KINDS
+from unseen.evaluation.unknown import Threshold, UncalibratedError
+from unseen.frozen.embedder import BATCH, Precision, encoded, name_of
+from unseen.frozen.network import Network
+from unseen.frozen.pictures import picture_names
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import atomic_file, regular, require_replaceable
+from unseen.runtime.names import printable
+from unseen_search.catalog.build import build
+from unseen_search.catalog.catalog import ABOUT, Answer, Catalog
+from unseen_search.catalog.duplicates import Group, duplicates
+from unseen_search.catalog.measure import description, measure
+from unseen_search.catalog.results_page import duplicates_page, page
+
+
+def write_catalog(
+    photos: Path,
+    output: Path,
+    model: Path | Network | None,
+    kind: str | None,
+    labels: str | None,
+    skip_damaged: bool,
+    duplicates_html: Path | None = None,
+    workers: int | None = None,
+    precision: Precision | Literal["auto"] | None = None,
+) -> None:
+    """Builds or updates a catalog and prints its size, the first names of excluded pictures, and with
+    `duplicates_html` the groups of near-duplicates, which it also writes to this page. Raises UserError as
+    `build` does.
+    """
+    if duplicates_html is not None:
+        _require_page(duplicates_html)
+    setting = KINDS[kind]() if kind else None
+    catalog = build(
+        photos, output, model, skip_damaged, setting, labels, workers=workers, precision=precision
+    )
+    excluded = catalog.about["left_out"]
+    parts = [f"{len(catalog):,} pictures"]
+    if labelled := len(catalog) - catalog.labels.count(None):
+        parts.append(f"{labelled:,} with one of {len({*catalog.labels} - {None}):,} labels")
+    if excluded:
+        parts.append(f"{len(excluded):,} excluded")
+    sys.stdout.write(f"{output}: {', '.join(parts)}\n")
+    if excluded:
+        reasons = enumerated([f"{name} ({reason})" for name, reason in excluded.items()])
+        sys.stdout.write(f"excluded: {reasons}. {output / ABOUT} lists them under left_out.\n")
+    if duplicates_html is not None:
+        groups, unread = duplicates(catalog)
+        with atomic_file(duplicates_html) as aside:
+            aside.write_text(duplicates_page(catalog, groups), encoding="utf-8")
+        sys.stdout.write("".join(f"{line}\n" for line in _duplicate_lines(groups, unread)))
+
+
+def _duplicate_lines(groups: Sequence[Group], unread: Sequence[str]) -> Iterator[str]:
+    count = sum(len(group.pictures) for group in groups)
+    yield f"{len(groups):,} groups of near-duplicates with {count:,} pictures"
+    for group in groups:
+        names = ", ".join(printable(copy.path) for copy in group.pictures)
+        yield f"  {names}" + ("  (different labels)" if group.contradictory else "")
+    if unread:
+        yield f"{len(unread):,} files are missing and could not be compared, first {printable(unread[0])}"
+
+
+def measurement(photos: Path, network: Network, labels: str) -> str:
+    """The accuracy of a network with each candidate of its statistics as a table, and the command with the
+    best. Raises UserError as `measure` does.
+    """
+    results = measure(photos, network, labels)
+    options = [description(result.network) for result in results]
+    width = max(map(len, options))
+    metrics = results[0].metrics
+    lines = [
+        f"{metrics['queries']:,} photos of {metrics['classes']:,} classes, 95% intervals over classes",
+        "",
+    ]
+    lines.append(f"{'options':<{width}}  {'Recall@1':>8}  {'MAP@R':>5}")
+    for option, result in zip(options, results, strict=True):
+        recall, precision, low, high = (
+            100 * float(result.metrics[name])
+            for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
+        )
+        lines.append(f"{option:<{width}}  {recall:8.1f}  {precision:5.1f} ({low:.1f} to {high:.1f})")
+    weights = f" --weights {network.weights}" if network.weights else ""
+    lines += ["", f"unseen index PHOTOS CATALOG --network {network.name}{weights} {options[0]}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
+    """The pictures to search for: files, all pictures below folders, and the paths in a text file, one a
+    line; `-` is the standard input. The standard error lists what is omitted in folders, as `unseen index`
+    does.
+
+    Raises UserError if there is none, or if the list cannot be read.
+    """
+    paths = [path for photo in photos for path in (_below(photo) if photo.is_dir() else [photo])]
+    if lists is not None:
+        try:
+            text = sys.stdin.read() if str(lists) == "-" else regular(lists).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{lists} cannot be read: {error}.", "Write one path a line, in UTF-8."
+            ) from error
+        paths += [Path(line) for line in text.splitlines() if line.strip()]
+    if not paths:
+        raise UserError("There is no photo to search for.", "Name photos, folders of photos, or --list FILE.")
+    return paths
+
+
+def find_photos(
+    directory: Path,
+    photos: Sequence[Path],
+    k: int,
+    html: Path | None,
+    share: float | None,
+    as_json: bool,
+    skip_damaged: bool = False,
+) -> str:
+    """The k nearest pictures of each photo as text or JSON; also writes them to a page. `share`: the largest
+    rate of false matches; if it is not calibrated for the model, the output states this and answers no photo
+    with `unknown`. `skip_damaged`: photos that cannot be read are listed on the standard error and in the
+    JSON. Raises UserError as `Catalog`, its `threshold` and its `find` do otherwise, if no photo can be read,
+    and for a page that would replace a photo."""
+    if html is not None:
+        _require_page(html, photos)
+    catalog = Catalog(directory)
+    threshold, problem = None, None
+    if share is not None:
+        try:
+            threshold = catalog.threshold(share)
+        except UncalibratedError as error:
+            problem = error
+    statement = f"{problem.what} {problem.remedy}" if problem else threshold and threshold.sentence()
+    if skip_damaged:
+        results = _identified(catalog, photos, k, threshold)
+    else:
+        results = Results(list(photos), catalog.identify(photos, k, threshold), {})
+    if html is not None:
+        text = page(catalog, results.photos, results.answers, statement)
+        with atomic_file(html) as aside:
+            aside.write_text(text, encoding="utf-8")
+    if as_json:
+        return _json(catalog, results, threshold, problem)
+    return "".join(f"{line}\n" for line in _lines(catalog, results, statement))
+
+
+class Results(NamedTuple):
+    """What `find` answers."""
+
+    photos: list[Path]
+    answers: list[Answer]  # one for each photo
+    excluded: dict[Path, str]  # photo that cannot be read -> reason
+
+
+def _identified(catalog: Catalog, photos: Sequence[Path], k: int, threshold: Threshold | None) -> Results:
+    """The answers for the photos that can be read; the standard error lists the others. Raises UserError if
+    there is none.
+
+    A batch is decoded once, unless it contains a damaged photo.
+    """
+    results = Results([], [], {})
+    for start in range(0, len(photos), BATCH):
+        batch = list(photos[start : start + BATCH])
+        try:
+            answers = catalog.identify(batch, k, threshold)
+        except UserError:
+            excluded = _damaged(batch)
+            sys.stderr.writelines(f"excluded: {reason}\n" for reason in excluded.values())
+            results.excluded.update(excluded)
+            batch = [photo for photo in batch if photo not in excluded]
+            answers = catalog.identify(batch, k, threshold)
+        results.photos.extend(batch)
+        results.answers.extend(answers)
+    if not results.photos:
+        raise UserError("No photo can be read.", "Convert them to JPEG or PNG.")
+    return results
+
+
+def _damaged(photos: Sequence[Path]) -> dict[Path, str]:
+    """The photos that cannot be read, each with a sentence."""
+    reasons = {}
+    for photo in photos:
+        try:
+            require_complete(np.frombuffer(readable(encoded(photo)), np.uint8))
+        except UserError as error:
+            reasons[photo] = error.what
+        except ValueError as error:
+            reasons[photo] = f"{name_of(photo)} cannot be read as a picture: {error}."
+    return reasons
+
+
+def _require_page(path: Path, photos: Sequence[Path] = ()) -> None:
+    """Raises UserError for a page that would replace a directory, a pipe, a picture or one of `photos`."""
+    require_replaceable(path)
+    is_query = exists(path) and any(exists(photo) and samefile(path, photo) for photo in photos)
+    if is_query or path.suffix.lower() in SUFFIXES | UNREAD_SUFFIXES:
+        problem = "is a photo of the search" if is_query else f"has the suffix of a picture, {path.suffix}"
+        raise UserError(f"{path} {problem}: the page would replace it.", "Name a page such as found.html.")
+
+
+def _below(folder: Path) -> list[Path]:
+    return [folder / name for name in picture_names(Directory(folder), "find").pictures]
+
+
+def _json(
+    catalog: Catalog,
+    results: Results,
+    threshold: Threshold | None,
+    problem: UncalibratedError | None,
+) -> str:
+    content = {
+        "catalog": str(catalog.directory),
+        "photos": str(catalog.photos),
+        "threshold": None if threshold is None else threshold._asdict(),
+        "not_calibrated": None if problem is None else {"reason": problem.what, "remedy": problem.remedy},
+        "queries": [
+            {
+                "query": str(photo),
+                "unknown": answer.unknown,
+                "products": [product._asdict() for product in answer.products],
+                "matches": [match._asdict() for match in answer.matches],
+            }
+            for photo, answer in zip(results.photos, results.answers, strict=True)
+        ],
+        "excluded": [{"query": str(photo), "reason": reason} for photo, reason in results.excluded.items()],
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()  # a byte of a name that is not UTF-8: \\udcff
+
+
+def _lines(catalog: Catalog, results: Results, statement: str | None) -> Iterator[str]:
+    if statement is not None:
+        yield statement
+    for photo, answer in zip(results.photos, results.answers, strict=True):
+        if answer.unknown:
+            yield f"{printable(str(photo))}: unknown"
+            continue
+        yield printable(str(photo))
+        width = max((len(printable(product.label)) for product in answer.products), default=0)
+        for product in answer.products:
+            votes = f"{product.votes} match{'es' * (product.votes > 1)}"
+            yield f"      {product.similarity:.3f}  {printable(product.label):<{width}}  {votes}"
+        for rank, match in enumerate(answer.matches, 1):
+            yield f"{rank:4d}  {match.similarity:.3f}  {printable(str(catalog.photos / match.path))}"

@@ -1,0 +1,336 @@
+"""The HTTP interface of a catalog, and the page that uses it.
+
+GET  /                 the page: drop a photo, see its matches
+POST /find?k=10        the body is a photo; the answer contains products and matches
+POST /regions/{catalog}/{row}  the body is the photo: which regions cause its similarity to a match
+GET  /photos/{catalog}/{row}   a picture of the answer of this catalog as a small JPEG
+GET  /health           whether the catalog can be searched
+GET  /metrics          counts and durations, for Prometheus
+GET  /openapi.json     the description of this interface
+
+A body that is too large, too slow or no photo is refused, and the service continues. Its pixels are counted
+before they are decoded. A row belongs to one catalog, whose fingerprint each answer contains: an address of
+an earlier catalog gives an error, never another picture. A catalog that is built again is loaded at the next
+request; the earlier one answers until then, and afterwards if the new one cannot be loaded.
+"""
+
+import asyncio
+import hashlib
+import json
+import secrets
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import numpy as np
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from unseen.data.heif import readable
+from unseen.report.pictures import jpeg
+from unseen.runtime.errors import UserError
+from unseen.runtime.files import regular
+from unseen_search.catalog.catalog import answer_of
+from unseen_search.service.current import Current, State
+from unseen_search.service.photo_size import size_of
+from unseen_search.service.settings import ServiceSettings
+
+T = TypeVar("T")
+_CONTENT_POLICY = (
+    "default-src 'none'; img-src 'self' blob: data:; connect-src 'self'; "
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+)
+THUMBNAIL = 220  # pixels of the longer side
+_PAGE = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+
+
+class FoundProduct(BaseModel):
+    """The matches with one label."""
+
+    label: str
+    similarity: float
+    votes: int
+
+
+class FoundPicture(BaseModel):
+    """A picture of the catalog that is near the photo."""
+
+    row: int
+    path: str
+    similarity: float
+    label: str | None
+
+
+class Found(BaseModel):
+    """The answer to one photo."""
+
+    unknown: bool | None  # whether no picture reaches the threshold; null without a threshold
+    threshold: float | None
+    statement: str | None  # on the threshold, with what limits it, as `unseen find` prints it
+    products: list[FoundProduct]  # by the similarity of their nearest picture
+    matches: list[FoundPicture]  # nearest first; also those below the threshold
+    catalog: str  # fingerprint of the catalog that answered
+    seconds: float  # of embedding and search
+
+
+class RegionMap(BaseModel):
+    """A map over one picture: rows of h x w cells."""
+
+    map: list[list[float]]
+    box: tuple[float, float, float, float]  # left, top, right, bottom of the map as shares of the picture
+
+
+class Cause(BaseModel):
+    """Which regions of a photo and a match cause their similarity (unseen_search/catalog/regions.py).
+
+    contribution: the cells of each map sum to the similarity. attention: the share of each cell in the
+    attention of the class token, which does not depend on the other picture. null: the form of the network
+    allows neither.
+    """
+
+    kind: Literal["contribution", "attention"] | None
+    similarity: float
+    photo: RegionMap | None
+    match: RegionMap | None
+
+
+class Health(BaseModel):
+    """The state of the service."""
+
+    status: str
+    pictures: int
+    catalog: str
+    model: str
+    threshold: (
+        str | None
+    )  # the statement on its rate, as `unseen find` prints it; null without --at-most-false
+
+
+class _Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "unseen_requests", "Requests by path and status", ["path", "status"], registry=self.registry
+        )
+        self.unknown = Counter("unseen_unknown", "Photos without a match", registry=self.registry)
+        self.seconds = Histogram("unseen_find_seconds", "Embedding and search", registry=self.registry)
+        self.pictures = Gauge("unseen_catalog_pictures", "Pictures of the catalog", registry=self.registry)
+
+
+def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
+    """The application for the catalog in `directory`.
+
+    Raises UserError if the catalog or its model cannot be read, or if the threshold cannot be calibrated.
+    """
+    current, metrics = Current(directory, settings.at_most_false), _Metrics()
+    places = asyncio.Semaphore(settings.concurrent)
+
+    # The pages of FastAPI that show the interface would load scripts from another host.
+    app = FastAPI(
+        title="unseen",
+        summary="Search for photos in a catalog",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # the address of a redirect is the header Host of the client
+    )
+    token = _token_check(settings.token)
+
+    @app.middleware("http")
+    async def count(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await call(request)
+        route = request.scope.get("route")
+        path = getattr(route, "path", "other")  # not the path of the request: their number is not bounded
+        metrics.requests.labels(path, response.status_code).inc()
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Content-Security-Policy"] = _CONTENT_POLICY
+        return response
+
+    async def in_turn(work: Callable[[], T]) -> T:
+        """The result of `work` in a thread, when a place for a photo is free."""
+        try:
+            await asyncio.wait_for(places.acquire(), settings.wait)
+        except TimeoutError:
+            raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
+        try:
+            return await run_in_threadpool(work)
+        except UserError as error:
+            raise HTTPException(422, error.what) from None
+        finally:
+            places.release()
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page() -> str:
+        return _PAGE
+
+    @app.post("/find", dependencies=[Depends(token)], openapi_extra=_PHOTO)
+    async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found:
+        """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF."""
+        photo = await _photo(request, settings)
+        answer = await in_turn(lambda: _find(current, photo, k))
+        metrics.seconds.observe(answer.seconds)
+        if answer.unknown:
+            metrics.unknown.inc()
+            if settings.unknown_log is not None:
+                await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
+        return answer
+
+    @app.post("/regions/{catalog}/{row}", dependencies=[Depends(token)], openapi_extra=_PHOTO)
+    async def regions(request: Request, catalog: str, row: int) -> Cause:
+        """Which regions of the photo in the body, and of a picture of its answer, cause their similarity.
+        `catalog` is the fingerprint in the answer. 410 if another catalog has replaced it."""
+        photo = await _photo(request, settings)
+        return await in_turn(lambda: _regions(current.get(), photo, catalog, row))
+
+    @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
+    def picture(catalog: str, row: int) -> Response:
+        """A picture of an answer as a JPEG with a longer side of 220 pixels. `catalog` is the fingerprint in
+        the answer. 410 if another catalog has replaced it."""
+        content = _stored_photo(current.get(), catalog, row)
+        try:
+            small = jpeg(np.frombuffer(readable(content), np.uint8), THUMBNAIL)
+        except ValueError:
+            raise HTTPException(404, "The file is damaged.") from None
+        return Response(small, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
+
+    @app.get("/health")
+    def health() -> Health:
+        state = current.get()
+        return Health(
+            status="ok",
+            pictures=len(state.catalog),
+            catalog=state.fingerprint,
+            model=str(state.catalog.about["model"]),
+            threshold=None if state.threshold is None else state.threshold.sentence(),
+        )
+
+    @app.get("/metrics", response_class=Response, dependencies=[Depends(token)])
+    def numbers() -> Response:
+        metrics.pictures.set(len(current.get().catalog))
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+_PHOTO = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def _token_check(token: str | None) -> Callable[..., None]:
+    """A dependency that refuses a request without the token in `Authorization: Bearer TOKEN`."""
+    bearer = HTTPBearer(auto_error=False)
+
+    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+        if token is None:
+            return
+        text = "" if given is None else given.credentials
+        if not secrets.compare_digest(text.encode(), token.encode()):
+            raise HTTPException(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
+
+    return check
+
+
+async def _body(request: Request, settings: ServiceSettings) -> bytes:
+    """The body, which is refused as soon as it is too large or too slow."""
+    limit = settings.largest_photo
+    too_large = HTTPException(413, f"A photo has at most {limit:,} bytes.")
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limit:
+        raise too_large
+    content = bytearray()
+    try:
+        async with asyncio.timeout(settings.upload_seconds):
+            async for piece in request.stream():
+                content += piece
+                if len(content) > limit:
+                    raise too_large
+    except ClientDisconnect:  # nobody reads the answer; without it the server would log a traceback
+        raise HTTPException(400, "The connection ended before the photo.") from None
+    except TimeoutError:
+        raise HTTPException(408, f"The photo did not arrive in {settings.upload_seconds:g} s.") from None
+    if not content:
+        raise HTTPException(422, "The body is empty, expected the bytes of a photo.")
+    return bytes(content)
+
+
+async def _photo(request: Request, settings: ServiceSettings) -> bytes:
+    """The body of a request, refused if it is not a picture or has too many pixels."""
+    content = await _body(request, settings)
+    try:
+        width, height = size_of(content)
+    except ValueError as error:
+        raise HTTPException(
+            422, f"a picture of {len(content):,} bytes cannot be read as a picture: {error}."
+        ) from None
+    if width * height > settings.largest_pixels:
+        raise HTTPException(
+            413, f"The photo has {width} x {height} pixels, the limit is {settings.largest_pixels:,} pixels."
+        )
+    return content
+
+
+def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
+    """The file of a row of the catalog with this fingerprint."""
+    catalog = state.catalog
+    if fingerprint != state.fingerprint:
+        raise HTTPException(410, "Another catalog has replaced that of the answer. Search again.")
+    if not 0 <= row < len(catalog):
+        raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
+    try:
+        content = regular(catalog.photos / catalog.paths[row]).read_bytes()
+    except OSError:
+        raise HTTPException(404, f"{catalog.paths[row]} is missing.") from None
+    if hashlib.sha256(content).hexdigest() != catalog.sha256[row]:
+        raise HTTPException(410, f"{catalog.paths[row]} has changed since the catalog was built.")
+    return content
+
+
+def _find(current: Current, photo: bytes, k: int) -> Found:
+    state = current.get()
+    start = time.perf_counter()
+    (matches,) = state.catalog.find([photo], k)
+    answer = answer_of(matches, state.threshold)
+    return Found(
+        unknown=answer.unknown,
+        threshold=None if state.threshold is None else state.threshold.similarity,
+        statement=None if state.threshold is None else state.threshold.sentence(),
+        products=[FoundProduct(**product._asdict()) for product in answer.products],
+        matches=[FoundPicture(row=state.rows[match.path], **match._asdict()) for match in matches],
+        catalog=state.fingerprint,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _regions(state: State, photo: bytes, fingerprint: str, row: int) -> Cause:
+    explanation = state.explainer.explain(photo, _stored_photo(state, fingerprint, row))
+    of_photo, of_match = (
+        None if regions is None else RegionMap(map=regions.map.tolist(), box=regions.box)
+        for regions in (explanation.first, explanation.second)
+    )
+    return Cause(kind=explanation.kind, similarity=explanation.similarity, photo=of_photo, match=of_match)
+
+
+def _log_unknown(path: Path, photo: bytes, answer: Found) -> None:
+    """Appends one JSON line: time, sha256 of the photo and its nearest picture."""
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sha256": hashlib.sha256(photo).hexdigest(),
+        "nearest": answer.matches[0].model_dump() if answer.matches else None,
+    }
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    except OSError as error:
+        sys.stderr.write(f"{path} cannot be written: {error.strerror}\n")

@@ -1,0 +1,72 @@
+"""The catalog that answers now."""
+
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from unseen.evaluation.unknown import Threshold
+from unseen.runtime.digest import sha256_of
+from unseen.runtime.errors import UserError
+from unseen_search.catalog.catalog import ABOUT, Catalog
+from unseen_search.catalog.regions import Explainer
+
+
+@dataclass(frozen=True)
+class State:
+    """A loaded catalog, what explains its similarities, its threshold, and the first digits of the sha256 of
+    its catalog.json."""
+
+    catalog: Catalog
+    explainer: Explainer
+    rows: dict[str, int]  # path of a picture -> its row
+    threshold: Threshold | None
+    fingerprint: str
+
+
+class Current:
+    """The catalog in a directory, which is loaded again after `unseen index` has replaced it.
+
+    The statement on the threshold of each loaded catalog is written to stderr.
+
+    Raises UserError if the first catalog cannot be loaded, and UncalibratedError for a model without a
+    calibrated rate. If a later one cannot, the earlier one answers,
+    and one message on stderr names the reason.
+    """
+
+    def __init__(self, directory: Path, at_most_false: float | None) -> None:
+        self.directory, self.at_most_false = directory, at_most_false
+        self._lock = threading.Lock()
+        self._stamp = self._stamp_now()
+        self._state = self._load()
+
+    def get(self) -> State:
+        """The present catalog."""
+        stamp = self._stamp_now()
+        if stamp is not None and stamp != self._stamp and self._lock.acquire(blocking=False):
+            # Other requests use the earlier catalog while one loads the new one.
+            try:
+                self._state = self._load()
+            except UserError as error:
+                sys.stderr.write(f"The earlier catalog answers: {error}\n")
+            finally:
+                self._stamp = stamp
+                self._lock.release()
+        return self._state
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        """What changes with catalog.json; None while the directory is exchanged."""
+        try:
+            status = (self.directory / ABOUT).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def _load(self) -> State:
+        catalog = Catalog(self.directory, verify=True)
+        explainer = Explainer(catalog.embedder)  # loads the model before the first photo
+        threshold = None if self.at_most_false is None else catalog.threshold(self.at_most_false)
+        if threshold is not None:
+            sys.stderr.write(f"{self.directory}: {threshold.sentence()}\n")
+        rows = {path: row for row, path in enumerate(catalog.paths)}
+        return State(catalog, explainer, rows, threshold, sha256_of(self.directory / ABOUT)[:12])

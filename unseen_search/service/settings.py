@@ -1,0 +1,23 @@
+"""The settings of the service."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from unseen.data.decode import MAX_PIXELS
+from unseen.runtime.settings import Strict
+
+
+class ServiceSettings(Strict):
+    """Limits and options of one service."""
+
+    at_most_false: float | None = None  # share of photos of unknown products that may get a match
+    token: Annotated[str, Field(min_length=1)] | None = None  # that requests must present; None: no token
+    largest_photo: Annotated[int, Field(gt=0)] = 20 * 2**20  # bytes
+    largest_pixels: Annotated[int, Field(gt=0, le=MAX_PIXELS)] = 64_000_000  # width x height of a photo
+    upload_seconds: Annotated[float, Field(gt=0)] = 30.0  # for the body of one request
+    concurrent: Annotated[int, Field(gt=0)] = 2  # photos that are embedded at the same time
+    waiting: Annotated[int, Field(gt=0)] = 64  # connections that wait besides; more are refused with 503
+    wait: Annotated[float, Field(gt=0)] = 10.0  # seconds that a photo waits for its turn
+    unknown_log: Path | None = None  # a file with one JSON line per unknown photo
