@@ -99,7 +99,7 @@ def measure(directory: Path, steps: int) -> dict[str, float]:
     shards = timed("open", lambda: Shards(directory))
     figures["open_mib"] = _peak() - base
     recipe = parse_recipe({"method": "baseline", "training": {"validation_share": 0.1}})
-    split = timed("hold_out", lambda: hold_out(shards, recipe, 0))
+    split = timed("hold_out", lambda: hold_out(shards, recipe.training.validation_share, 0))
     for sampling in ("classes", "shuffled"):
         batch = Batch.model_validate({**BATCH, "sampling": sampling})
         sampler = timed(f"{sampling}_make", lambda batch=batch: make_sampler(split.labels, batch, 0))

@@ -10,12 +10,21 @@
     loss("multi_similarity")(vectors, labels)      with the published constants
     pooling("gem", channels=2048)(maps)
 
-This package contains the command line and the public names; package `pipeline` contains the implementation. A
-name is imported at its first use, so that the command starts quickly.
+A name is imported at its first use, so that the command starts quickly.
+
+Letters of the shapes in signatures, the same in every file:
+
+    B  images of a batch           D  embedding dimension        N  gallery (or data set) size
+    C  classes                     L  channels of a feature map  Q  queries
+    H  height, W  width of a map   M  prototypes                 R  relevant gallery items of a query
+    S  samples in a memory         K  neighbours asked for       P  positions of a feature map, P = H W
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if __name__ != "unseen":  # a second name would make second classes of everything
+    raise ImportError(f"import unseen, not {__name__}: the folder is the package unseen")
 
 if TYPE_CHECKING:
     from unseen.evaluation.external import evaluate_vectors as evaluate

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from unseen.config.document import Params
 from unseen.config.inputs import ROOT
-from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import check, files, plan
 from unseen.runtime.files import atomic_directory, write_json
-from unseen.runtime.stage import ROOT as PROJECT
-from unseen.runtime.stage import main
+from unseen.runtime.stage import PACKAGE, main
 
 
 def run() -> None:
@@ -20,7 +19,7 @@ def run() -> None:
         # Stage ingest depends on this folder, also if the files of the data set are in another one.
         Path("data/raw", dataset).mkdir(parents=True, exist_ok=True)
     with atomic_directory(ROOT) as directory:
-        for path, content in files(run, Code(PROJECT)):
+        for path, content in files(run, code_of(PACKAGE)):
             target = directory / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_json(target, content)

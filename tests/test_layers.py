@@ -2,7 +2,11 @@
 
 import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import unseen
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -10,6 +14,19 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_every_package_is_in_a_layer() -> None:
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / ".importlinter")
-    layers = set(re.findall(r"pipeline\.(\w+)", contracts["importlinter:contract:layers"]["layers"]))
+    layers = set(re.findall(r"unseen\.(\w+)", contracts["importlinter:contract:layers"]["layers"]))
     packages = {path.parent.name for path in (ROOT / "pipeline").glob("*/__init__.py")}
-    assert packages <= layers
+    assert packages == layers
+    assert len(packages - {"stages"}) <= 14
+
+
+def test_no_package_has_the_name_of_a_public_function() -> None:
+    """The import of a package `unseen.index` would replace the function `unseen.index`."""
+    names = {path.stem for path in (ROOT / "pipeline").glob("*") if not path.stem.startswith("__")}
+    assert names.isdisjoint(unseen.__all__)
+
+
+def test_a_second_import_name_is_refused() -> None:
+    command = [sys.executable, "-c", "import pipeline"]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "import unseen, not pipeline" in process.stderr

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.docs.claims import built_in_state_of, state_of
 from unseen.cli.ladder import groups_of
 from unseen.experiments.claims.built_in import COMMITTED, built_in, run_built_in
 from unseen.experiments.claims.built_in import RESULTS as BUILT_IN
@@ -13,6 +12,7 @@ from unseen.experiments.claims.frozen_study import frozen_studies, run_studies, 
 from unseen.experiments.claims.material import Plan
 from unseen.experiments.claims.results import load
 from unseen.experiments.claims.run import RESULTS, lines, run
+from unseen.experiments.claims.state import built_in_state_of, state_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import suggestion
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from unseen.cli.ladder_page import cells, page
 from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
 from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
-from unseen.report.ladder_page import cells, page
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, regular, write_json
 

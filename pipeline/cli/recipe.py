@@ -8,10 +8,10 @@ from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
 from unseen.config.resolve import resolve
 from unseen.experiments.catalogue import with_rows
-from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of
 from unseen.runtime.errors import UserError
-from unseen.runtime.stage import ROOT
+from unseen.runtime.stage import PACKAGE
 
 
 def recipe(params: Params, dataset: str, method: str) -> str:
@@ -43,7 +43,7 @@ def difference(dataset: str, method: str, revision: str) -> str:
         for field in dict.fromkeys((*old, *new))
         if old.get(field, absent) != new.get(field, absent)
     ]
-    code = Code(ROOT).closure(["unseen.stages.train", *modules_of(now)])
+    code = code_of(PACKAGE).closure(["unseen.stages.train", *modules_of(now)])
     lines += [
         f"code: {module}"
         for module in sorted({*code, *before.code})

@@ -1,16 +1,57 @@
 """The command `unseen study`: the list of studies, and the selection of one in params.yaml."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from tools.docs.studies import states
 from unseen.config.command import literal
 from unseen.config.document import Params
-from unseen.experiments.catalogue import study_of
+from unseen.experiments.catalogue import OF_USER, Catalogued, entries, studies, study_of
 from unseen.experiments.plan.files import plan
+from unseen.experiments.printed.model import papers
 from unseen.experiments.selection import axes_of, set_axes
 from unseen.report.words import counted
 
 PARAMS = Path("params.yaml")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A study in the list."""
+
+    name: str
+    paper: str  # its short name; empty for a study of a user
+    item: str
+    title: str
+    rows: str
+    state: str
+    note: str
+
+
+def states() -> list[Line]:
+    """All studies, those of papers first."""
+    return [line_of(item) for item in studies(OF_USER).values()]
+
+
+def line_of(item: Catalogued) -> Line:
+    """A study in the list."""
+    study = item.study
+    names = {paper.key: paper.name for paper in papers()}
+    paper = names[study.source.paper] if study.source else ""
+    notes = [
+        f"`{study.command}`" if study.command else "",
+        f"also: {study.shows}" if study.shows else "",
+        f"missing: {study.missing}" if study.missing else "",
+        study.unavailable,
+    ]
+    return Line(
+        name=item.name,
+        paper=paper,
+        item=f"{paper} {study.item}".strip() or "own",
+        title=study.title,
+        rows=str(len(entries(item))) if study.has_rows else "",
+        state=study.state,
+        note="; ".join(filter(None, notes)),
+    )
 
 
 def listing() -> str:

@@ -113,7 +113,7 @@ def _task(
     # FAISS uses all GPUs that it finds, and this task has reserved none.
     environment |= {stage.PARENT: str(os.getpid()), "CUDA_VISIBLE_DEVICES": ""}
     process = subprocess.Popen(
-        [sys.executable, "-m", f"stages.{name}", *cell],
+        [sys.executable, "-m", f"unseen.stages.{name}", *cell],
         cwd=root,
         env=environment,
         stdin=subprocess.DEVNULL,

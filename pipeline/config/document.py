@@ -113,8 +113,8 @@ class Document:
 
 class Params(Document):
     """params.yaml. `rows`: the methods of the run that are rows of studies, by name
-    (pipeline/experiments/catalogue.py); `sets`: the data sets of the run with source settings of studies. With
-    `text=""` it sets nothing: the recipes are those published."""
+    (pipeline/experiments/catalogue.py); `sets`: the data sets of the run with source settings of studies.
+    With `text=""` it sets nothing: the recipes are those published."""
 
     def __init__(self, path: Path = Path("params.yaml"), text: str | None = None) -> None:
         super().__init__(path, text=text)

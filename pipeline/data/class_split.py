@@ -14,7 +14,6 @@ from unseen.data.folds import validation_classes
 from unseen.data.seeding import named_generator
 from unseen.data.settings import Fold
 from unseen.data.shards import Shards
-from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 
 VALIDATION = "validation"  # group of train images that a data set holds out itself
@@ -35,18 +34,20 @@ class ClassSplit:
     validation_labels: Int[np.ndarray, " v"]
 
 
-def hold_out(shards: Shards, recipe: Recipe, seed: int) -> ClassSplit:
+def hold_out(
+    shards: Shards, share: float, seed: int, fold: Fold | None = None, of_group: bool = False
+) -> ClassSplit:
     """The validation images of the data set if it has any, else a fold or a share of the classes.
 
     All of them are held out. Validated are at most VALIDATED classes, drawn by the run's seed: no published
-    set has more, and a validation costs the square of its images. Training on tuples requires validation
-    images of the data set. Otherwise a fold replaces them.
+    set has more, and a validation costs the square of its images. `of_group`: the data set must have
+    validation images, as training on tuples requires. Otherwise a fold replaces them.
     """
-    rows, training = shards.rows("train"), recipe.training
+    rows = shards.rows("train")
     labels, for_validation = shards.labels[rows], shards.in_group(VALIDATION)[rows]
-    if recipe.batch.sampling == "tuples" or (training.fold is None and for_validation.any()):
+    if of_group or (fold is None and for_validation.any()):
         return _sampled(split_group(rows, labels, for_validation), seed)
-    return _sampled(split_classes(rows, labels, training.validation_share, seed, training.fold), seed)
+    return _sampled(split_classes(rows, labels, share, seed, fold), seed)
 
 
 def _sampled(split: ClassSplit, seed: int) -> ClassSplit:

@@ -40,7 +40,8 @@ class Entry:
     method: str  # its name in run.methods
     row: StudyRow  # of a shared training: the first row with it
     label: str
-    # method and recipe of the printed rows that it reproduces (pipeline/experiments/printed); None: not printed
+    # method and recipe of the printed rows that it reproduces (pipeline/experiments/printed); None: not
+    # printed
     printed: str | None
 
 
@@ -86,7 +87,7 @@ def study_of(name: str, of_user: Path = OF_USER) -> Catalogued:
 
 
 def entries(item: Catalogued) -> tuple[Entry, ...]:
-    """The rows of a study in its order. Raises UserError for a table that is not in pipeline/published."""
+    """The rows of a study in its order. Raises UserError for a table that is not in pipeline/experiments/printed."""
     drafts = list(_drafts(item))
     labels = {label for _, label, _, _ in drafts}
     for row, baseline in item.study.baselines.items():
@@ -212,7 +213,7 @@ def printed(item: Catalogued) -> tuple[Row, ...]:
     if not rows:
         document = item.document
         raise UserError(
-            f"{document.label}:{document.line(f'{item.name}.table')}: pipeline/published/{source.paper}.yaml "
+            f"{document.label}:{document.line(f'{item.name}.table')}: pipeline/experiments/printed/{source.paper}.yaml "
             f"has no table {item.study.table!r}.",
             "Correct `table`.",
         )

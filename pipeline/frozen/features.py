@@ -7,8 +7,7 @@ from jaxtyping import Float32
 
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.pictures import Listed
-from unseen.frozen.store import StoredVectors, write_vectors
-from unseen_search.catalog.build import BLOCK
+from unseen.frozen.store import BLOCK, StoredVectors, write_vectors
 
 
 def features(

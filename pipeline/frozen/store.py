@@ -22,6 +22,7 @@ from unseen.runtime.names import printable
 T = TypeVar("T")
 
 Rows = Callable[[Int64[np.ndarray, "P"]], Float32[np.ndarray, "P D"]]
+BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
 _OPEN = 4  # files whose vectors are in memory
 
 

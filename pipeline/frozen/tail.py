@@ -15,8 +15,8 @@
    2019).
 
 Batch norm keeps its published statistics. The input of the last layers is computed once for each photo
-(pipeline/networks/tail.py), so that the cost is that of the last layers. Photos are not augmented. A linear map
-W behind the network, as in rung `linear`, lowered the accuracy on held-out classes and is omitted.
+(pipeline/networks/tail.py), so that the cost is that of the last layers. Photos are not augmented. A linear
+map W behind the network, as in rung `linear`, lowered the accuracy on held-out classes and is omitted.
 """
 
 import hashlib

@@ -6,8 +6,8 @@
 
 So the pooling alone determines the embedding of a bag: there is no transform, and prototypes are bounded by
 the same interval (`dim: null` and `pooling.bound` in the recipe of GSP). A bag is an image whose pixels are
-numbers of tokens (pipeline/data/ingest/sources/tokens.py), made square by `input.fit: square`. All rows of the
-image are equal, and the first is read. The map has one position per token of the bag.
+numbers of tokens (pipeline/data/ingest/sources/tokens.py), made square by `input.fit: square`. All rows of
+the image are equal, and the first is read. The map has one position per token of the bag.
 
 As in the released code, weights are Glorot-uniform (fan in: the tokens) and are clamped to the interval after
 each step. Clamping in the forward pass would zero the gradient at the bound.

@@ -6,13 +6,12 @@ To add a section, write a module and a template in pipeline/report/sections/ and
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from unseen.report import names, words
+from unseen.report import html, names, words
 from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.report_data import ReportData
 from unseen.report.sections import (
@@ -43,8 +42,6 @@ from unseen.report.sections import (
     verdict,
 )
 from unseen.runtime.progress import track
-
-_HERE = Path(__file__).parent
 
 
 @runtime_checkable
@@ -113,26 +110,20 @@ def build(report_data: ReportData, title: str, queries: int, neighbours: int, th
         for number, name in enumerate(track(report_data.datasets, "report", "data sets"))
     ]
     axes = ((report_data.methods, "method"), (report_data.datasets, "data set"), (report_data.seeds, "seed"))
-    html = environment.get_template("page.html").render(
+    text = environment.get_template("page.html").render(
         title=title,
         axes=" · ".join(words.counted(len(axis), noun) for axis, noun in axes),
-        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        css=html.style(),
         sets=sets,
         several_seeds=len(report_data.seeds) > 1,
         versions=" · ".join(f"{name} {version}" for name, version in provenance.versions().items()),
     )
-    return Page(html, {values["name"]: values["verdict"].striptags() for values in sets})
+    return Page(text, {values["name"]: values["verdict"].striptags() for values in sets})
 
 
 def template_environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader([_HERE, _HERE / "sections"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = html.environment(html.FOLDER, html.FOLDER / "sections")
+    environment.keep_trailing_newline = True
     environment.filters |= {
         "percent": words.percent,
         "short": words.short,
@@ -145,18 +136,18 @@ def template_environment() -> Environment:
 def _render(environment: Environment, dataset: DataSet) -> dict[str, Any]:
     """The variables of a data set in page.html: its sections as HTML."""
 
-    def html(section: Section) -> Markup:
+    def rendered(section: Section) -> Markup:
         variables = section.content(dataset)
         if variables is None:
             return Markup("")
         template = environment.get_template(f"{section.__name__.rpartition('.')[2]}.html")
         return Markup(template.render(dataset=dataset, **variables))
 
-    bodies = [(card, Markup("").join(map(html, card.sections))) for card in CARDS]
+    bodies = [(card, Markup("").join(map(rendered, card.sections))) for card in CARDS]
     return {
         "id": dataset.anchor,
         "name": dataset.name,
-        "verdict": html(verdict),
-        "key_numbers": html(key_numbers),
+        "verdict": rendered(verdict),
+        "key_numbers": rendered(key_numbers),
         "cards": [{"card": card, "body": body} for card, body in bodies if body],
     }

@@ -22,7 +22,7 @@ _GPU = re.compile(
 )
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+ \w+) for an array")
 _LIMITS = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}  # option of ulimit -> resource
-_PROJECT = ("pipeline.", "stages.", "unseen.")
+_PROJECT = ("unseen.", "unseen_search.")
 LEAST = 2**30  # bytes for torch, FAISS, OpenBLAS and their threads
 
 

@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_CODE = ("pipeline", "stages", "unseen", "params.yaml")
+_CODE = ("pipeline", "stages", "unseen_search", "dvc_parallel", "params.yaml")
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ def _require_own_clone(script: Path) -> None:
     clone = script.parent.parent
     if script.parent.name == "stages" and clone != ROOT:
         raise UserError(
-            f"{script} belongs to {clone}, but the package `pipeline` was imported from {ROOT}.",
-            f"Run it from its clone: cd {shlex.quote(str(clone))} && python -m stages.{script.stem}",
+            f"{script} belongs to {clone}, but the package `unseen` was imported from {ROOT}.",
+            f"Run it from its clone: cd {shlex.quote(str(clone))} && python -m unseen.stages.{script.stem}",
         )
 
 

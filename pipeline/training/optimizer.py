@@ -15,14 +15,15 @@ import torch
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from unseen.methods import settings as blocks
+from unseen.methods.settings import Optimizer as OptimizerSettings
+from unseen.methods.settings import Schedule
 from unseen.runtime.errors import UserError
 
 GROUPS = ("backbone", "head", "proxies")
 
 
 def build_optimizer(
-    settings: blocks.Optimizer,
+    settings: OptimizerSettings,
     groups: dict[str, list[Parameter]],
     device: torch.device,
     layers: Sequence[Sequence[Parameter]] = (),
@@ -65,7 +66,7 @@ def build_optimizer(
     return kind(members, betas=settings.betas, eps=settings.epsilon, **fused)
 
 
-def factor(schedule: blocks.Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:
+def factor(schedule: Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:
     """The learning-rate factor of step 0 <= step < iterations. `validations`: their selection metric so far.
 
     warm-up over w steps   (step + 1) / w
@@ -87,7 +88,7 @@ def factor(schedule: blocks.Schedule, step: int, iterations: int, validations: S
     return 1.0
 
 
-def _plateaus(schedule: blocks.Schedule, values: Sequence[float]) -> int:
+def _plateaus(schedule: Schedule, values: Sequence[float]) -> int:
     plateaus, waited, resting, best = 0, 0, 0, -math.inf
     for value in values:
         best, waited = (value, 0) if value > best * (1 + schedule.threshold) else (best, waited + 1)

@@ -88,7 +88,12 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     if recipe.training.protocol == "refit":
         require_trainable_validation(shards)
     is_published = recipe.training.protocol == "published"
-    split = without_validation(shards) if is_published else hold_out(shards, recipe, job.seed)
+    share, fold = recipe.training.validation_share, recipe.training.fold
+    split = (
+        without_validation(shards)
+        if is_published
+        else hold_out(shards, share, job.seed, fold, of_group=recipe.batch.sampling == "tuples")
+    )
     facts = identity(job, shards.fingerprint, worker.device.type, recipe.training.precision)
     parts = _parts(job, recipe, worker, shards, split)
     state = state_directory(job, facts)

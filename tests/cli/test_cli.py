@@ -18,9 +18,9 @@ from unseen.cli.recipe import difference, recipe
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs
 from unseen.config.resolve import resolve
-from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of
-from unseen.runtime.stage import ROOT
+from unseen.runtime.stage import PACKAGE, ROOT
 from unseen_search.catalog import Catalog
 
 
@@ -132,7 +132,7 @@ def test_data_are_fetched_into_the_directory(
 @pytest.mark.slow
 def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     now = resolve(Params(), "parts", "gsp")
-    code = Code(ROOT).closure(["unseen.stages.train", *modules_of(now)])
+    code = code_of(PACKAGE).closure(["unseen.stages.train", *modules_of(now)])
     changed = code | {"unseen.losses.pairs": "another", "unseen.gone": "0"}
     before = Inputs(TrainInputs(recipe=now.model_copy(update={"dim": 3})), changed)
     monkeypatch.setattr("unseen.cli.recipe._at_revision", lambda *_: before)
@@ -141,7 +141,7 @@ def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_help_imports_no_library_of_the_graph() -> None:
-    code = "import sys; from unseen import cli; cli.main(['--help']); print(*sys.modules)"
+    code = "import sys; from unseen.cli import main as cli; cli.main(['--help']); print(*sys.modules)"
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -190,7 +190,7 @@ def test_public_names_are_those_of_the_implementation() -> None:
     assert unseen.Catalog is Catalog
     with pytest.raises(AttributeError, match="no attribute 'catalogue'"):
         unseen.catalogue  # noqa: B018
-    for package in ("unseen", "pipeline"):
+    for package in ("pipeline", "unseen_search", "dvc_parallel"):
         assert (ROOT / package / "py.typed").is_file()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.copies import copy_code
 from tests.resolved import write_resolved
 from tests.training.jobs import recipe
 from unseen.cluster import task as module
@@ -31,8 +32,7 @@ BODY = "    inputs = read_inputs("  # the first statement of the stages
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A copy of the code with the embeddings of one run and the resolved files of its stages."""
-    for package in ("pipeline", "stages"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_code(tmp_path)
     settings = recipe("baseline", training={"threads": 2}).model_dump(mode="json")
     write_resolved(tmp_path, "train", *CELL[:2], recipe=settings)
     evaluate = INTERVALS | {"recall_at": [1, 4], "reduce": REDUCE}
@@ -62,7 +62,7 @@ def start(
     environment = os.environ | {"PYTHONPATH": str(project), "RAY_ADDRESS": address or ""}
     environment.pop("OMP_NUM_THREADS", None)
     return subprocess.Popen(
-        [sys.executable, "-m", f"stages.{stage}", *CELL],
+        [sys.executable, "-m", f"unseen.stages.{stage}", *CELL],
         cwd=project,
         env=environment | ({} if threads is None else {"OMP_NUM_THREADS": threads}),
         stdout=subprocess.PIPE,

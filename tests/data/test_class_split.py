@@ -10,7 +10,6 @@ from unseen.data.class_split import VALIDATION, _sampled, all_classes, hold_out,
 from unseen.data.settings import Fold
 from unseen.data.shard_writer import ShardWriter
 from unseen.data.shards import Shards
-from unseen.methods.settings import parse_recipe
 from unseen.runtime.errors import UserError
 
 
@@ -135,11 +134,10 @@ def test_a_training_validates_a_sample_of_its_held_out_classes(
             writer.add(b"image", row // 3, "train", f"{row}.jpg", 1, 1, group=group)
         writer.finish({"dataset": "images"})
     shards = Shards(tmp_path)
-    recipe = parse_recipe({"method": "baseline", "training": {"validation_share": 0.5}})
-    whole = hold_out(shards, recipe, seed=1)
+    whole = hold_out(shards, 0.5, seed=1)
     assert len(set(whole.validation_labels.tolist())) == 6
     monkeypatch.setattr(class_split, "VALIDATED", 4)
-    split = hold_out(shards, recipe, seed=1)
+    split = hold_out(shards, 0.5, seed=1)
     validated = set(split.validation_labels.tolist())
     assert len(validated) == 4
     assert validated < set(whole.validation_labels.tolist())

@@ -182,15 +182,14 @@ def test_the_container_of_the_service_runs_the_command_without_tools_of_the_buil
 
 
 def test_the_container_of_the_service_contains_the_wheel_and_the_locked_packages() -> None:
-    (command,) = [step for name, step in TARGETS["install-serve"].steps if name == "RUN"]
+    link, command = [step for name, step in TARGETS["install-serve"].steps if name == "RUN"]
+    assert link == "ln -s pipeline unseen"
     make, _, install = command.partition(" && ")
     assert make.split()[-1] == "serve"
     assert {"make", "VENV=/opt/venv", "FAISS=cpu"} <= {*make.split()}
     assert install == "/opt/venv/bin/python -m pip install --quiet --no-deps --no-build-isolation ."
     sources = {source for _, paths, _ in copies(TARGETS["install-serve"]) for source in paths}
-    assert sources == {"setup.py", "pipeline", "unseen"}, (
-        "what setuptools.packages.find needs, without stages"
-    )
+    assert sources == {"pipeline", "stages", "unseen_search", "dvc_parallel"}, "the packages of the wheel"
     makefile = (ROOT / "Makefile").read_text("utf-8")
     assert re.search(r"^serve: .*\n\t\$\(LOCKED\) -r requirements/serve\.txt$", makefile, re.MULTILINE)
 

@@ -57,7 +57,9 @@ def test_the_service_installs_the_code(tmp_path: Path, log: Path) -> None:
     assert packages.endswith(f"FAISS=cpu COMPILE=--compile serve index={INDEX}")
     assert code.startswith(f"python in {root}/opt/unseen with ")
     assert "-m pip install --quiet --no-deps --no-build-isolation . " in code
-    assert (root / "opt/unseen/unseen/cli.py").read_bytes() == (ROOT / "pipeline/cli/main.py").read_bytes()
+    assert (root / "opt/unseen/unseen/cli/main.py").read_bytes() == (
+        ROOT / "pipeline/cli/main.py"
+    ).read_bytes()
 
 
 def test_a_failing_step_ends_the_build(tmp_path: Path, log: Path) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.docs.studies import markdown, states
-from unseen.cli.study import listing
+from tools.docs.studies import markdown
+from unseen.cli.study import listing, states
 from unseen.experiments.catalogue import studies
 from unseen.runtime.stage import ROOT
 

@@ -16,7 +16,7 @@ STAGES = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))[
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_a_stage_is_a_script_with_its_name_and_axes(stage: str) -> None:
     axes = list(STAGES[stage].get("matrix", {}))
-    command = f"exec env OMP_WAIT_POLICY=passive UNSEEN_PARENT=$PPID python -m stages.{stage}"
+    command = f"exec env OMP_WAIT_POLICY=passive UNSEEN_PARENT=$PPID python -m unseen.stages.{stage}"
     assert STAGES[stage]["cmd"] == " ".join([command, *(f"${{item.{axis}}}" for axis in axes)])
     text = (ROOT / "stages" / f"{stage}.py").read_text(encoding="utf-8")
     called = re.search(r"^    main\(run((?:, \"\w+\")*)\)$", text, re.MULTILINE)

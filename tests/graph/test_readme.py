@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 _HOURS = "hours on a GPU; tests/methods/test_library.py resolves the recipes"
 NOT_HERE = {
     "make test": "this is it",
-    "unseen ladder ~/photos ladder": "minutes; tests/experiments/ladder/test_ladder.py runs it with a small network",
+    "unseen ladder ~/photos ladder": (
+        "minutes; tests/experiments/ladder/test_ladder.py runs it with a small network"
+    ),
     "unseen index ~/photos data/products --model ladder/model --labels folders": (
         "needs the ladder; tests/experiments/ladder/test_ladder.py runs it"
     ),

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from dvc.utils.hydra import apply_overrides
 
+from tests.copies import copy_code
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-COPIED = ("pipeline", "stages", "docs", "tests/report", "tests/device")
+COPIED = ("docs", "tests/report", "tests/device")
 NEEDED = (
     *("pyproject.toml", "params.yaml", "dvc.yaml"),
     *("tests/methods/small.py", "tests/methods/test_every_part.py", "tests/graph/test_dependencies.py"),
@@ -28,7 +30,10 @@ import pytest
 import torch
 
 import unseen
-from unseen.config import Params, Recipe, RunSettings, resolve, settings
+from unseen.config.document import Params
+from unseen.config.resolve import resolve, settings
+from unseen.config.stages import RunSettings
+from unseen.methods.settings import Recipe
 from unseen.losses.settings import Loss
 from unseen.poolings.settings import Pooling
 from unseen.data.loader import TrainBatch
@@ -139,6 +144,7 @@ def apply(root: Path) -> None:
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with the additions of the page."""
     root = tmp_path_factory.mktemp("extended")
+    copy_code(root)
     for name in COPIED:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in NEEDED:
@@ -149,7 +155,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_that_the_page_names_exists(extended: Path) -> None:
-    named = set(re.findall(r"`((?:pipeline|stages|tests|docs)/[\w/]+\.(?:py|md|yaml))`", PAGE))
+    named = set(re.findall(r"`((?:pipeline|stages|tests|docs|tools)/[\w/]+\.(?:py|md|yaml))`", PAGE))
     assert len(named) > 30
     assert [
         name for name in sorted(named) if not (extended / name).exists() and not (ROOT / name).exists()

@@ -32,10 +32,10 @@ def test_every_section_has_module_template_entry_and_test() -> None:
 
 
 def test_templates_and_style_are_package_data() -> None:
-    root = Path(unseen.report.sections.__file__).parents[3]
+    root = Path(unseen.report.sections.__file__).resolve().parents[3]
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     packed = {
-        path for pattern in settings["package-data"]["pipeline"] for path in (root / "pipeline").glob(pattern)
+        path for pattern in settings["package-data"]["unseen"] for path in (root / "pipeline").glob(pattern)
     }
     assert {
         path for path in (root / "pipeline/report").rglob("*") if path.suffix in (".html", ".css")

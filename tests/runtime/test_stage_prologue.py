@@ -94,8 +94,8 @@ def test_refuses_a_stage_of_another_clone(tmp_path: Path) -> None:
     assert process.stdout == ""
     root = Path(__file__).resolve().parents[2]
     assert process.stderr == (
-        f"error: {clone}/stage.py belongs to {clone.parent}, but the package `pipeline` was imported from "
-        f"{root}.\n  Run it from its clone: cd '{clone.parent}' && python -m stages.stage\n"
+        f"error: {clone}/stage.py belongs to {clone.parent}, but the package `unseen` was imported from "
+        f"{root}.\n  Run it from its clone: cd '{clone.parent}' && python -m unseen.stages.stage\n"
     )
 
 

@@ -40,7 +40,7 @@ from unseen.training.precision import with_effective_precision
 
 STATE = results.RESULTS / "determinism.json"
 STAGES = ("resolve", "ingest", "train", "export", "evaluate", "analyze", "report")
-MODULES = (*(f"stages.{stage}" for stage in STAGES), "unseen.data.ingest.sources.parts")
+MODULES = (*(f"unseen.stages.{stage}" for stage in STAGES), "unseen.data.ingest.sources.parts")
 # The libraries choose their instructions when they start: PyTorch, oneDNN, MKL, OpenBLAS of numpy.
 AVX2 = {
     "ATEN_CPU_CAPABILITY": "avx2",

@@ -41,7 +41,7 @@ SEVERAL = ("sweep@parts-ms", *(f"train_fold{fold}" for fold in _FOLDS))
 SEVERAL += (*(f"export_fold{fold}" for fold in _FOLDS), "ensemble@parts-ms")
 # command -> the modules that it executes
 MODULES = {
-    name: (f"stages.{name.partition('@')[0]}", "unseen.data.ingest.sources.parts")
+    name: (f"unseen.stages.{name.partition('@')[0]}", "unseen.data.ingest.sources.parts")
     for name in (*SINGLE, *SEVERAL)
 }
 MODULES[RUN] = ("unseen.cli.run", *(module for name in SINGLE for module in MODULES[name]))

@@ -161,8 +161,8 @@ def campaign(rows: int, vectors: int, state: Path) -> None:
         for stage, (arguments, peak) in PEAK.items():
             if stage == "ensemble":  # reads all members
                 for member in ("train_fold", "export_fold"):
-                    run(copy, (f"stages.{member}", *FOLDS[1]), int(PEAK[member][1] * GIB))
-            command = (f"stages.{stage}", *arguments)
+                    run(copy, (f"unseen.stages.{member}", *FOLDS[1]), int(PEAK[member][1] * GIB))
+            command = (f"unseen.stages.{stage}", *arguments)
             measure(copy, stage, command, peak, size, state, only_large=stage in ONLY_PEAK)
         file = copy.scratch / "vectors.arrow"
         draw = np.random.default_rng(0)
@@ -184,7 +184,7 @@ def measure(
     only_large: bool = False,
 ) -> None:
     """Runs a command and records its row."""
-    module = "unseen.cli.evaluation" if name == "unseen evaluate" else f"stages.{name}"
+    module = "unseen.cli.evaluation" if name == "unseen evaluate" else f"unseen.stages.{name}"
     modules = (module, "unseen.data.ingest.sources.folder")
     identity = {"digest": results.version(modules), "commit": results.commit()}
     values = measured(copy, command, peak, only_large)

@@ -69,7 +69,7 @@ def _stage(name: str, *cells: tuple[Any, ...]) -> Callable[[], None]:
     """Runs a stage for each cell."""
 
     def run() -> None:
-        stage = import_module(f"stages.{name}")
+        stage = import_module(f"unseen.stages.{name}")
         for cell in cells or ((),):
             stage.run(*cell)
 
@@ -274,10 +274,10 @@ def required(names: list[str]) -> list[Operation]:
 
 def _read_code(project: Path) -> None:
     """Reads the modules of the stages, whose digests `resolve` computes. A process reads each text once."""
-    from unseen.experiments.plan.code import Code
+    from unseen.experiments.plan.code import code_of
 
     stages = {name for operation in OPERATIONS for name in operation.modules if name.startswith("stages.")}
-    Code(ROOT).closure([*stages, "unseen.data.ingest.sources.parts"])
+    code_of(ROOT / "pipeline").closure([*stages, "unseen.data.ingest.sources.parts"])
 
 
 def _draw(project: Path) -> None:

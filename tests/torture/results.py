@@ -21,12 +21,18 @@ from unseen.runtime.flock import held
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")
 Result = dict[str, Any]
-_CODE = ("pipeline", "stages", "unseen", "params.yaml", ":(glob)tests/torture/*.py")
+_FOLDERS = {
+    "unseen": "pipeline",
+    "unseen.stages": "stages",
+    "unseen_search": "unseen_search",
+    "dvc_parallel": "dvc_parallel",
+}
+_CODE = (*_FOLDERS.values(), "params.yaml", ":(glob)tests/torture/*.py")
 
 
 @cache
 def _code(root: Path) -> Code:
-    return Code(root, packages=("pipeline", "stages", "unseen"), excluded=())
+    return Code({name: root / folder for name, folder in _FOLDERS.items()}, all_modules=True)
 
 
 def version(modules: Iterable[str], root: Path = ROOT) -> str:

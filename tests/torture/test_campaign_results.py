@@ -16,7 +16,7 @@ from tests.torture.results import current, load, record, save, version
 def code(tmp_path: Path) -> Path:
     """A project in which `used` imports `indirect`, and nothing imports `other`."""
     (tmp_path / "pipeline").mkdir()
-    modules = {"__init__": "", "used": "from pipeline import indirect\n", "indirect": "X = 1\n", "other": ""}
+    modules = {"__init__": "", "used": "from unseen import indirect\n", "indirect": "X = 1\n", "other": ""}
     for name, text in modules.items():
         (tmp_path / f"pipeline/{name}.py").write_text(text, encoding="utf-8")
     return tmp_path
@@ -28,7 +28,7 @@ def code(tmp_path: Path) -> Path:
         ("other", "Y = 2\n", True),
         ("indirect", "X = 1  # the same\n", True),
         ("indirect", "X = 2\n", False),
-        ("used", "from pipeline import indirect, other\n", False),
+        ("used", "from unseen import indirect, other\n", False),
     ],
 )
 def test_only_a_change_of_executed_code_discards_a_result(
@@ -62,7 +62,7 @@ def test_keeps_the_rows_that_another_process_wrote_in_the_meantime(tmp_path: Pat
 def test_every_stage_has_faults_and_kills() -> None:
     stages = set(YAML(typ="safe").load((results.ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
     failing = {module for operation in OPERATIONS for module in operation.modules}
-    assert {f"stages.{stage}" for stage in stages} <= failing
+    assert {f"unseen.stages.{stage}" for stage in stages} <= failing
     assert stages <= {command.partition("@")[0] for command in KILLS}
 
 

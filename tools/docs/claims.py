@@ -10,13 +10,11 @@ from typing import get_args
 from tools.docs.markdown import wrapped
 from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
 from unseen.experiments.claims.built_in import BuiltIn, built_in
-from unseen.experiments.claims.built_in import definition as built_in_definition
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
 from unseen.experiments.claims.results import CellResult, Comparison, Results, load
+from unseen.experiments.claims.state import NOT_RUN, built_in_state_of, state_of
 from unseen.experiments.claims.verdict import CONFIDENCE, RESAMPLES, Verdict
 
-NOT_RUN = "not run"
-EXCLUDED = "-"
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
 _METRICS = {
@@ -29,13 +27,14 @@ _METRICS = {
 }
 _HEAD, _RULE = f"""# Claims
 
-Written by `python -m tools.docs.claims` from pipeline/experiments/claims/results.json and built_in.json; do not
-edit.
+Written by `python -m tools.docs.claims` from pipeline/experiments/claims/results.json and built_in.json; do
+not edit.
 
 A claim of a paper is a paired comparison of two recipes that differ in what the claim is about.
-`pipeline/experiments/claims/claims.yaml` contains them. There are two settings: heads on a frozen pretrained network with
-photos, and [whole networks](#whole-networks-on-generated-images) that are trained from scratch on the
-generated set `parts`. One command computes the claims on any photos in one folder per class, or on `parts`:
+`pipeline/experiments/claims/claims.yaml` contains them. There are two settings: heads on a frozen pretrained
+network with photos, and [whole networks](#whole-networks-on-generated-images) that are trained from scratch
+on the generated set `parts`. One command computes the claims on any photos in one folder per class, or on
+`parts`:
 
 ```bash
 unseen claims --photos grocery --groups pipeline/experiments/claims/grocery_groups.csv \\
@@ -81,24 +80,6 @@ together) and Student's t interval over seeds. For numbers of a whole training i
 Intervals are not widened for the number of claims: of 20 true null effects one is expected to be called
 significant. The cells (a network on a split) have the same rule. Whole networks have one cell.
 """.split("__BUILT_IN__")
-
-
-def state_of(name: str, results: Results) -> str:
-    """The verdict on a claim with frozen networks, or `not run` without a result of its present
-    definition."""
-    return _state(results.claims.get(name), claims().definition(name))
-
-
-def built_in_state_of(name: str, results: Results) -> str:
-    """The verdict on a claim with whole networks, `not run` without a result of its present definition, or
-    `-` for a claim that cannot be put to this setting."""
-    if name in built_in().excluded:
-        return EXCLUDED
-    return _state(results.claims.get(name), built_in_definition(claims(), built_in(), name))
-
-
-def _state(result: Comparison | None, definition: str) -> str:
-    return NOT_RUN if result is None or result.definition != definition else result.verdict
 
 
 def markdown(results: Results, of_built_in: Results) -> str:

@@ -25,7 +25,8 @@ from unseen.report.words import name_of
 FLOOR = "frozen features, no head"
 _HEAD = """# Studies on frozen networks
 
-Written by `python -m tools.docs.frozen_studies` from pipeline/experiments/claims/frozen_studies.json; do not edit.
+Written by `python -m tools.docs.frozen_studies` from pipeline/experiments/claims/frozen_studies.json; do not
+edit.
 
 The rows of a [study](studies.md) as heads on a frozen pretrained network, on real photographs of classes that
 are not in training. A laptop computes a study in minutes:

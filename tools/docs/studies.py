@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from unseen.experiments.catalogue import OF_USER, Catalogued, entries, studies
+from unseen.cli.study import Line, line_of
+from unseen.experiments.catalogue import studies
 from unseen.experiments.printed.model import papers
 
 _STATES = {
@@ -111,54 +111,15 @@ my-study:
 """
 
 
-@dataclass(frozen=True)
-class Line:
-    """A study in the list."""
-
-    name: str
-    paper: str  # its short name; empty for a study of a user
-    item: str
-    title: str
-    rows: str
-    state: str
-    note: str
-
-
-def states() -> list[Line]:
-    """All studies, those of papers first."""
-    return [_line(item) for item in studies(OF_USER).values()]
-
-
 def markdown() -> str:
     """The page, without the studies of a user."""
-    lines = [_line(item) for item in studies().values() if item.is_published]
+    lines = [line_of(item) for item in studies().values() if item.is_published]
     parts = [_HEAD, "## Tables and figures of the papers", ""]
     parts += [f"- {state}: {meaning}." for state, meaning in _STATES.items()]
     for paper in papers():
         own = [line for line in lines if line.paper == paper.name]
         parts += ["", f"### {paper.name}", "", *_table(own)]
     return "\n".join([*parts, ""])
-
-
-def _line(item: Catalogued) -> Line:
-    study = item.study
-    names = {paper.key: paper.name for paper in papers()}
-    paper = names[study.source.paper] if study.source else ""
-    notes = [
-        f"`{study.command}`" if study.command else "",
-        f"also: {study.shows}" if study.shows else "",
-        f"missing: {study.missing}" if study.missing else "",
-        study.unavailable,
-    ]
-    return Line(
-        name=item.name,
-        paper=paper,
-        item=f"{paper} {study.item}".strip() or "own",
-        title=study.title,
-        rows=str(len(entries(item))) if study.has_rows else "",
-        state=study.state,
-        note="; ".join(filter(None, notes)),
-    )
 
 
 def _table(lines: list[Line]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from unseen.frozen.embedder import Embedder, Precision, require_distinct
 from unseen.frozen.labels import FOLDERS, NONE, labels_of
 from unseen.frozen.network import Network, default_network, write_network
 from unseen.frozen.pictures import Stamp, listed
-from unseen.frozen.store import StoredVectors, write_vectors
+from unseen.frozen.store import BLOCK, StoredVectors, write_vectors
 from unseen.frozen.workers import embedding, processes_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import restore_directory
@@ -27,7 +27,6 @@ from unseen.training.precision import computes_with_bfloat16
 from unseen_search.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog, precision_of, read_about
 from unseen_search.catalog.write import Contents, Model, default_setting, write_catalog
 
-BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
 _LISTED = 5  # damaged pictures in an error message
 
 

@@ -3,7 +3,7 @@
 A catalog is a directory with all files that a search needs:
 
 index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
-                    pipeline/evaluation/index); inner products are cosines, and any program with FAISS can read it
+                    pipeline/evaluation/index); inner products are cosines, readable by any program with FAISS
 pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
                     label (a time just before the build and a missing label are null)
 rivals.parquet      what each picture resembles among the other labels (unknown.py), or, if a picture has no

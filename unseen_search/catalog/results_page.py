@@ -5,12 +5,10 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from unseen.data.heif import readable
 from unseen.frozen.embedder import encoded
-from unseen.report import page as report_page
+from unseen.report.html import environment, style
 from unseen.report.pictures import data_uri
 from unseen.report.recipes import text
 from unseen.runtime.names import printable
@@ -71,16 +69,8 @@ def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
 
 def _rendered(template: str, catalog: Catalog, **values: object) -> str:
     """The page. A folder or model outside the project is shown by its name: a page is shared."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
     names = {"photos": text(str(catalog.photos)), "model": text(str(catalog.about["model"]))}
-    return environment.get_template(template).render(css=Markup(css), catalog=catalog, **names, **values)
+    return environment(_HERE).get_template(template).render(css=style(), catalog=catalog, **names, **values)
 
 
 def _image(path: Path) -> str | None:

@@ -53,7 +53,7 @@ def built_in(path: Path = PATH) -> BuiltIn:
 
 @cache
 def _document(path: Path = PATH) -> Document:
-    return Document(path, f"pipeline/claims/{path.name}" if path == PATH else None)
+    return Document(path, f"pipeline/experiments/claims/{path.name}" if path == PATH else None)
 
 
 def recipe_of(claims: Claims, setting: BuiltIn, arm: str) -> Recipe:

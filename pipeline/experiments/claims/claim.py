@@ -86,7 +86,7 @@ class Claims(Strict):
 @cache
 def claims(path: Path = PATH) -> Claims:
     """The claims of a file. Raises UserError for an unknown key, arm or network."""
-    document = Document(path, f"pipeline/claims/{path.name}" if path == PATH else None)
+    document = Document(path, f"pipeline/experiments/claims/{path.name}" if path == PATH else None)
     result = document.parsed(Claims, "Correct the claim.")
     for name, claim in result.claims.items():
         where = f"{document.label}:{document.line(f'claims.{name}')}"

@@ -94,7 +94,7 @@ class StudyResults(Strict):
 @cache
 def frozen_studies(path: Path = PATH) -> dict[str, FrozenStudy]:
     """The studies of a file. Raises UserError for an unknown key, study, row or network."""
-    document = Document(path, f"pipeline/claims/{path.name}" if path == PATH else None)
+    document = Document(path, f"pipeline/experiments/claims/{path.name}" if path == PATH else None)
     result = {}
     for name in document.names():
         where = f"{document.label}:{document.line(name)}"

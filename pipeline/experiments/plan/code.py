@@ -2,49 +2,48 @@
 can affect.
 
 The code of a stage is the import closure of its script and of the modules that its recipe names (losses,
-poolings, networks, sources), without unseen.runtime, unseen.cluster and unseen.config: the first two
-change no result, and the resolved settings contain the effect of the third. The digest of a module ignores
-comments, docstrings, formatting and imports from these packages. It is equal for all supported versions of
+poolings, networks, sources), without modules that change no result (runtime, but not runtime.device; cluster;
+cli) and without those whose effect the resolved settings contain (config, experiments.plan, and each module
+named `settings`). Imports below `if TYPE_CHECKING` do not count. The digest of a module ignores comments,
+docstrings, formatting and imports from the excluded modules. It is equal for all supported versions of
 Python. A file that is not Python (template, table) is included, with a digest of its bytes, if a module of
 its directory is included.
 """
 
 import ast
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("pipeline", "stages")
-_EXCLUDED = (
-    "unseen.runtime",
-    "unseen.cluster",
-    "unseen.config",
-    "unseen.experiments.plan",
-    "unseen.recipes",
-)
+_EXCLUDED = ("unseen.runtime", "unseen.cluster", "unseen.cli", "unseen.config", "unseen.experiments.plan")
+_SETTINGS = "settings"  # modules of this name
+_INCLUDED = "unseen.runtime.device"
 _WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # ignored fields of syntax trees
 
 
-class Code:
-    """The modules of the project under `root`: what each imports, and its digest. `packages`: the top-level
-    folders of modules. `excluded`: packages whose modules no closure contains."""
+def code_of(package: Path) -> "Code":
+    """The code of `unseen`, whose folder is `package`, and of its stages."""
+    return Code({"unseen": package, "unseen.stages": package / "stages"})
 
-    def __init__(
-        self, root: Path, packages: Sequence[str] = _PACKAGES, excluded: tuple[str, ...] = _EXCLUDED
-    ) -> None:
-        self._root, self._packages, self._excluded = root, packages, excluded
+
+class Code:
+    """The modules of some packages: what each imports, and its digest. `roots`: the folder of each package.
+    `all_modules`: closures contain also the excluded modules."""
+
+    def __init__(self, roots: Mapping[str, Path], all_modules: bool = False) -> None:
+        self._roots, self._all_modules = roots, all_modules
         self._modules: dict[str, _Module] = {}
 
     @cached_property
     def _files(self) -> dict[str, Path]:
         files = {}
-        for package in self._packages:
-            for path in sorted((self._root / package).rglob("*.py")):
-                parts = path.relative_to(self._root).with_suffix("").parts
-                files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        for package, folder in self._roots.items():
+            for path in sorted(folder.resolve().rglob("*.py")):
+                parts = path.relative_to(folder.resolve()).with_suffix("").parts
+                files[".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))] = path
         return files
 
     def closure(self, roots: Iterable[str]) -> dict[str, str]:
@@ -57,15 +56,17 @@ class Code:
             if module in reached:
                 continue
             if module not in self._files:
-                raise KeyError(f"no module {module} under {self._root}")
+                raise KeyError(f"no module {module} in {', '.join(map(str, self._roots.values()))}")
             reached.add(module)
             pending += self._module(module).imports
-        included = sorted(module for module in reached if not module.startswith(self._excluded))
+        included = sorted(module for module in reached if self._all_modules or not _is_excluded(module))
         digests = {module: self._module(module).digest for module in included}
-        for directory in sorted({self._files[module].parent for module in included}):
+        folders = {self._files[module].parent: module for module in reversed(included)}
+        for directory, module in sorted(folders.items()):
+            package = module if self._files[module].name == "__init__.py" else module.rpartition(".")[0]
             for path in sorted(directory.iterdir()):
                 if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
-                    digests[path.relative_to(self._root).as_posix()] = _short(path.read_bytes())
+                    digests[f"{package.replace('.', '/')}/{path.name}"] = _short(path.read_bytes())
         return digests
 
     def _module(self, name: str) -> "_Module":
@@ -94,15 +95,24 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def _imported(tree: ast.Module) -> list[str]:
+def _imported(tree: ast.AST) -> list[str]:
     """The names that may be modules: `a.b` and `a.b.c` of `from a.b import c`."""
     names = []
-    for node in ast.walk(tree):
+    for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            names += _imported(node)
     return names
+
+
+def _is_excluded(module: str) -> bool:
+    if f"{module}.".startswith(f"{_INCLUDED}."):
+        return False
+    outside = any(f"{module}.".startswith(f"{name}.") for name in _EXCLUDED)
+    return outside or module == "unseen" or module.rpartition(".")[2] == _SETTINGS
 
 
 def digest_of(tree: ast.Module) -> str:
@@ -149,10 +159,9 @@ def _is_docstring(node: Any) -> bool:
 
 
 def _imports_excluded(node: Any) -> bool:
-    """Whether a statement imports from an excluded package. It is ignored, so that renaming a module of that
-    package reruns nothing."""
-    prefixes = tuple(f"{name}." for name in _EXCLUDED)
-    return isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(prefixes)
+    """Whether a statement imports from an excluded module. It is ignored, so that renaming such a module
+    reruns nothing."""
+    return isinstance(node, ast.ImportFrom) and node.module is not None and _is_excluded(node.module)
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:

@@ -227,7 +227,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
     def file(
         content: Strict, stage: str, *cell: str | int, modules: Iterable[str] = ()
     ) -> tuple[Path, dict[str, Any]]:
-        return path_of(stage, *cell), content_of(content, code.closure([f"stages.{stage}", *modules]))
+        return path_of(stage, *cell), content_of(content, code.closure([f"unseen.stages.{stage}", *modules]))
 
     for dataset, (source, ingest) in run.ingest.items():
         yield file(IngestInputs(source=source, ingest=ingest), "ingest", dataset, modules=[source.module])

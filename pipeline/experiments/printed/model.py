@@ -193,7 +193,7 @@ def read(text: str, where: str) -> Paper:
 def papers() -> tuple[Paper, ...]:
     """All papers, in the order of PAPERS."""
     texts = {key: files(__package__).joinpath(f"{key}.yaml").read_text(encoding="utf-8") for key in PAPERS}
-    return tuple(read(text, f"pipeline/published/{key}.yaml") for key, text in texts.items())
+    return tuple(read(text, f"pipeline/experiments/printed/{key}.yaml") for key, text in texts.items())
 
 
 @cache

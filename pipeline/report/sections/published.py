@@ -2,9 +2,9 @@
 differ.
 
 Conditions are network, dimensions, image size, the training protocol, the setting of the evaluation, and the
-values of the recipe that reproduce a printed row (pipeline/experiments/printed). A row is shown if it needs no such
-values, or if the recipe of this run has them; the others are collapsed. Rows with the same numbers in several
-papers are merged. Lengths of training, batches and optimisers are not compared.
+values of the recipe that reproduce a printed row (pipeline/experiments/printed). A row is shown if it needs
+no such values, or if the recipe of this run has them; the others are collapsed. Rows with the same numbers
+in several papers are merged. Lengths of training, batches and optimisers are not compared.
 """
 
 import re

@@ -11,7 +11,6 @@ from unseen.data.ingest.ingest import ingest
 from unseen.data.ingest.settings import IngestSettings, TokensSource
 from unseen.data.ingest.sources import tokens
 from unseen.data.shards import Shards
-from unseen.methods.settings import parse_recipe
 from unseen.runtime.errors import UserError
 
 SMALL = TokensSource(train_per_class=4, validation_per_class=3, test_per_class=2)
@@ -51,7 +50,7 @@ def test_defaults_are_those_of_the_study() -> None:
 
 def test_validation_uses_unseen_bags_of_all_classes(tmp_path: Path) -> None:
     ingest(SMALL, IngestSettings(), tmp_path / "out", "tokens", 1)
-    split = hold_out(Shards(tmp_path / "out"), parse_recipe({"method": "baseline"}), 0)
+    split = hold_out(Shards(tmp_path / "out"), 0.2, 0)
     assert split.classes == 16
     assert np.bincount(split.labels).tolist() == [4] * 16
     assert np.unique(split.validation_labels, return_counts=True)[1].tolist() == [3] * 16

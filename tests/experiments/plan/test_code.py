@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.copies import copy_code
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
 from unseen.config.resolve import resolve
-from unseen.experiments.plan.code import Code, digest_of
+from unseen.experiments.plan.code import code_of, digest_of
 from unseen.experiments.plan.files import modules_of, position_modules_of
-from unseen.runtime.stage import ROOT
+from unseen.runtime.stage import PACKAGE, ROOT
 
 SOURCE = '''
 """A module."""
@@ -71,8 +72,9 @@ def test_versions_of_python_give_equal_digests(python: str) -> None:
     program = shutil.which(python)
     command = (
         "import json, runpy; from pathlib import Path; "
-        f"Code = runpy.run_path({str(ROOT / 'pipeline/experiments/plan/code.py')!r})['Code']; "
-        f"print(json.dumps(Code(Path({str(ROOT)!r})).closure(['unseen.stages.train', 'unseen.stages.report'])))"
+        f"code = runpy.run_path({str(ROOT / 'pipeline/experiments/plan/code.py')!r})['code_of']; "
+        f"closure = code(Path({str(PACKAGE)!r})).closure(['unseen.stages.train', 'unseen.stages.report']); "
+        "print(json.dumps(closure))"
     )
     if (
         program is None
@@ -90,8 +92,7 @@ def test_versions_of_python_give_equal_digests(python: str) -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the code that a test may edit."""
     root = tmp_path_factory.mktemp("code")
-    for package in ("pipeline", "stages"):
-        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_code(root)
     return root
 
 
@@ -101,12 +102,12 @@ STAGES = ("ingest", "train", "export", "evaluate", "analyze", "report")
 
 def digests(root: Path, dataset: str, method: str) -> dict[str, dict[str, str]]:
     """The code of each stage of a run."""
-    code = Code(root)
+    code = code_of(root / "pipeline")
     parts = modules_of(resolve(PARAMS, dataset, method))
     source = [f"unseen.data.ingest.sources.{dataset if dataset != 'cifar10' else 'cifar'}"]
     positions = position_modules_of(resolve(PARAMS, dataset, method))
     named = {"ingest": source, "train": parts, "export": [*parts, *positions]}
-    return {stage: code.closure([f"stages.{stage}", *named.get(stage, [])]) for stage in STAGES}
+    return {stage: code.closure([f"unseen.stages.{stage}", *named.get(stage, [])]) for stage in STAGES}
 
 
 EDITS = [
@@ -156,14 +157,14 @@ def test_a_change_affects_only_dependent_stages(copy: Path, path: str, stages: s
 
 
 def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
-    names = Code(copy).closure(["unseen.stages.report"])
+    names = code_of(copy / "pipeline").closure(["unseen.stages.report"])
     assert [name for name in names if name.endswith(".html")]
     assert not any(name.startswith(("unseen.config", "unseen.runtime", "unseen.cluster")) for name in names)
 
 
 @pytest.mark.slow
 def test_every_recipe_names_existing_modules() -> None:
-    code = Code(ROOT)
+    code = code_of(PACKAGE)
     for method in published("methods"):
         for dataset in ("cub", "parts", "tokens", "landmarks"):
             modules = modules_of(resolve(PARAMS, dataset, method))

@@ -10,12 +10,12 @@ from unseen.config.inputs import MODELS, TrainInputs, parse_inputs
 from unseen.config.resolve import resolve
 from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import entries, study_of
-from unseen.experiments.plan.code import Code
+from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import files, plan, with_reductions
 from unseen.runtime.files import write_json
-from unseen.runtime.stage import ROOT
+from unseen.runtime.stage import PACKAGE
 
-CODE = Code(ROOT)
+CODE = code_of(PACKAGE)
 
 
 def resolved(folder: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -105,9 +105,9 @@ def test_names_a_mistake_in_a_file(old: str, new: str, finding: str) -> None:
 def test_the_files_are_package_data() -> None:
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
         "package-data"
-    ]["pipeline"]
+    ]["unseen"]
     packed = {path for pattern in patterns for path in (ROOT / "pipeline").glob(pattern)}
-    folder = Path(unseen.experiments.printed.__file__).parent
+    folder = Path(unseen.experiments.printed.__file__).resolve().parent
     assert packed >= {folder / f"{key}.yaml" for key in PAPERS} == set(folder.glob("*.yaml"))
     assert [paper.key for paper in papers()] == list(PAPERS)
 

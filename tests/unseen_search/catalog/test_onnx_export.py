@@ -41,7 +41,7 @@ COUNTS = {"photos": 1200, "classes": 30, "measured": False}
 
 EXPORT = """
 import sys
-from unseen import cli
+from unseen.cli import main as cli
 for directory in sys.argv[1:]:
     cli.main(["export-model", f"{directory}/model", f"{directory}/out"])
 """

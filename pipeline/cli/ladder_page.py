@@ -2,13 +2,11 @@
 rungs, and the frozen network at each size."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from unseen.experiments.ladder.ladder import Rung
-from unseen.report import page as report_page
+from unseen.report.html import FOLDER, environment, style
 
 
 def cells(rung: Rung) -> tuple[str, ...]:
@@ -44,28 +42,24 @@ def page(
         }
         for rung in frozen
     ]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = (Path(report_page.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template("ladder.html").render(
-        css=Markup(css),
-        network=network,
-        photos=photos,
-        chosen=f"{chosen.name}, {chosen.size} pixels",
-        verdict=verdict,
-        picture=Markup(picture),
-        rows=[
-            {
-                "cells": cells(rung),
-                "chosen": (rung.name, rung.size) == (chosen.name, chosen.size),
-            }
-            for rung in rungs
-        ],
-        size=base.size,
-        sizes=sizes,
+    return (
+        environment(FOLDER)
+        .get_template("ladder.html")
+        .render(
+            css=style(),
+            network=network,
+            photos=photos,
+            chosen=f"{chosen.name}, {chosen.size} pixels",
+            verdict=verdict,
+            picture=Markup(picture),
+            rows=[
+                {
+                    "cells": cells(rung),
+                    "chosen": (rung.name, rung.size) == (chosen.name, chosen.size),
+                }
+                for rung in rungs
+            ],
+            size=base.size,
+            sizes=sizes,
+        )
     )
