@@ -87,7 +87,7 @@ def study_of(name: str, of_user: Path = OF_USER) -> Catalogued:
 
 
 def entries(item: Catalogued) -> tuple[Entry, ...]:
-    """The rows of a study in its order. Raises UserError for a table that is not in pipeline/experiments/printed."""
+    """The rows of a study in its order. Raises UserError for a table that is not printed."""
     drafts = list(_drafts(item))
     labels = {label for _, label, _, _ in drafts}
     for row, baseline in item.study.baselines.items():
@@ -213,8 +213,8 @@ def printed(item: Catalogued) -> tuple[Row, ...]:
     if not rows:
         document = item.document
         raise UserError(
-            f"{document.label}:{document.line(f'{item.name}.table')}: pipeline/experiments/printed/{source.paper}.yaml "
-            f"has no table {item.study.table!r}.",
+            f"{document.label}:{document.line(f'{item.name}.table')}: "
+            f"pipeline/experiments/printed/{source.paper}.yaml has no table {item.study.table!r}.",
             "Correct `table`.",
         )
     return rows

@@ -72,7 +72,9 @@ class Code:
     def _module(self, name: str) -> "_Module":
         if name not in self._modules:
             digest, imported = _read(self._files[name].read_text(encoding="utf-8"))
-            imports = [module for module in (*_parents(name), *imported) if module in self._files]
+            # Settings of all parts are imported together: they reach no package, only each other.
+            packages = [] if _is_excluded(name) and not self._all_modules else _parents(name)
+            imports = [module for module in (*packages, *imported) if module in self._files]
             self._modules[name] = _Module(digest, imports)
         return self._modules[name]
 
