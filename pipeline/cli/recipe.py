@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from unseen.config.command import literal, origin
+from unseen.config.command import literal
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
+from unseen.config.layers import Layers
 from unseen.config.resolve import resolve
 from unseen.experiments.catalogue import with_rows
 from unseen.experiments.plan.code import code_of
@@ -21,7 +23,8 @@ def recipe(params: Params, dataset: str, method: str) -> str:
     Raises UserError as `resolve` does.
     """
     params = with_rows(params, method, datasets=(dataset,))
-    lines = list(_lines(params, dataset, method, resolve(params, dataset, method).model_dump(mode="json")))
+    layers = layers_of(params, dataset, method)
+    lines = list(_lines(layers, layers.recipe().model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     return "\n".join(
         f"{name:<{widths[0]}}  {value:<{widths[1]}}  {place}".rstrip() for name, value, place in lines
@@ -81,13 +84,11 @@ def _fields(block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]
             yield f"{above}{key}", literal(value)
 
 
-def _lines(
-    params: Params, dataset: str, method: str, block: dict[str, Any], above: str = ""
-) -> Iterator[tuple[str, str, str]]:
+def _lines(layers: Layers, block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str, str]]:
     for key, value in block.items():
         field, indent = f"{above}{key}", "  " * above.count(".")
         if isinstance(value, dict) and value:
             yield f"{indent}{key}:", "", ""
-            yield from _lines(params, dataset, method, value, f"{field}.")
+            yield from _lines(layers, value, f"{field}.")
         else:
-            yield f"{indent}{key}:", literal(value), origin(params, dataset, method, field)
+            yield f"{indent}{key}:", literal(value), layers.origin(field)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from unseen.config.definitions import datasets_of, layers_of, like_of, methods_of
 from unseen.config.document import Params
-from unseen.config.layers import datasets_of, like_of, methods_of
-from unseen.config.resolve import ABSENT, Leaf, at, resolve, trace
+from unseen.config.place import ABSENT, at
 from unseen.runtime.errors import UserError
 
 _FIELD = re.compile(r"(?<![\w.])([a-z_]+(?:\.[a-z_]+)+)(?:=(\S*[^\s,;.]))?")
@@ -33,13 +33,6 @@ def literal(value: Any) -> str:
     return json.dumps(value)
 
 
-def origin(params: Params, dataset: str, method: str, field: str) -> str:
-    """Which layer sets a field of a recipe: `params.yaml:12, methods.ms`,
-    `pipeline/recipes/methods/ms.yaml:4`, or `default`."""
-    leaf = at(trace(params, dataset, method), field)
-    return leaf.layer.where(field) if isinstance(leaf, Leaf) and leaf.layer else "default"
-
-
 @contextlib.contextmanager
 def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
     """Adds to the remedy of a UserError about the recipe of `method` on `dataset`.
@@ -54,7 +47,8 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
     except UserError as error:
         if method not in methods_of(params) or dataset not in datasets_of(params):
             raise
-        recipe = resolve(params, dataset, method).model_dump(mode="json")
+        layers = layers_of(params, dataset, method)
+        recipe = layers.recipe().model_dump(mode="json")
         lines = [error.remedy]
         # Sorted: of two mentions of a field, the dict keeps the one with a value.
         for field, new_value in dict(sorted(_FIELD.findall(error.remedy))).items():
@@ -62,7 +56,7 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
             if value is not ABSENT:
                 lines.append(
                     f"{field} of {method} on {dataset} is {literal(value)} "
-                    f"({origin(params, dataset, method, field)}). "
+                    f"({layers.origin(field)}). "
                     f"Change it {_where(params, dataset, method, field, new_value or '...')}"
                 )
         raise UserError(error.what, "\n  ".join(lines)) from error.__cause__

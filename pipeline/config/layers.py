@@ -1,277 +1,136 @@
-"""The layers of a recipe. Each layer overrides those above it in this list:
+"""A recipe as layers: patches over the published defaults of a class of recipe. This is the only fold.
 
-    published defaults (config/methods.py)
-    < pipeline/recipes/methods/<m>.yaml              the setting of the paper
-    < pipeline/recipes/datasets/<d>.yaml             network, images and schedule of a small set
-    < the paper's changes for that data set          methods/<m>.yaml, changes
-    < the data set's changes for that method         datasets/<d>.yaml, changes
-    < its changes for a setting of its source        datasets/<d>.yaml, sources
-    < a published variant                            methods/<m>.yaml, recipe, if the file has `like`
-    < params.yaml: methods.<m>
-    < params.yaml: datasets.<d>.recipe
-    < params.yaml: datasets.<d>.methods.<m>
-    < params.yaml: weights                           backbone.checkpoint, where no other layer sets it
-
-A variant (`methods.gsp_soft: {like: gsp, ...}`) has all layers of the method that `like` names. In each layer
-of params.yaml the block of the variant overrides the block of that method. A row of a study has the published
-layers and its own changes (study_row.py), and no layer of params.yaml. A data set that params.yaml
-defines has the published layers of the kind of its source: those of pipeline/recipes/datasets/folder.yaml for
-`kind: folder`. A data set with source settings of a study has all layers of the data set that it is like.
+Sources list the patches: config/definitions.py (a method on a data set of the run), config/study_row.py (a
+row of a study), studies/sweep/space.py (a trial), studies/ensemble/members.py (a fold), heads/recipe.py (a
+head on a frozen network), claims/built_in.py (the whole network of a claim).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from unseen.config.document import Document, Params
-from unseen.config.recipe_files import (
-    chain,
-    dataset_file,
-    document,
-    method_class,
-    method_file,
-    published,
-    source_of,
-)
-from unseen.runtime.errors import UserError
-from unseen.runtime.setting_names import checked_name, suggestion
-from unseen.runtime.settings import Strict
+from unseen.config.document import plain
+from unseen.config.place import Place, Tree, at, explained
+from unseen.methods.settings import CLASSES, Recipe, parse_recipe
 
-
-class DatasetBlock(Strict):
-    """Block `datasets.<d>` of params.yaml."""
-
-    source: dict[str, Any] = {}
-    recipe: dict[str, Any] = {}  # for every method
-    methods: dict[str, dict[str, Any]] = {}  # for one method
+Fields = Mapping[str, Any]  # dotted field -> value
+_PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on the part
+# fields of block backbone that belong to one network
+_NETWORK_FIELDS = ("arguments", "checkpoint", "batch_norm_momentum")
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A block of a YAML file that sets fields of a recipe."""
+class Patch:
+    """The fields of a recipe that one place sets: a tree, or a function of the recipe below it."""
 
-    document: Document
-    key: str
-    value: dict[str, Any]
-
-    def line(self, field: str = "") -> int | None:
-        """The line of a dotted field, or of the block itself."""
-        return self.document.line(f"{self.key}.{field}" if field else self.key)
-
-    def where(self, field: str) -> str:
-        """`params.yaml:12, methods.gsp` or `pipeline/recipes/methods/gsp.yaml:9`. A field of a row of a study
-        may be in a printed table instead: then the line is that of the study."""
-        place = f"{self.document.label}:{self.line(field) or self.line()}"
-        return f"{place}, {self.key}" if isinstance(self.document, Params) else place
+    place: Place
+    fields: Tree | Callable[[Tree], Tree]
 
 
-def methods_of(params: Params) -> list[str]:
-    """The names of all methods: the published ones, those that params.yaml defines, and the rows of studies
-    in the run."""
-    return list(dict.fromkeys([*published("methods"), *params.names("methods"), *params.rows]))
+@dataclass(frozen=True)
+class Leaf:
+    """A value of a recipe and the place that sets it. Leaves compare by value, so that they merge as plain
+    values."""
+
+    value: Any
+    place: Place | None = field(compare=False)  # None: a published default
 
 
-def datasets_of(params: Params) -> list[str]:
-    """The names of all data sets: the published ones, those that params.yaml defines, and those of studies in
-    the run."""
-    return list(dict.fromkeys([*published("datasets"), *params.names("datasets"), *params.sets]))
+@dataclass(frozen=True)
+class Layers:
+    """A class of recipe and its patches, each of which overrides those before it."""
+
+    kind: str  # baseline, crt, ... (config/methods.py)
+    patches: tuple[Patch, ...]
+    last: tuple[Patch, ...] = ()  # above all others, also above those of `plus`
+
+    def plus(self, *patches: Patch) -> "Layers":
+        """These layers below further patches."""
+        return replace(self, patches=(*self.patches, *patches))
+
+    def recipe(self) -> Recipe:
+        """The recipe. If a patch names another part (another loss, another pooling), the fields of the
+        replaced part are dropped. Raises UserError with the place that sets the incorrect field."""
+        merged, applied = self._folded()
+        try:
+            return parse_recipe(merged)
+        except ValidationError as error:
+            raise explained(error, applied[::-1], merged) from None
+
+    def trace(self) -> dict[str, Any]:
+        """The recipe before validation, with a `Leaf` in place of each value."""
+        merged = _leaves(_default(self.kind), None)
+        for place, fields in self._folded()[1]:
+            merged = _merge(merged, _leaves(fields, place))
+        return merged
+
+    def origin(self, field: str) -> str:
+        """The place that sets a dotted field: `params.yaml:12, methods.ms`,
+        `pipeline/recipes/methods/ms.yaml:4`, or `default`."""
+        leaf = at(self.trace(), field)
+        return leaf.place.where(field) if isinstance(leaf, Leaf) and leaf.place else "default"
+
+    def _folded(self) -> tuple[dict[str, Any], list[tuple[Place, Tree]]]:
+        """The merged values, and the fields that each patch sets, the lowest first."""
+        merged, applied = _default(self.kind), []
+        for patch in (*self.patches, *self.last):
+            fields = patch.fields(merged) if callable(patch.fields) else patch.fields
+            if fields:
+                merged = _merge(merged, fields)
+                applied.append((patch.place, fields))
+        return merged, applied
 
 
-def like_of(params: Params, dataset: str) -> str:
-    """The data set that a data set of a study is like; any other data set itself."""
-    return params.sets[dataset].like if dataset in params.sets else dataset
-
-
-def lineage(params: Params, method: str) -> tuple[str, ...]:
-    """`method` and the methods that `like` leads to, `method` last. The first one is published, or has no
-    `like`. Raises UserError for an unknown name or a cycle."""
-    names: list[str] = []
-    while True:
-        require_known(params, "methods", method, methods_of(params))
-        if method in names:
-            raise UserError(
-                f"{params.label}:{params.line(f'methods.{method}')}: methods.{method} is like itself: "
-                f"{' -> '.join([*names, method])}.",
-                "Let one of them be like a published method.",
-            )
-        names.append(method)
-        if method in params.rows:
-            method = params.rows[method].like
-            continue
-        parent = params.block(f"methods.{method}").get("like")
-        is_published = method in published("methods")
-        published_parent = method_file(method).like if is_published else None
-        if parent is None and published_parent is None:
-            return tuple(reversed(names))
-        if parent is not None and is_published:
-            raise UserError(
-                f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published "
-                "recipe and cannot be like another.",
-                "Give the variant another name.",
-            )
-        method = str(parent or published_parent)
-
-
-def published_method(params: Params, method: str) -> str | None:
-    """The published method that `method` is or is like; None for a method that only params.yaml defines."""
-    first = lineage(params, method)[0]
-    return first if first in published("methods") else None
-
-
-def class_of(params: Params, method: str) -> str:
-    """The class of recipe (config/methods.py) of a method. Raises UserError if no layer names a class."""
-    name = published_method(params, method)
-    if name is not None:
-        for variant in lineage(params, method):
-            if "method" in params.block(f"methods.{variant}"):
-                raise UserError(
-                    f"{params.label}:{params.line(f'methods.{variant}.method')}: methods.{variant}.method: "
-                    f"{variant} is a {method_class(name)} recipe, which cannot change.",
-                    "Remove `method`, or define a method under another name.",
-                )
-        return method_class(name)
-    first = lineage(params, method)[0]
-    kind = params.block(f"methods.{first}").get("method")
-    if kind is None:
-        raise UserError(
-            f"{params.label}:{params.line(f'methods.{first}')}: methods.{first} has neither `like` nor "
-            "`method`.",
-            f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), or "
-            "`method: ` and a class of recipe.",
-        )
-    return str(kind)
-
-
-def kind_of(params: Params, dataset: str) -> str:
-    """The kind of a data set's source, which determines its published layers. Raises UserError for an unknown
-    data set."""
-    require_known(params, "datasets", dataset, datasets_of(params))
-    kind = block_of(params, dataset).source.get("kind")
-    dataset = like_of(params, dataset)
-    if kind is None and dataset in published("datasets"):
-        return str(source_of(dataset)["kind"])
-    if kind is None:
-        raise UserError(
-            f"{params.label}:{params.line(f'datasets.{dataset}')}: datasets.{dataset}.source.kind is "
-            "missing.",
-            f"Add `source: {{kind: folder, path: ...}}`, or another kind: "
-            f"{', '.join(published('datasets'))}.",
-        )
-    return str(kind)
-
-
-def block_of(params: Params, dataset: str) -> DatasetBlock:
-    """Block `datasets.<d>` of params.yaml, with the source settings of a study; empty if it is missing.
-    Raises UserError for an unknown key."""
-    key = f"datasets.{like_of(params, dataset)}"
-    try:
-        block = DatasetBlock.parse(params.block(key))
-        if dataset not in params.sets:
-            return block
-        return block.model_copy(update={"source": {**block.source, **params.sets[dataset].source}})
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        where = f"{params.label}:{params.line(f'{key}.{field}') or params.line(key)}"
-        if first["type"] == "extra_forbidden" and first["loc"][0] == "recipes":
-            raise UserError(
-                f"{where}: {key}.recipes is of an earlier version.",
-                f"Published recipes are in pipeline/recipes. Move your changes to {key}.methods and remove "
-                "the rest.",
-            ) from None
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(DatasetBlock.model_fields)
-            raise UserError(
-                f"{where}: {key}.{field} is not a setting.",
-                f"{suggestion(field, DatasetBlock.model_fields)}Known here: {known}.",
-            ) from None
-        raise UserError(
-            f"{where}: {key}.{field} must be a block of settings, got {first['input']!r}.",
-            "Write `key: value` lines below it, or {}.",
-        ) from None
-
-
-def layers_of(params: Params, dataset: str, method: str) -> list[Layer]:
-    """The layers of a recipe above the published defaults; each overrides the earlier ones. Raises UserError
-    for unknown names."""
-    family = lineage(params, method)
-    kind = kind_of(params, dataset)
-    block = block_of(params, dataset)
-    set_chain = chain("datasets", kind) if kind in published("datasets") else ()
-    method_chain = chain("methods", family[0]) if family[0] in published("methods") else ()
-    row = params.rows.get(method)
-    key = f"datasets.{like_of(params, dataset)}"
-    layers = [
-        *(Layer(document("methods", name), "recipe", method_file(name).recipe) for name in method_chain),
-        *(Layer(document("datasets", name), "recipe", dataset_file(name).recipe) for name in set_chain),
-        *(layer for name in method_chain for layer in _changes("methods", name, [kind])),
-        *(layer for name in set_chain for layer in _changes("datasets", name, method_chain)),
-        *(layer for name in set_chain for layer in _source_changes(name, block.source)),
-        *(
-            Layer(document("methods", name), "recipe", method_file(name).recipe)
-            for name in family[1:]
-            if name in published("methods")
-        ),
-        *(
-            Layer(params, f"methods.{name}", _recipe(params.block(f"methods.{name}")))
-            for name in family
-            if row is None or name not in published("methods")
-        ),
-    ]
-    if row is not None:
-        layers.append(Layer(row.document, row.study, nested_fields(row.changes(kind))))
-        return [layer for layer in layers if layer.value]
-    layers += [
-        Layer(params, f"{key}.recipe", block.recipe),
-        *(Layer(params, f"{key}.methods.{name}", block.methods.get(name, {})) for name in family),
-    ]
-    return [layer for layer in layers if layer.value]
-
-
-def require_known(params: Params, group: str, name: str, known: Sequence[str]) -> None:
-    """Raises UserError for an invalid or unknown name."""
-    try:
-        checked_name(name)
-    except ValueError as error:
-        raise UserError(f"{params.label}: {group}.{name}: {error}.", "Rename it.") from None
-    if name not in known:
-        line = params.line(f"{group}.{name}")
-        axis = "sweeps" if group == "sweep" else group
-        raise UserError(
-            f"{params.label}{f':{line}' if line else ''}: unknown {group}.{name}.",
-            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{axis} lists those to run.",
-        )
-
-
-def nested_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """{"a": {"b": 1}} for {"a.b": 1}. A field may be a whole block; its fields must come after it."""
+def dotted(place: Place, fields: Fields) -> Patch:
+    """The patch {"a": {"b": 1}} of {"a.b": 1}. A field may be a whole block; fields inside it override it."""
     tree: dict[str, Any] = {}
-    for field, value in fields.items():
-        *parents, last = field.split(".")
+    for name in sorted(fields, key=lambda name: name.count(".")):
+        *parents, last = name.split(".")
         node = tree
         for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = dict(value) if isinstance(value, dict) else value
-    return tree
+            if not isinstance(node.get(parent), dict):
+                node[parent] = {}
+            node = node[parent]
+        node[last] = plain(fields[name])
+    return Patch(place, tree)
 
 
-def _recipe(block: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if key != "like"}
+def _merge(below: Tree, above: Tree) -> dict[str, Any]:
+    """The blocks of `below`, overridden by those of `above`.
+
+    Another pooling or loss drops all fields of the old part. Another network drops the fields that belong to
+    one network.
+    """
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        if not (isinstance(old, dict) and isinstance(value, dict)):
+            result[key] = value
+            continue
+        if _identity(value, _identity(old)) != _identity(old):
+            if key in _PARTS:
+                old = {}
+            elif key == "backbone":
+                old = {name: item for name, item in old.items() if name not in _NETWORK_FIELDS}
+        result[key] = _merge(old, value)
+    return result
 
 
-def _changes(kind: Any, name: str, names: Sequence[str]) -> Iterator[Layer]:
-    """The changes in a published file for any of `names`, in the order of the names, then of the file."""
-    changes = (method_file if kind == "methods" else dataset_file)(name).changes
-    for target in names:
-        for position, change in enumerate(changes):
-            if target in change.names:
-                yield Layer(document(kind, name), f"changes.{position}.recipe", change.recipe)
+def _identity(part: Tree, default: Any = None) -> Any:
+    """What names a part: its `module`, else its `name`."""
+    return part.get("module", part.get("name", default))
 
 
-def _source_changes(name: str, source: dict[str, Any]) -> Iterator[Layer]:
-    """The changes in a published file for the values in `source`, the block of params.yaml."""
-    for position, change in enumerate(dataset_file(name).sources):
-        if all(source.get(key) == value for key, value in change.source.items()):
-            yield Layer(document("datasets", name), f"sources.{position}.recipe", change.recipe)
+@cache
+def _default(kind: str) -> dict[str, Any]:
+    return CLASSES[kind]().model_dump(mode="json")
+
+
+def _leaves(value: Tree, place: Place | None) -> dict[str, Any]:
+    return {
+        key: _leaves(item, place) if isinstance(item, dict) else Leaf(item, place)
+        for key, item in value.items()
+    }

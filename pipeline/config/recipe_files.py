@@ -6,6 +6,7 @@ base. The chain of a file is the list of its bases and itself, the first base fi
 applies to all files that extend it.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -13,6 +14,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from unseen.config.document import Document
+from unseen.config.layers import Patch
+from unseen.config.place import Place
 from unseen.evaluation.settings import EvaluateSettings, Ranks
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
@@ -108,6 +111,38 @@ def method_class(name: str) -> str:
     return classes[-1]
 
 
+def published_family(name: str) -> tuple[str, ...]:
+    """A published method and the methods that `like` leads to, `name` last."""
+    parent = method_file(name).like
+    return (*(published_family(parent) if parent else ()), name)
+
+
+def published_patches(
+    family: Sequence[str], dataset: str | None = None, source: Mapping[str, Any] | None = None
+) -> Iterator[Patch]:
+    """The published layers of a recipe, the lowest first.
+
+    family: of the method (published_family); may be empty. dataset: the kind of the data set, published or
+    not; None: the setting of the paper alone. source: of the data set.
+    """
+    methods = chain("methods", family[0]) if family else ()
+    sets = chain("datasets", dataset) if dataset in published("datasets") else ()
+    for name in methods:
+        yield Patch(_place("methods", name), method_file(name).recipe)
+    for name in sets:
+        yield Patch(_place("datasets", name), dataset_file(name).recipe)
+    for name in methods:
+        yield from _changes("methods", name, [dataset])
+    for name in sets:
+        yield from _changes("datasets", name, methods)
+    for name in sets:
+        for position, change in enumerate(dataset_file(name).sources):
+            if all((source or {}).get(key) == value for key, value in change.source.items()):
+                yield Patch(_place("datasets", name, f"sources.{position}.recipe"), change.recipe)
+    for name in family[1:]:
+        yield Patch(_place("methods", name), method_file(name).recipe)
+
+
 def source_of(name: str) -> dict[str, Any]:
     """The published source of a data set."""
     source: dict[str, Any] = {}
@@ -128,6 +163,18 @@ def sweep_of(name: str) -> dict[str, Any] | None:
         return sweep_of(parent)
     sweeps = [file.sweep for file in map(method_file, chain("methods", name)) if file.sweep is not None]
     return sweeps[-1] if sweeps else None
+
+
+def _changes(kind: Kind, name: str, targets: Sequence[str | None]) -> Iterator[Patch]:
+    """The changes in a published file for any of `targets`, in the order of the targets, then of the file."""
+    for target in targets:
+        for position, change in enumerate((method_file if kind == "methods" else dataset_file)(name).changes):
+            if target in change.names:
+                yield Patch(_place(kind, name, f"changes.{position}.recipe"), change.recipe)
+
+
+def _place(kind: Kind, name: str, key: str = "recipe") -> Place:
+    return Place.of(document(kind, name), key)
 
 
 def _parsed(kind: Kind, name: str, model: type[File]) -> File:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unseen.config.document import Document
+from unseen.config.layers import Patch, dotted
+from unseen.config.place import Place
 from unseen.config.recipe_files import chain, dataset_file, method_file, published
 
 Protocol = Literal["selected", "published", "refit"]
@@ -35,13 +37,13 @@ class StudyRow:
     analyze_reduce: dict[str, Any] | None = None  # analyze.reduce of this row
     search: dict[str, Any] | None = None  # the search of every row of the study (config/stages.py, RowSearch)
 
-    def changes(self, kind: str) -> dict[str, Any]:
-        """The changes of the recipe on a data set whose source is of this kind, by dotted field."""
+    def patch(self, kind: str) -> Patch:
+        """The changes of the recipe on a data set whose source is of this kind."""
         small = self.kept is not None and is_small(kind)
         fields = {field: value for field, value in self.recipe.items() if not small or self._is_kept(field)}
         if small and "backbone.name" in self.recipe and "backbone.name" not in fields:
             fields = stand_in(kind, str(self.recipe["backbone.name"])) | fields
-        return fields | self._training(kind)
+        return dotted(Place.of(self.document, self.study), fields | self._training(kind))
 
     def _is_kept(self, field: str) -> bool:
         return field in (self.kept or ()) or not replaced_by_small(field)

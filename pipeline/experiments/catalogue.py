@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from unseen.config.definitions import datasets_of, methods_of
 from unseen.config.document import Document, Params
 from unseen.config.inputs import StudyInputs, StudyRowInputs, digest
-from unseen.config.layers import datasets_of, methods_of
 from unseen.config.recipe_files import ROOT as RECIPES
 from unseen.config.recipe_files import published as published_recipes
 from unseen.config.stages import Axis

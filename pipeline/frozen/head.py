@@ -2,22 +2,22 @@
 
 Layers, each of which overrides those above it:
 
-    published defaults < pipeline/recipes/methods/<m>.yaml < SETTING < changes of the caller
+    published defaults < pipeline/recipes/methods/<m>.yaml < SETTING < network < changes of the caller
 
 The methods can be compared with each other, because they have the same optimizer, batch, dimension and
 length. These settings are ours: a new head on fixed features needs a larger learning rate than a network.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from unseen.config.recipe_files import chain, method_class, method_file, published
-from unseen.config.resolve import merge, nested
-from unseen.methods.settings import Recipe, default_recipe, parse_recipe
+from unseen.config.layers import Fields, Layers, Patch, dotted
+from unseen.config.place import Place, Tree
+from unseen.config.recipe_files import method_class, published, published_family, published_patches
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import suggestion
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from unseen.frozen.maps import Trunk
 
 SETTING: dict[str, Any] = {
     "batch": {"classes": 8, "images_per_class": 4, "sampling": "classes"},
@@ -41,31 +41,37 @@ SETTING: dict[str, Any] = {
         "gradient_noise": None,
     },
 }
-_ZERO_SHOT = {"zero_shot": {"initialization": "chance"}}  # the published start is far above chance
 
 
-def head_recipe(method: str, changes: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of a head of a published method. `changes`: dotted field -> value.
+def head(method: str, trunk: "Trunk | None" = None, changes: Fields | None = None) -> Layers:
+    """The layers of a head of a published method on a network; None: on that of its recipe.
 
-    Raises UserError for an unknown method and for a change that the recipe does not accept.
+    A method that reads one map reads the last one of the network. Raises UserError for an unknown method.
     """
     if method not in published("methods"):
         raise UserError(
             f"There is no method {method}.",
             f"{suggestion(method, published('methods'))}Known are: {', '.join(published('methods'))}.",
         )
-    merged = default_recipe(method_class(method), method).model_dump(mode="json")
-    parent = method_file(method).like
-    for name in (*(chain("methods", parent) if parent else ()), *chain("methods", method)):
-        merged = merge(merged, method_file(name).recipe)
-    merged = merge(merged, SETTING)
-    if merged.get("zero_shot"):
-        merged = merge(merged, _ZERO_SHOT)
-    for path, value in (changes or {}).items():
-        merged = merge(merged, nested(path, value))
-    try:
-        return parse_recipe(merged)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise UserError(f"The head of {method}: {place}: {problem['msg']}.", "Correct the change.") from None
+    kind = method_class(method)
+    network: dict[str, Any] = {}
+    if trunk is not None:
+        network = {f"backbone.{key}": value for key, value in trunk.settings.items()}
+        network["input"] = trunk.input.model_dump(mode="json", exclude_unset=True)
+        if kind != "multihead":
+            network["backbone.stages"] = [-1]
+    return Layers(
+        kind,
+        (
+            *published_patches(published_family(method)),
+            Patch(Place("The setting of heads"), SETTING),
+            Patch(Place("The setting of heads"), _start_at_chance),
+            dotted(Place(f"The network of the head of {method}"), network),
+            dotted(Place(f"The head of {method}"), changes or {}),
+        ),
+    )
+
+
+def _start_at_chance(below: Tree) -> Tree:
+    """The published start of the zero-shot loss is far above chance."""
+    return {"zero_shot": {"initialization": "chance"}} if below.get("zero_shot") else {}

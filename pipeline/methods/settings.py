@@ -19,7 +19,6 @@ from unseen.losses.settings import (
 )
 from unseen.networks.settings import Backbone
 from unseen.poolings.settings import AttributePooling, AveragePooling, ClsPooling, GspPooling, Pooling
-from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict, as_json
 
 
@@ -301,19 +300,8 @@ class IrtRecipe(_Recipe):
 
 Recipe = BaselineRecipe | CrtRecipe | MultiheadRecipe | GspRecipe | IrtRecipe
 _ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Annotated[Recipe, Field(discriminator="method")])
-
-
-_METHODS = {cls.model_fields["method"].default: cls for cls in get_args(Recipe)}
-
-
-def default_recipe(method: str, where: str) -> Recipe:
-    """The published recipe of a method. Raises UserError for a method that does not exist."""
-    if method not in _METHODS:
-        raise UserError(
-            f"{where}: `method` must be one of {', '.join(_METHODS)}, got {method!r}.",
-            "Correct `method`.",
-        )
-    return _METHODS[method]()
+# the classes of recipe, by their `method`
+CLASSES = {cls.model_fields["method"].default: cls for cls in get_args(Recipe)}
 
 
 def parse_recipe(value: dict[str, Any]) -> Recipe:

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unseen.config.document import Params
-from unseen.config.resolve import at, merge, resolve
+from unseen.config.layers import _merge as merge
+from unseen.config.place import at
+from unseen.config.resolve import resolve
 from unseen.runtime.errors import UserError
 
 # Fields that no validator relates to each other.

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from tests.params import write
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
+from unseen.config.place import ABSENT, at
 from unseen.config.recipe_files import (
     ROOT,
     chain,
@@ -15,7 +17,7 @@ from unseen.config.recipe_files import (
     published,
     sweep_of,
 )
-from unseen.config.resolve import ABSENT, at, dataset_settings, layers_of, resolve
+from unseen.config.resolve import dataset_settings, resolve
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.space import draw, trial_recipes
 
@@ -61,9 +63,9 @@ def test_every_published_value_has_an_effect(params: Params) -> None:
     for dataset in published("datasets"):
         for method in published("methods"):
             recipe = resolve(params, dataset, method).model_dump(mode="json")
-            for layer in layers_of(params, dataset, method):
-                for field, value in leaves(layer.value):
-                    key = (layer.document.label, layer.key, field)
+            for patch in layers_of(params, dataset, method).patches:
+                for field, value in leaves(patch.fields):
+                    key = (patch.place.label, patch.place.key, field)
                     effective[key] = effective.get(key, False) or at(recipe, field) == value
     assert len(effective) > 300
     assert [key for key, decides in effective.items() if not decides] == []

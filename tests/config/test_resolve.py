@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from tests.params import write
-from unseen.config.command import origin
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
 from unseen.config.resolve import dataset_settings, resolve, settings, sweep_settings
 from unseen.config.stages import RunSettings, SweepSettings, TrainSettings
@@ -113,20 +113,28 @@ def test_refuses_a_variant_without_parent(tmp_path: Path, text: str, expected: s
 
 def test_every_value_names_the_line_that_sets_it(tmp_path: Path) -> None:
     changed = params(tmp_path)
-    assert origin(changed, "tiny", "mine", "pooling.epsilon").endswith(
-        "params.yaml:25, datasets.tiny.methods.mine"
+    assert (
+        layers_of(changed, "tiny", "mine")
+        .origin("pooling.epsilon")
+        .endswith("params.yaml:25, datasets.tiny.methods.mine")
     )
-    assert origin(changed, "tiny", "mine", "training.iterations").startswith(
-        "pipeline/recipes/datasets/folder.yaml:"
+    assert (
+        layers_of(changed, "tiny", "mine")
+        .origin("training.iterations")
+        .startswith("pipeline/recipes/datasets/folder.yaml:")
     )
-    assert origin(changed, "parts", "gsp_xbm", "memory.size").startswith(
-        "pipeline/recipes/datasets/parts.yaml:"
+    assert (
+        layers_of(changed, "parts", "gsp_xbm")
+        .origin("memory.size")
+        .startswith("pipeline/recipes/datasets/parts.yaml:")
     )
-    assert origin(changed, "cub", "gsp", "optimizer.clip_norm").startswith(
-        "pipeline/recipes/methods/_mlrc.yaml:"
+    assert (
+        layers_of(changed, "cub", "gsp")
+        .origin("optimizer.clip_norm")
+        .startswith("pipeline/recipes/methods/_mlrc.yaml:")
     )
-    assert origin(changed, "cub", "gsp", "input.size") == "default"
-    number = int(origin(changed, "inshop", "gsp", "pooling.prototypes").rpartition(":")[2])
+    assert layers_of(changed, "cub", "gsp").origin("input.size") == "default"
+    number = int(layers_of(changed, "inshop", "gsp").origin("pooling.prototypes").rpartition(":")[2])
     line = (
         (Path(__file__).parents[2] / "pipeline/recipes/methods/_gsp.yaml")
         .read_text(encoding="utf-8")
@@ -365,6 +373,6 @@ def test_block_weights_sets_the_checkpoint_of_a_network(tmp_path: Path) -> None:
     assert resolve(params, "cub", "gsp").backbone.checkpoint == "/own.pth"
     assert resolve(params, "cub", "crt").backbone.checkpoint is None, "another network"
     assert resolve(params, "parts", "ms").backbone.checkpoint is None, "random weights"
-    assert origin(params, "cub", "ms", "backbone.checkpoint").endswith("params.yaml:1, weights")
+    assert layers_of(params, "cub", "ms").origin("backbone.checkpoint").endswith("params.yaml:1, weights")
     row = "gsp-table-1-neither"
     assert resolve(with_rows(params, row), "cub", row).backbone.checkpoint == "/w/bn.pth"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.params import project, write
-from unseen.config.command import field_origins, origin
+from unseen.config.command import field_origins
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
 from unseen.config.resolve import dataset_settings, resolve
 from unseen.config.study_row import is_small
@@ -32,7 +33,11 @@ def test_a_row_has_the_published_layers_and_its_changes(tmp_path: Path) -> None:
         "training.patience": None,
     }
     assert resolve(params, "sop", ROW) == resolve(params, "sop", "crt", published)
-    assert origin(params, "sop", ROW, "embedding.prototypes").startswith("pipeline/recipes/studies/crt.yaml:")
+    assert (
+        layers_of(params, "sop", ROW)
+        .origin("embedding.prototypes")
+        .startswith("pipeline/recipes/studies/crt.yaml:")
+    )
 
 
 def test_a_row_ignores_changes_of_a_user(tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_a_data_set_of_a_study_has_its_source_settings(tmp_path: Path) -> None:
     protocols = [run.recipes[dataset, "ms"].training.protocol for dataset in (name, "cifar10")]
     assert protocols == ["published", "selected"]
     assert run.recipes[name, "ms"].dim == 32
-    assert origin(params, name, "ms", "dim").endswith("datasets.cifar10.recipe")
+    assert layers_of(params, name, "ms").origin("dim").endswith("datasets.cifar10.recipe")
     assert run.evaluation(name) == run.evaluation("cifar10")
 
 

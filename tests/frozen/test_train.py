@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unseen.data.loader import TrainBatch
-from unseen.frozen.head import head_recipe
+from unseen.frozen.head import head as layers_of_head
 from unseen.frozen.head_training import MapBatch, embedded, on_cached_maps, train
 from unseen.frozen.maps import Maps
 from unseen.frozen.trunk import CachedBackbone, Layout, packed
@@ -41,7 +41,7 @@ HEADS: list[tuple[str, dict[str, Any]]] = [
 
 
 def recipe_of(method: str, changes: dict[str, Any]) -> Recipe:
-    return head_recipe(method, SMALL | changes)
+    return layers_of_head(method, changes=SMALL | changes).recipe()
 
 
 @pytest.mark.slow
@@ -156,21 +156,3 @@ def test_refuses_maps_of_another_network_and_a_momentum_encoder() -> None:
     recipe = recipe_of("xbm", RESNET | {"dim": 8, "memory.size": 8, "memory.momentum": 0.9})
     with pytest.raises(UserError, match="momentum encoder"):
         next(train(recipe, maps, np.arange(24), labels, (1,)))
-
-
-def test_refuses_an_unknown_method_and_a_wrong_change() -> None:
-    with pytest.raises(UserError, match="no method gps"):
-        head_recipe("gps")
-    with pytest.raises(UserError, match=r"head of ms: baseline\.dim"):
-        head_recipe("ms", {"dim": 0})
-
-
-def test_a_recipe_has_the_layers_of_its_method_and_one_setting() -> None:
-    first, second = head_recipe("gsp_average"), head_recipe("proxy_nca", {"dim": 8})
-    assert first.optimizer == second.optimizer
-    assert first.batch == second.batch
-    assert first.pooling.transport_ratio == 1.0
-    assert first.zero_shot is None
-    assert head_recipe("gsp").zero_shot.initialization == "chance"
-    assert second.dim == 8
-    assert head_recipe("crt").backbone.name == "mit_b2"

@@ -21,7 +21,7 @@ from pydantic import Field
 from unseen.evaluation.analysis.density import embedding_density
 from unseen.evaluation.analysis.spectrum import spectral_decay, spectrum
 from unseen.evaluation.metrics import Rows, per_query
-from unseen.frozen.head import head_recipe
+from unseen.frozen.head import head
 from unseen.frozen.head_training import TrainedHead, embedded, on_cached_maps, train
 from unseen.frozen.maps import Maps, Trunk
 from unseen.methods.method import Method
@@ -69,7 +69,7 @@ def record(
         "test": sorted(material.test),
         "seed": seed,
     }
-    recipe = recipe_of(method, changes, material.trunk)
+    recipe = head(method, material.trunk, changes).recipe()
     return read_or_compute(directory, settings, lambda: _computed(settings, recipe, material, seed))
 
 
@@ -113,37 +113,26 @@ def average(values: Record, metric: str) -> float:
     )
 
 
-def recipe_of(method: str, changes: dict[str, Any], trunk: Trunk) -> Recipe:
-    """The recipe of a head on a network. A method that reads one map reads the last one."""
-    stages = trunk.settings["stages"] if method == "multihead" else [-1]
-    network = {f"backbone.{key}": value for key, value in trunk.settings.items()} | {
-        "backbone.stages": stages
-    }
-    return head_recipe(
-        method, network | {"input": trunk.input.model_dump(mode="json", exclude_unset=True)} | changes
-    )
-
-
 def _computed(settings: dict[str, Any], recipe: Recipe, material: Material, seed: int) -> Record:
     begin = time.process_time()
     is_test = np.isin(material.labels, [material.names.index(name) for name in sorted(material.test)])
     training, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     numbered = np.unique(material.labels[training], return_inverse=True)[1].astype(np.int64)
     if steps := recipe.training.iterations:
-        (head,) = train(recipe, material.maps, training, numbered, (steps,), seed)
+        (trained,) = train(recipe, material.maps, training, numbered, (steps,), seed)
     else:
         classes = int(numbered.max()) + 1
         untrained = on_cached_maps(recipe, material.maps.layout, classes, len(training), seed)
-        head = TrainedHead(untrained.eval(), 0, ())
-    vectors, labels = embedded(head.method, material.maps, test), material.labels[test]
+        trained = TrainedHead(untrained.eval(), 0, ())
+    vectors, labels = embedded(trained.method, material.maps, test), material.labels[test]
     numbers = {}
-    if recipe.training.gradient_noise is not None and head.numbers:
+    if recipe.training.gradient_noise is not None and trained.numbers:
         numbers["direction_covariance"] = float(
-            np.mean([step.noise["direction_covariance"] for step in head.numbers])
+            np.mean([step.noise["direction_covariance"] for step in trained.numbers])
         )
     if getattr(getattr(recipe, "pooling", None), "solver", "newton") == "iteration":
         numbers["log_backward_seconds"] = float(
-            np.log(_backward_seconds(head.method, material.maps, training))
+            np.log(_backward_seconds(trained.method, material.maps, training))
         )
     return evaluated(settings, vectors, labels, material.names, numbers, begin)
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from unseen.config.definitions import layers_of
 from unseen.config.document import Document, Params
 from unseen.config.inputs import digest
-from unseen.config.resolve import resolve
+from unseen.config.layers import Layers
 from unseen.config.study_row import StudyRow
 from unseen.data.ingest.settings import PartsSource
 from unseen.experiments.claims.arm import average
@@ -24,7 +25,6 @@ from unseen.experiments.claims.built_in_trainings import Trainings, generated_sh
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims
 from unseen.experiments.claims.results import Floor, Results
 from unseen.experiments.claims.run import arms_of, compared, require_seeds
-from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.progress import Progress
@@ -56,9 +56,8 @@ def _document(path: Path = PATH) -> Document:
     return Document(path, f"pipeline/experiments/claims/{path.name}" if path == PATH else None)
 
 
-def recipe_of(claims: Claims, setting: BuiltIn, arm: str) -> Recipe:
-    """The recipe of the whole network of an arm. Raises UserError for a field that the recipe does not
-    have."""
+def whole(claims: Claims, setting: BuiltIn, arm: str) -> Layers:
+    """The layers of the whole network of an arm."""
     fields = setting.recipe | setting.arms.get(arm, {})
     of_arm = {field: value for field, value in claims.arms[arm].items() if field != "like"}
     like = str(claims.arms[arm]["like"])
@@ -67,13 +66,13 @@ def recipe_of(claims: Claims, setting: BuiltIn, arm: str) -> Recipe:
     params.rows = {
         "arm": StudyRow(_document(), f"arms.{arm}", like, of_arm | fields, "published", unreplaced)
     }
-    return resolve(params, setting.source.kind, "arm")
+    return layers_of(params, setting.source.kind, "arm")
 
 
 def definition(claims: Claims, setting: BuiltIn, name: str) -> str:
     """A digest of what determines the result of a claim: the images, the recipes of its arms, its metric."""
     claim = claims.claims[name]
-    recipes = [recipe_of(claims, setting, arm).model_dump(mode="json") for arm in arms_of(claim)]
+    recipes = [whole(claims, setting, arm).recipe().model_dump(mode="json") for arm in arms_of(claim)]
     source = setting.source.model_dump(mode="json")
     return digest([source, recipes, claim.metric, claim.expects, claim.margin])
 
@@ -89,7 +88,7 @@ def run_built_in(
     require_seeds(seeds)
     chosen = _chosen(claims, setting, names)
     arms = dict.fromkeys(arm for claim in chosen.values() for arm in arms_of(claim))
-    recipes = {arm: recipe_of(claims, setting, arm) for arm in arms}
+    recipes = {arm: whole(claims, setting, arm).recipe() for arm in arms}
     torch.set_num_threads(1)  # sums of several threads round differently
     trainings = Trainings(output, generated_shards(output, setting.source), recipes, tuple(seeds))
     results = _without_claims(trainings, setting.source)

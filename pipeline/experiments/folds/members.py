@@ -15,7 +15,8 @@ released code of Generalized Sum Pooling does not define its seeds.)
 from dataclasses import dataclass
 from pathlib import Path
 
-from unseen.data.settings import Fold
+from unseen.config.layers import Layers, Patch
+from unseen.config.place import Place
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 
@@ -40,11 +41,10 @@ class Member:
         return Path("data", f"fold_{kind}") / cell / f"{self.seed}{suffix}"
 
 
-def fold_recipe(recipe: Recipe, model: int, folds: int) -> Recipe:
-    """The recipe of a member: it selects its iterate on its fold, whatever protocol the recipe has."""
-    fold = Fold(model=model, folds=folds)
-    training = recipe.training.model_copy(update={"protocol": "selected", "fold": fold})
-    return recipe.model_copy(update={"training": training})
+def fold(base: Layers, model: int, folds: int) -> Layers:
+    """The layers of a member: it selects its iterate on its fold, whatever protocol the recipe has."""
+    training = {"protocol": "selected", "fold": {"model": model, "folds": folds}}
+    return base.plus(Patch(Place(f"Model {model} of {folds} folds"), {"training": training}))
 
 
 def require_members(recipe: Recipe, dataset: str, method: str) -> None:

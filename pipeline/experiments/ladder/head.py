@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from unseen.config.recipe_files import method_class
-from unseen.frozen.head import head_recipe
+from unseen.frozen.head import head
 from unseen.frozen.head_training import embedded, train
 from unseen.frozen.maps import Maps, Trunk, maps_of, trunk
 from unseen.frozen.network import Network
@@ -64,14 +64,13 @@ def inputs(
 
 def recipe_of_head(method: str, frozen: Trunk, classes: int) -> Recipe:
     """The recipe of a head on a network. classes: of a batch, at most 8."""
-    kind = method_class(method)
     width = frozen.backbone.cls_channels or frozen.backbone.channels[-1]
-    fields: dict[str, object] = {f"backbone.{key}": value for key, value in frozen.settings.items()}
-    fields["input"] = frozen.input.model_dump(mode="json", exclude_unset=True)
-    fields["batch.classes"] = min(8, classes)
-    fields["embedding.dim" if kind == "crt" else "dim"] = min(DIM, width)
-    fields["training.iterations"] = LENGTHS[-1]
-    return head_recipe(method, fields)
+    fields = {
+        "batch.classes": min(8, classes),
+        "embedding.dim" if method_class(method) == "crt" else "dim": min(DIM, width),
+        "training.iterations": LENGTHS[-1],
+    }
+    return head(method, frozen, fields).recipe()
 
 
 class HeadTrainer:
@@ -93,8 +92,8 @@ class HeadTrainer:
         """As Trainer.train; `parameters` is the method after the last number of steps."""
         recipe, maps = self._given.recipe, self._given.maps
         return [
-            Trained(head.steps, embedded(head.method, maps, searched), head.method)
-            for head in train(recipe, maps, rows, labels, lengths, self._seed, principal=True)
+            Trained(each.steps, embedded(each.method, maps, searched), each.method)
+            for each in train(recipe, maps, rows, labels, lengths, self._seed, principal=True)
         ]
 
     def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
@@ -112,4 +111,4 @@ class HeadTrainer:
 
 def _stages(method: str) -> tuple[int, ...]:
     """The maps that a method reads. Raises UserError for an unknown method."""
-    return head_recipe(method).backbone.stages
+    return head(method).recipe().backbone.stages

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from unseen.config.command import origin
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
 from unseen.config.stages import TrainSettings
 from unseen.data.ingest.releases import PUBLISHED, missing_data_error
@@ -81,7 +81,7 @@ def require_schedule(params: Params, training: Training) -> None:
         f"The warm-up has {warmup:,} iterations, but the training has {iterations:,}: the learning rate "
         "stays below its value."
     )
-    layer = origin(params, training.dataset, training.method, "schedule.warmup")
+    layer = layers_of(params, training.dataset, training.method).origin("schedule.warmup")
     if "schedule.warmup" in training.fields or layer.startswith(f"{params.label}:"):
         remedy = f"Set schedule.warmup={iterations} or lower, or raise training.iterations."
         raise UserError(what, remedy)

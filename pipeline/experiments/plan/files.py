@@ -10,6 +10,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from unseen.config.command import field_origins
+from unseen.config.definitions import (
+    datasets_of,
+    kind_of,
+    layers_of,
+    like_of,
+    methods_of,
+    published_method,
+    require_known,
+)
 from unseen.config.document import Document, Params
 from unseen.config.inputs import (
     MODELS,
@@ -27,9 +36,8 @@ from unseen.config.inputs import (
     digest,
     path_of,
 )
-from unseen.config.layers import datasets_of, kind_of, like_of, methods_of, published_method, require_known
+from unseen.config.place import MOVED
 from unseen.config.resolve import (
-    MOVED,
     dataset_settings,
     ensemble_settings,
     evaluate_settings,
@@ -50,7 +58,7 @@ from unseen.config.study_row import is_small
 from unseen.data.ingest.settings import FolderSource, IngestSettings, PartsSource, Source
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateBlock, EvaluateSettings, Reduce
 from unseen.experiments.catalogue import studies_of_run, with_rows
-from unseen.experiments.folds.members import fold_recipe, require_members
+from unseen.experiments.folds.members import fold, require_members
 from unseen.experiments.plan.checks import (
     require_checkpoint,
     require_classes,
@@ -216,8 +224,8 @@ def _trainings(run: Plan) -> list[Training]:
         trials = run.trials(dataset, method)
         trainings += of_trials(run.params, dataset, method, run.sweeps[method], trials)
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
-        recipe = run.recipes[dataset, method]
-        trainings += of_folds(run.params, dataset, method, recipe, run.ensembles(dataset))
+        layers = layers_of(run.params, dataset, method)
+        trainings += of_folds(run.params, dataset, method, layers, run.ensembles(dataset))
     return trainings
 
 
@@ -252,9 +260,10 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(inputs, "sweep", dataset, method, modules=trial_parts)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
         recipe, protocol = run.recipes[dataset, method], run.ensembles(dataset)
+        layers = layers_of(run.params, dataset, method)
         parts = modules_of(recipe)
         for model in protocol.folds:
-            of_fold = TrainInputs(recipe=fold_recipe(recipe, model, len(protocol.folds)))
+            of_fold = TrainInputs(recipe=fold(layers, model, len(protocol.folds)).recipe())
             yield file(of_fold, "train_fold", dataset, method, model, modules=parts)
             export = ExportInputs(batch_size=run.export.batch_size, scales=(1.0,))
             yield file(export, "export_fold", dataset, method, model, modules=parts)

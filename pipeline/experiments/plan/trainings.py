@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from unseen.config.command import field_origins
 from unseen.config.document import Params
+from unseen.config.layers import Layers
 from unseen.config.resolve import sweep_space
 from unseen.config.stages import EnsembleSettings, SweepSettings
-from unseen.experiments.folds.members import fold_recipe
+from unseen.experiments.folds.members import fold
 from unseen.experiments.sweep.space import Values
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
@@ -57,7 +58,7 @@ def of_trials(
 
 
 def of_folds(
-    params: Params, dataset: str, method: str, recipe: Recipe, ensemble: EnsembleSettings
+    params: Params, dataset: str, method: str, layers: Layers, ensemble: EnsembleSettings
 ) -> Iterator[Training]:
     """The trainings of an ensemble. Which classes a fold contains does not depend on the seed."""
     key, folds = "ensemble.folds", len(ensemble.folds)
@@ -65,7 +66,7 @@ def of_folds(
         yield Training(
             dataset,
             method,
-            fold_recipe(recipe, model, folds),
+            fold(layers, model, folds).recipe(),
             ensemble.seeds[:1],
             place=f"{_where(params, key)}, model {model} of {folds} of {method} on {dataset}: ",
             remedy=f"A model is trained without its fold: more folds in {key} leave more classes.",

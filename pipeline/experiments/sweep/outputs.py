@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unseen.config.command import change, literal
+from unseen.config.definitions import methods_of
 from unseen.config.document import Params
-from unseen.config.layers import methods_of
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.figure import draw_figure
 from unseen.experiments.sweep.record import Trial, groups_of, score_of

@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
-from unseen.config.resolve import resolve, sweep_space
+from unseen.config.layers import Fields, Layers, dotted
+from unseen.config.place import Place
+from unseen.config.resolve import sweep_space
 from unseen.config.stages import Axis, SweepSettings
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
@@ -83,27 +86,25 @@ def trial_recipes(
             raise UserError(
                 f"{where}: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space."
             )
-    base = resolve(params, dataset, method).training
-    iterations = settings.iterations or base.iterations
+    base = layers_of(params, dataset, method)
+    training = base.recipe().training
+    iterations = settings.iterations or training.iterations
     length = {
         "training.protocol": "selected",
         "training.iterations": iterations,
-        "training.validate_every": max(1, min(base.validate_every, math.ceil(iterations / _VALIDATIONS))),
+        "training.validate_every": max(1, min(training.validate_every, math.ceil(iterations / _VALIDATIONS))),
     }
     recipes = []
     for values in trials:
         # Each axis alone first, so that the message names the field.
         for field, axis in settings.space.items():
             axis_values = {name: values[name] for name in (field, *axis.tied)}
-            place = f"{where}: {field} = {values[field]!r}"
-            _resolved(params, dataset, method, {**length, **axis_values}, place)
-        recipes.append(_resolved(params, dataset, method, {**length, **values}, f"{where}: {values}"))
+            trial(base, f"{where}: {field} = {values[field]!r}", length, axis_values).recipe()
+        recipes.append(trial(base, f"{where}: {values}", length, values).recipe())
     return recipes
 
 
-def _resolved(params: Params, dataset: str, method: str, overrides: Values, where: str) -> Recipe:
-    try:
-        return resolve(params, dataset, method, overrides)
-    except UserError as error:
-        problem = error.what.split(": ", 1)[-1]
-        raise UserError(f"{where} gives no valid recipe: {problem}", error.remedy) from None
+def trial(base: Layers, where: str, length: Fields, values: Fields) -> Layers:
+    """The layers of a trial. where: its name in messages."""
+    place = Place(f"{where} gives no valid recipe")
+    return base.plus(dotted(place, {**length, **values}))

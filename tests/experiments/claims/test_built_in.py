@@ -13,7 +13,7 @@ from tools.docs.claims import built_in_state_of
 from unseen.cli import main as cli
 from unseen.experiments.claims import built_in_trainings
 from unseen.experiments.claims.arm import Record
-from unseen.experiments.claims.built_in import COMMITTED, built_in, definition, recipe_of
+from unseen.experiments.claims.built_in import COMMITTED, built_in, definition, whole
 from unseen.experiments.claims.built_in_trainings import Trainings
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.results import load
@@ -63,7 +63,7 @@ def test_both_arms_of_each_claim_have_one_network_budget_and_optimizer() -> None
     content, setting = claims(), built_in()
     assert setting.excluded.keys() <= content.claims.keys()
     for name in content.claims.keys() - setting.excluded.keys():
-        first, second = (recipe_of(content, setting, arm) for arm in arms_of(content.claims[name]))
+        first, second = (whole(content, setting, arm).recipe() for arm in arms_of(content.claims[name]))
         assert first != second
         for recipe in (first, second):
             assert recipe.backbone.name == ("test_vit" if name.startswith("irt") else "test_resnet")
@@ -85,7 +85,7 @@ def test_arms_keep_what_their_claim_is_about() -> None:
     content, setting = claims(), built_in()
 
     def of(arm: str) -> dict[str, Any]:
-        return recipe_of(content, setting, arm).model_dump(mode="json")
+        return whole(content, setting, arm).recipe().model_dump(mode="json")
 
     assert of("average-c2")["pooling"]["transport_ratio"] == 1.0
     assert of("gsp-c2-mu-0.7")["pooling"]["transport_ratio"] == 0.7
@@ -100,7 +100,7 @@ def test_the_network_of_every_arm_embeds_images() -> None:
     content, setting = claims(), built_in()
     compared = content.claims.keys() - setting.excluded.keys()
     for arm in {arm for name in compared for arm in arms_of(content.claims[name])}:
-        recipe = recipe_of(content, setting, arm)
+        recipe = whole(content, setting, arm).recipe()
         method = initial_method(recipe, setting.source.train_classes, 64, 0).eval()
         with torch.no_grad():
             vectors = method.embed(torch.rand(2, 3, recipe.input.size, recipe.input.size))

@@ -13,7 +13,7 @@ from unseen.experiments.claims import arm as arms
 from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.results import Comparison, load
-from unseen.frozen.head import head_recipe
+from unseen.frozen.head import head
 from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
 
@@ -55,7 +55,8 @@ def test_every_arm_is_a_valid_recipe_and_used() -> None:
     assert used == set(content.arms)
     assert len(content.claims) >= 20
     for name in content.arms:
-        head_recipe(*content.arm(name))
+        method, changes = content.arm(name)
+        head(method, changes=changes).recipe()
     assert {claim.paper for claim in content.claims.values()} == {"crt", "multihead", "gsp", "irt"}
 
 

@@ -17,7 +17,7 @@ from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.claims import arm as arms
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.frozen_study import definition, frozen_studies, head_of, load_studies
-from unseen.frozen.head import head_recipe
+from unseen.frozen.head import head
 from unseen.runtime.errors import UserError
 
 NETWORKS = """
@@ -58,7 +58,7 @@ def test_every_row_is_a_valid_head_without_a_network_of_its_own() -> None:
         assert len(rows) >= 3
         for entry in rows:
             like, changes = head_of(entry, study, claims().setting)
-            head_recipe(like, changes)
+            head(like, changes=changes).recipe()
             assert not [field for field in changes if field.startswith(("backbone", "input"))]
 
 

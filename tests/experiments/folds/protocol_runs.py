@@ -12,8 +12,10 @@ from tests.params import project
 from tests.resolved import write_resolved
 from tests.training.jobs import recipe
 from unseen.config.inputs import EnsembleInputs
+from unseen.config.layers import Layers, Patch
+from unseen.config.place import Place
 from unseen.data.shard_writer import ShardWriter
-from unseen.experiments.folds.members import fold_recipe
+from unseen.experiments.folds.members import fold as fold_layers
 from unseen.methods.settings import Recipe
 from unseen.stages import ensemble, export_fold, train_fold
 
@@ -67,9 +69,10 @@ def short(**more: Any) -> Recipe:
 def run_protocol(root: Path) -> None:
     """Stages `train_fold`, `export_fold` and `ensemble` of the protocol on data set `tiny` under `root`."""
     project(root, {f"train.{name}": value for name, value in MACHINE.items()})
+    layers = Layers("baseline", (Patch(Place("test"), short().model_dump(mode="json")),))
     with contextlib.chdir(root):
         for fold in range(1, FOLDS + 1):
-            of_fold = fold_recipe(short(), fold, FOLDS).model_dump(mode="json")
+            of_fold = fold_layers(layers, fold, FOLDS).recipe().model_dump(mode="json")
             write_resolved(root, "train_fold", "tiny", "baseline", str(fold), recipe=of_fold)
             write_resolved(root, "export_fold", "tiny", "baseline", str(fold), batch_size=256, scales=(1.0,))
             for seed in SEEDS:

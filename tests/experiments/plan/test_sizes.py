@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.params import project
+from unseen.config.definitions import layers_of
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
+from unseen.config.layers import dotted
+from unseen.config.place import Place
 from unseen.config.stages import EnsembleSettings
 from unseen.data.ingest.settings import FolderSource, Source
 from unseen.experiments.catalogue import entries, study_of
@@ -57,11 +59,11 @@ def test_refuses_a_batch_that_a_fold_leaves_too_few_classes_for(folder: Path) ->
 def test_the_batches_of_a_published_set_fit_its_folds() -> None:
     params = Params(ROOT / "params.yaml")
     size = Size(train_classes=100, train_images=5_864, neighbours=5_923, train_labels=None)
-    recipe = resolve(params, "cub", "ms", {"batch.classes": 60})
+    layers = layers_of(params, "cub", "ms").plus(dotted(Place("test"), {"batch.classes": 60}))
     folds = EnsembleSettings(folds=(1, 2))
     with pytest.raises(UserError, match=r"100 classes, 50 of them without the fold"):
-        require_batches(params, size, of_folds(params, "cub", "ms", recipe, folds))
-    require_batches(params, size, of_folds(params, "cub", "ms", recipe, EnsembleSettings()))
+        require_batches(params, size, of_folds(params, "cub", "ms", layers, folds))
+    require_batches(params, size, of_folds(params, "cub", "ms", layers, EnsembleSettings()))
 
 
 @pytest.mark.parametrize(
