@@ -22,8 +22,10 @@ from torch._dynamo.utils import counters
 from torch._inductor import config, metrics
 
 from tests.device.host_reads import pretend_gpu
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
+from unseen.config.layers import dotted
+from unseen.config.place import Place
 from unseen.methods.build import initial_method
 from unseen.methods.method import Method, Outputs
 
@@ -44,8 +46,13 @@ def leaves(outputs: Outputs) -> Any:
 def built(params: Params, name: str) -> tuple[Method, Any]:
     """The method and its outputs for drawn images."""
     sizes = {"batch.classes": CLASSES, "batch.images_per_class": IMAGES, "batch.sampling": "classes"}
-    method = initial_method(resolve(params, "parts", name, sizes), 100, SAMPLES, seed=0).train()
-    size = resolve(params, "parts", name).input.size
+    method = initial_method(
+        Definitions(params).layers("parts", name).plus(dotted(Place("benchmark"), sizes)).recipe(),
+        100,
+        SAMPLES,
+        seed=0,
+    ).train()
+    size = Definitions(params).layers("parts", name).recipe().input.size
     return method, leaves(method(torch.randn(CLASSES * IMAGES, 3, size, size)))
 
 

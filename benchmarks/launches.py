@@ -26,8 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the tests are not installed
 
 from tests.device.host_reads import HostReads, pretend_gpu
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
+from unseen.config.layers import dotted
+from unseen.config.place import Place
 from unseen.data.loader import TrainBatch
 from unseen.methods.build import initial_method
 from unseen.runtime.device.transfer import DeviceToHost
@@ -92,7 +94,7 @@ class Recorded(DeviceToHost):
 def counted(name: str) -> Counted:
     """The counts of a step of a method, the third: prototypes and memories are initialised then."""
     params = Params(Path("params.yaml"))
-    published = resolve(params, "parts", name)
+    published = Definitions(params).layers("parts", name).recipe()
     overrides = {
         "batch.classes": CLASSES,
         "batch.images_per_class": IMAGES,
@@ -102,7 +104,7 @@ def counted(name: str) -> Counted:
     }
     if getattr(published, "memory", None) is not None:
         overrides["memory.start"] = 0
-    recipe = resolve(params, "parts", name, overrides)
+    recipe = Definitions(params).layers("parts", name).plus(dotted(Place("benchmark"), overrides)).recipe()
     method = initial_method(recipe, 100, SAMPLES, seed=0).train()
     optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
     # Its counters of steps are on the CPU, also where the parameters are on a GPU.

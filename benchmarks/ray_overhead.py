@@ -25,8 +25,8 @@ from timing import Ratio, save
 
 from unseen.cluster import train_workers
 from unseen.cluster.training import run_training
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.config.stages import TrainSettings
 from unseen.methods.settings import Recipe
 from unseen.runtime.files import write_json
@@ -38,7 +38,7 @@ INTERVAL = 0.2  # seconds between two samples of the processes
 
 
 def recipe() -> Recipe:
-    return resolve(Params(ROOT / "params.yaml"), DATASET, METHOD)
+    return Definitions(Params(ROOT / "params.yaml")).layers(DATASET, METHOD).recipe()
 
 
 def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:

@@ -34,8 +34,10 @@ from loader import photograph
 from timing import Ratio, save
 from torch import nn
 
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
+from unseen.config.layers import dotted
+from unseen.config.place import Place
 from unseen.data.loader import TrainBatch
 from unseen.data.shard_writer import ShardWriter
 from unseen.methods.settings import Recipe
@@ -151,7 +153,7 @@ def _run(recipe: Recipe, name: str, directory: Path, device: torch.device) -> Tr
 def _recipe(params: Params, name: str, batch: int, compiled: bool) -> Recipe:
     """The published recipe on CUB with `batch` images: four of a class, or one if the recipe draws single
     images."""
-    published = resolve(params, "cub", name)
+    published = Definitions(params).layers("cub", name).recipe()
     images_per_class = 4 if published.batch.images_per_class > 1 else 1
     overrides = {
         "backbone.pretrained": False,
@@ -163,7 +165,7 @@ def _recipe(params: Params, name: str, batch: int, compiled: bool) -> Recipe:
     }
     if getattr(published, "memory", None) is not None:
         overrides["memory.start"] = 0
-    return resolve(params, "cub", name, overrides)
+    return Definitions(params).layers("cub", name).plus(dotted(Place("benchmark"), overrides)).recipe()
 
 
 def _measured(run: TrainingRun) -> tuple[list[float], list[float], list[float], float]:

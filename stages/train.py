@@ -8,6 +8,7 @@ from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, read_inputs
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings
+from unseen.experiments.catalogue import definitions
 from unseen.runtime.stage import main
 from unseen.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
@@ -19,7 +20,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     """
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
-    with field_origins(params, dataset, method):
+    with field_origins(definitions(params, method, datasets=(dataset,)), dataset, method):
         possible_worlds(recipe, machine)
         job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         run_training(job, machine)

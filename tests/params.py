@@ -6,7 +6,11 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
+from unseen.config.layers import Fields, dotted
+from unseen.config.place import Place
+from unseen.methods.settings import Recipe
 from unseen.runtime.stage import ROOT
 
 
@@ -29,3 +33,9 @@ def project(folder: Path, changes: dict[str, Any] | None = None) -> Params:
             node = node[parent]
         node[last] = value
     return write(folder, content)
+
+
+def resolve(params: Params | Definitions, dataset: str, method: str, changes: Fields | None = None) -> Recipe:
+    """The recipe of a method on a data set, with `changes` above all layers."""
+    known = params if isinstance(params, Definitions) else Definitions(params)
+    return known.layers(dataset, method).plus(dotted(Place("changes"), changes or {})).recipe()

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unseen.config.document import Params
-from unseen.config.resolve import resolve, settings, sweep_settings
+from unseen.config.resolve import settings, sweep_settings
 from unseen.config.stages import ExportSettings, TrainSettings
+from unseen.experiments.catalogue import definitions
 from unseen.runtime.errors import UserError
 
 _RUN = ("datasets", "methods", "seeds", "sweeps", "ensembles")
@@ -44,7 +45,7 @@ def needs(params: Params, gpus: int) -> Needs:
     return Needs(
         train=train.most_workers if train.most_workers > 1 or on_gpus else 0,
         export=export.workers if export.workers > 1 or gpus > 0 else 0,
-        sweep=max((sweep_settings(params, name).concurrent for name in names), default=0),
+        sweep=max((sweep_settings(definitions(params), name).concurrent for name in names), default=0),
     )
 
 
@@ -57,7 +58,8 @@ def slots(params: Params, cpus: int, gpus: int) -> int:
     if gpus and train.gpu != "no":
         return max(1, gpus // train.most_workers)
     cells = itertools.product(params.read("run.datasets"), params.read("run.methods"))
-    threads = max(resolve(params, *cell).training.threads for cell in cells)
+    known = definitions(params)
+    threads = max(known.layers(*cell).recipe().training.threads for cell in cells)
     return max(1, cpus // (train.most_workers * threads))
 
 

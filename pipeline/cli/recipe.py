@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from unseen.config.command import literal
-from unseen.config.definitions import layers_of
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
-from unseen.config.layers import Layers
-from unseen.config.resolve import resolve
-from unseen.experiments.catalogue import with_rows
+from unseen.config.layers import Layers, flat
+from unseen.experiments.catalogue import definitions
 from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of
 from unseen.runtime.errors import UserError
@@ -20,10 +18,9 @@ def recipe(params: Params, dataset: str, method: str) -> str:
     """The resolved recipe as lines of field, value and origin. The origin is file and line, or `default` for
     a published default.
 
-    Raises UserError as `resolve` does.
+    Raises UserError for an unknown name and an incorrect value.
     """
-    params = with_rows(params, method, datasets=(dataset,))
-    layers = layers_of(params, dataset, method)
+    layers = definitions(params, method, datasets=(dataset,)).layers(dataset, method)
     lines = list(_lines(layers, layers.recipe().model_dump(mode="json")))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     return "\n".join(
@@ -37,9 +34,12 @@ def difference(dataset: str, method: str, revision: str) -> str:
 
     Raises UserError if DVC's cache has no resolved file of the training at that revision.
     """
-    now = resolve(with_rows(Params(), method, datasets=(dataset,)), dataset, method)
+    now = definitions(Params(), method, datasets=(dataset,)).layers(dataset, method).recipe()
     before = _at_revision(dataset, method, revision)
-    old, new = (dict(_fields(value.model_dump(mode="json"))) for value in (before.settings.recipe, now))
+    old, new = (
+        {field: literal(value) for field, value in flat(recipe.model_dump(mode="json")).items()}
+        for recipe in (before.settings.recipe, now)
+    )
     absent = "(not a field)"
     lines = [
         f"{field}: {old.get(field, absent)} -> {new.get(field, absent)}"
@@ -74,14 +74,6 @@ def _at_revision(dataset: str, method: str, revision: str) -> Inputs[TrainInputs
             "fetches it from a remote.",
         ) from error
     return parse_inputs(TrainInputs, text, f"{path} of {revision}")
-
-
-def _fields(block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in block.items():
-        if isinstance(value, dict) and value:
-            yield from _fields(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", literal(value)
 
 
 def _lines(layers: Layers, block: dict[str, Any], above: str = "") -> Iterator[tuple[str, str, str]]:

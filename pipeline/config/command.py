@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from unseen.config.definitions import datasets_of, layers_of, like_of, methods_of
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.place import ABSENT, at
 from unseen.runtime.errors import UserError
@@ -34,20 +34,19 @@ def literal(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
+def field_origins(definitions: Definitions, dataset: str, method: str) -> Iterator[None]:
     """Adds to the remedy of a UserError about the recipe of `method` on `dataset`.
 
     For each field that the remedy names (`batch.classes`, or `batch.classes=8` with a value) it adds the
-    layer that sets the field, and the argument that changes the field for this data set and method only. To
-    an error about a row or a data set of a study that `params` does not contain, it adds nothing: stages do
-    not read the studies.
+    place that sets the field, and the argument that changes the field for this data set and method only. To
+    an error about a name that has no definition (any more) it adds nothing.
     """
     try:
         yield
     except UserError as error:
-        if method not in methods_of(params) or dataset not in datasets_of(params):
+        if method not in definitions.methods() or dataset not in definitions.datasets():
             raise
-        layers = layers_of(params, dataset, method)
+        layers = definitions.layers(dataset, method)
         recipe = layers.recipe().model_dump(mode="json")
         lines = [error.remedy]
         # Sorted: of two mentions of a field, the dict keeps the one with a value.
@@ -57,21 +56,22 @@ def field_origins(params: Params, dataset: str, method: str) -> Iterator[None]:
                 lines.append(
                     f"{field} of {method} on {dataset} is {literal(value)} "
                     f"({layers.origin(field)}). "
-                    f"Change it {_where(params, dataset, method, field, new_value or '...')}"
+                    f"Change it {_where(definitions, dataset, method, field, new_value or '...')}"
                 )
         raise UserError(error.what, "\n  ".join(lines)) from error.__cause__
 
 
-def _where(params: Params, dataset: str, method: str, field: str, value: str) -> str:
+def _where(definitions: Definitions, dataset: str, method: str, field: str, value: str) -> str:
     """Where a field of a recipe is changed: params.yaml, or for a row the file of its study."""
-    if method not in params.rows:
-        return f"with {change(params, dataset, method, field, value)}"
-    row = params.rows[method]
+    if method not in definitions.rows:
+        return f"with {change(definitions, dataset, method, field, value)}"
+    row = definitions.rows[method]
     place = f"{row.document.label}:{row.document.line(row.study)}"
     return f"in the recipe of the row, study {row.study} ({place}): {field}: {value}"
 
 
-def change(params: Params, dataset: str, method: str, field: str, value: str) -> str:
+def change(definitions: Definitions, dataset: str, method: str, field: str, value: str) -> str:
     """The argument of `dvc exp run` that sets a field of `method` on `dataset` only, in the layer with the
     highest precedence."""
-    return option(params, f"datasets.{like_of(params, dataset)}.methods.{method}.{field}", value)
+    like = definitions.dataset(dataset).like
+    return option(definitions.params, f"datasets.{like}.methods.{method}.{field}", value)

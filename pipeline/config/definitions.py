@@ -20,7 +20,8 @@ defines has the published layers of the kind of its source: those of pipeline/re
 `kind: folder`. A data set with source settings of a study has all layers of the data set that it is like.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,6 +30,7 @@ from unseen.config.document import Params
 from unseen.config.layers import Layers, Patch
 from unseen.config.place import Place, Tree
 from unseen.config.recipe_files import method_class, method_file, published, published_patches, source_of
+from unseen.config.study_row import StudyRow, StudySet
 from unseen.methods.settings import CLASSES
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import checked_name, suggestion
@@ -43,116 +45,152 @@ class DatasetBlock(Strict):
     methods: dict[str, dict[str, Any]] = {}  # for one method
 
 
-def methods_of(params: Params) -> list[str]:
-    """The names of all methods: the published ones, those that params.yaml defines, and the rows of studies
-    in the run."""
-    return list(dict.fromkeys([*published("methods"), *params.names("methods"), *params.rows]))
+@dataclass(frozen=True)
+class DatasetDefinition:
+    """A data set by name."""
+
+    like: str  # the data set that a data set of a study is like; of any other the name itself
+    kind: str  # of the source, which determines the published layers
+    source: Mapping[str, Any]  # set by params.yaml and the study
+    recipe: Mapping[str, Any]  # set by params.yaml, for every method
+    methods: Mapping[str, Mapping[str, Any]]  # set by params.yaml, for one method
 
 
-def datasets_of(params: Params) -> list[str]:
-    """The names of all data sets: the published ones, those that params.yaml defines, and those of studies in
-    the run."""
-    return list(dict.fromkeys([*published("datasets"), *params.names("datasets"), *params.sets]))
+@dataclass(frozen=True)
+class Definitions:
+    """All methods and data sets by name: the published ones, those of params.yaml, and those of studies in
+    the run (pipeline/experiments/catalogue.py)."""
 
+    params: Params
+    rows: Mapping[str, StudyRow] = field(default_factory=dict)  # methods that are rows of studies
+    sets: Mapping[str, StudySet] = field(default_factory=dict)  # data sets with source settings of studies
 
-def like_of(params: Params, dataset: str) -> str:
-    """The data set that a data set of a study is like; any other data set itself."""
-    return params.sets[dataset].like if dataset in params.sets else dataset
+    def methods(self) -> list[str]:
+        """The names of all methods."""
+        return list(dict.fromkeys([*published("methods"), *self.params.names("methods"), *self.rows]))
 
+    def datasets(self) -> list[str]:
+        """The names of all data sets."""
+        return list(dict.fromkeys([*published("datasets"), *self.params.names("datasets"), *self.sets]))
 
-def lineage(params: Params, method: str) -> tuple[str, ...]:
-    """`method` and the methods that `like` leads to, `method` last. The first one is published, or has no
-    `like`. Raises UserError for an unknown name or a cycle."""
-    names: list[str] = []
-    while True:
-        require_known(params, "methods", method, methods_of(params))
-        if method in names:
+    def dataset(self, name: str) -> DatasetDefinition:
+        """A data set. Raises UserError for an unknown name, an unknown key of its block, and a source without
+        a kind."""
+        self.require_known("datasets", name)
+        of_study = self.sets.get(name)
+        like = of_study.like if of_study else name
+        block = _dataset_block(self.params, f"datasets.{like}")
+        source = {**block.source, **(of_study.source if of_study else {})}
+        kind = source.get("kind")
+        if kind is None and like in published("datasets"):
+            kind = source_of(like)["kind"]
+        if kind is None:
             raise UserError(
-                f"{params.label}:{params.line(f'methods.{method}')}: methods.{method} is like itself: "
-                f"{' -> '.join([*names, method])}.",
-                "Let one of them be like a published method.",
+                f"{self.params.label}:{self.params.line(f'datasets.{like}')}: datasets.{like}.source.kind is "
+                "missing.",
+                f"Add `source: {{kind: folder, path: ...}}`, or another kind: "
+                f"{', '.join(published('datasets'))}.",
             )
-        names.append(method)
-        if method in params.rows:
-            method = params.rows[method].like
-            continue
-        parent = params.block(f"methods.{method}").get("like")
-        is_published = method in published("methods")
-        published_parent = method_file(method).like if is_published else None
-        if parent is None and published_parent is None:
-            return tuple(reversed(names))
-        if parent is not None and is_published:
-            raise UserError(
-                f"{params.label}:{params.line(f'methods.{method}.like')}: methods.{method} is a published "
-                "recipe and cannot be like another.",
-                "Give the variant another name.",
-            )
-        method = str(parent or published_parent)
+        return DatasetDefinition(like, str(kind), source, block.recipe, block.methods)
 
+    def layers(self, dataset: str, method: str) -> Layers:
+        """The layers of the recipe of a method on a data set. Raises UserError for unknown names."""
+        family, data, row = self.lineage(method), self.dataset(dataset), self.rows.get(method)
+        paper = [name for name in family if name in published("methods")]
+        patches = [*published_patches(paper, data.kind, data.source)]
+        for name in family:
+            if row is None or name not in paper:
+                block = self.params.block(f"methods.{name}")
+                block.pop("like", None)
+                patches.append(Patch(Place.of(self.params, f"methods.{name}"), block))
+        if row is not None:
+            patches.append(row.patch(data.kind))
+        else:
+            key = f"datasets.{data.like}"
+            patches.append(Patch(Place.of(self.params, f"{key}.recipe"), data.recipe))
+            patches += [
+                Patch(Place.of(self.params, f"{key}.methods.{name}"), data.methods.get(name, {}))
+                for name in family
+            ]
+        return Layers(self._class_of(method), tuple(patches), (_local_weights(self.params),))
 
-def published_method(params: Params, method: str) -> str | None:
-    """The published method that `method` is or is like; None for a method that only params.yaml defines."""
-    first = lineage(params, method)[0]
-    return first if first in published("methods") else None
-
-
-def class_of(params: Params, method: str) -> str:
-    """The class of recipe (config/methods.py) of a method. Raises UserError if no layer names a class."""
-    name = published_method(params, method)
-    if name is not None:
-        for variant in lineage(params, method):
-            if "method" in params.block(f"methods.{variant}"):
+    def lineage(self, method: str) -> tuple[str, ...]:
+        """`method` and the methods that `like` leads to, `method` last. The first one is published, or has no
+        `like`. Raises UserError for an unknown name or a cycle."""
+        names: list[str] = []
+        while True:
+            self.require_known("methods", method)
+            if method in names:
                 raise UserError(
-                    f"{params.label}:{params.line(f'methods.{variant}.method')}: methods.{variant}.method: "
-                    f"{variant} is a {method_class(name)} recipe, which cannot change.",
-                    "Remove `method`, or define a method under another name.",
+                    f"{self.params.where(f'methods.{method}')} is like itself: "
+                    f"{' -> '.join([*names, method])}.",
+                    "Let one of them be like a published method.",
                 )
-        return method_class(name)
-    first = lineage(params, method)[0]
-    kind = params.block(f"methods.{first}").get("method")
-    if kind is None:
-        raise UserError(
-            f"{params.label}:{params.line(f'methods.{first}')}: methods.{first} has neither `like` nor "
-            "`method`.",
-            f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), or "
-            "`method: ` and a class of recipe.",
-        )
-    if kind not in CLASSES:
-        raise UserError(
-            f"{params.label}: methods.{first}: `method` must be one of {', '.join(CLASSES)}, "
-            f"got {str(kind)!r}.",
-            "Correct `method`.",
-        )
-    return str(kind)
+            names.append(method)
+            if method in self.rows:
+                method = self.rows[method].like
+                continue
+            parent = self.params.block(f"methods.{method}").get("like")
+            is_published = method in published("methods")
+            published_parent = method_file(method).like if is_published else None
+            if parent is None and published_parent is None:
+                return tuple(reversed(names))
+            if parent is not None and is_published:
+                raise UserError(
+                    f"{self.params.label}:{self.params.line(f'methods.{method}.like')}: methods.{method} is "
+                    "a published recipe and cannot be like another.",
+                    "Give the variant another name.",
+                )
+            method = str(parent or published_parent)
+
+    def require_known(self, group: str, name: str) -> None:
+        """Raises UserError for an invalid or unknown name in a block `methods`, `sweep` or `datasets`."""
+        try:
+            checked_name(name)
+        except ValueError as error:
+            raise UserError(f"{self.params.label}: {group}.{name}: {error}.", "Rename it.") from None
+        known = self.datasets() if group == "datasets" else self.methods()
+        if name not in known:
+            line, label = self.params.line(f"{group}.{name}"), self.params.label
+            axis = "sweeps" if group == "sweep" else group
+            raise UserError(
+                f"{label}{f':{line}' if line else ''}: unknown {group}.{name}.",
+                f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{axis} lists those to run.",
+            )
+
+    def _class_of(self, method: str) -> str:
+        """The class of recipe (config/methods.py) of a method. Raises UserError if no layer names a class."""
+        family = self.lineage(method)
+        first = family[0]
+        if first in published("methods"):
+            for variant in family:
+                if "method" in self.params.block(f"methods.{variant}"):
+                    raise UserError(
+                        f"{self.params.where(f'methods.{variant}.method')}: "
+                        f"{variant} is a {method_class(first)} recipe, which cannot change.",
+                        "Remove `method`, or define a method under another name.",
+                    )
+            return method_class(first)
+        kind = self.params.block(f"methods.{first}").get("method")
+        if kind is None:
+            raise UserError(
+                f"{self.params.where(f'methods.{first}')} has neither `like` nor `method`.",
+                f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), "
+                "or `method: ` and a class of recipe.",
+            )
+        if kind not in CLASSES:
+            raise UserError(
+                f"{self.params.label}: methods.{first}: `method` must be one of {', '.join(CLASSES)}, "
+                f"got {str(kind)!r}.",
+                "Correct `method`.",
+            )
+        return str(kind)
 
 
-def kind_of(params: Params, dataset: str) -> str:
-    """The kind of a data set's source, which determines its published layers. Raises UserError for an unknown
-    data set."""
-    require_known(params, "datasets", dataset, datasets_of(params))
-    kind = block_of(params, dataset).source.get("kind")
-    dataset = like_of(params, dataset)
-    if kind is None and dataset in published("datasets"):
-        return str(source_of(dataset)["kind"])
-    if kind is None:
-        raise UserError(
-            f"{params.label}:{params.line(f'datasets.{dataset}')}: datasets.{dataset}.source.kind is "
-            "missing.",
-            f"Add `source: {{kind: folder, path: ...}}`, or another kind: "
-            f"{', '.join(published('datasets'))}.",
-        )
-    return str(kind)
-
-
-def block_of(params: Params, dataset: str) -> DatasetBlock:
-    """Block `datasets.<d>` of params.yaml, with the source settings of a study; empty if it is missing.
-    Raises UserError for an unknown key."""
-    key = f"datasets.{like_of(params, dataset)}"
+def _dataset_block(params: Params, key: str) -> DatasetBlock:
+    """Block `datasets.<d>` of params.yaml; empty if it is missing. Raises UserError for an unknown key."""
     try:
-        block = DatasetBlock.parse(params.block(key))
-        if dataset not in params.sets:
-            return block
-        return block.model_copy(update={"source": {**block.source, **params.sets[dataset].source}})
+        return DatasetBlock.parse(params.block(key))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
@@ -173,53 +211,6 @@ def block_of(params: Params, dataset: str) -> DatasetBlock:
             f"{where}: {key}.{field} must be a block of settings, got {first['input']!r}.",
             "Write `key: value` lines below it, or {}.",
         ) from None
-
-
-def layers_of(params: Params, dataset: str, method: str) -> Layers:
-    """The layers of the recipe of a method on a data set. Raises UserError for unknown names."""
-    family = lineage(params, method)
-    kind = kind_of(params, dataset)
-    block = block_of(params, dataset)
-    row = params.rows.get(method)
-    key = f"datasets.{like_of(params, dataset)}"
-    patches = [
-        *published_patches([name for name in family if name in published("methods")], kind, block.source),
-        *(
-            Patch(Place.of(params, f"methods.{name}"), _recipe(params.block(f"methods.{name}")))
-            for name in family
-            if row is None or name not in published("methods")
-        ),
-    ]
-    if row is not None:
-        patches.append(row.patch(kind))
-    else:
-        patches += [
-            Patch(Place.of(params, f"{key}.recipe"), block.recipe),
-            *(
-                Patch(Place.of(params, f"{key}.methods.{name}"), block.methods.get(name, {}))
-                for name in family
-            ),
-        ]
-    return Layers(class_of(params, method), tuple(patches), (_local_weights(params),))
-
-
-def require_known(params: Params, group: str, name: str, known: Sequence[str]) -> None:
-    """Raises UserError for an invalid or unknown name."""
-    try:
-        checked_name(name)
-    except ValueError as error:
-        raise UserError(f"{params.label}: {group}.{name}: {error}.", "Rename it.") from None
-    if name not in known:
-        line = params.line(f"{group}.{name}")
-        axis = "sweeps" if group == "sweep" else group
-        raise UserError(
-            f"{params.label}{f':{line}' if line else ''}: unknown {group}.{name}.",
-            f"{suggestion(name, known)}Known are: {', '.join(known)}. run.{axis} lists those to run.",
-        )
-
-
-def _recipe(block: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if key != "like"}
 
 
 def _local_weights(params: Params) -> Patch:

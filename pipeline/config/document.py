@@ -1,8 +1,7 @@
 """A YAML file whose values are read by dotted key, with the line of each key for error messages."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
@@ -11,9 +10,6 @@ from ruamel.yaml.error import MarkedYAMLError
 
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Model
-
-if TYPE_CHECKING:
-    from unseen.config.study_row import StudyRow, StudySet
 
 
 class Document:
@@ -93,6 +89,11 @@ class Document:
         """The keys of a top-level block, or of the top level itself."""
         return list(self.block(group)) if group else [str(name) for name in self._tree]
 
+    def where(self, key: str) -> str:
+        """`params.yaml:12: methods.gsp`, without a line if the key is missing."""
+        line = self.line(key)
+        return f"{self.label}{f':{line}' if line else ''}: {key}"
+
     def line(self, key: str) -> int | None:
         """The line (from 1) of a dotted key, or None. A key that a merge (`<<`) adds has the line of the
         block that it is added to."""
@@ -112,14 +113,10 @@ class Document:
 
 
 class Params(Document):
-    """params.yaml. `rows`: the methods of the run that are rows of studies, by name
-    (pipeline/experiments/catalogue.py); `sets`: the data sets of the run with source settings of studies.
-    With `text=""` it sets nothing: the recipes are those published."""
+    """params.yaml. With `text=""` it sets nothing: the recipes are those published."""
 
     def __init__(self, path: Path = Path("params.yaml"), text: str | None = None) -> None:
         super().__init__(path, text=text)
-        self.rows: Mapping[str, StudyRow] = {}
-        self.sets: Mapping[str, StudySet] = {}
 
 
 def plain(node: Any) -> Any:

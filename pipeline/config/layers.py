@@ -58,7 +58,9 @@ class Layers:
         try:
             return parse_recipe(merged)
         except ValidationError as error:
-            raise explained(error, applied[::-1], merged) from None
+            last = [patch.place for patch in self.last]  # an error names it for its own fields alone
+            applied.sort(key=lambda block: block[0] not in last)
+            raise explained(error, applied, merged) from None
 
     def trace(self) -> dict[str, Any]:
         """The recipe before validation, with a `Leaf` in place of each value."""
@@ -96,6 +98,15 @@ def dotted(place: Place, fields: Fields) -> Patch:
             node = node[parent]
         node[last] = plain(fields[name])
     return Patch(place, tree)
+
+
+def flat(tree: Tree, above: str = "") -> dict[str, Any]:
+    """{"a.b": 1} of {"a": {"b": 1}}. A key may be dotted already. An empty block is a value."""
+    fields: dict[str, Any] = {}
+    for key, value in tree.items():
+        is_block = isinstance(value, Mapping) and value
+        fields |= flat(value, f"{above}{key}.") if is_block else {f"{above}{key}": value}
+    return fields
 
 
 def _merge(below: Tree, above: Tree) -> dict[str, Any]:

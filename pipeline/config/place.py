@@ -62,9 +62,8 @@ def at(tree: Any, path: str) -> Any:
 def explained(error: ValidationError, blocks: Sequence[tuple[Place, Tree]], merged: Tree) -> UserError:
     """A UserError for the first problem of `error`.
 
-    `blocks` are the blocks, each with its place, from which `merged` was merged, that with the highest
-    precedence first. The error names the first place that sets the key; if none does, the first that sets the
-    block of the key.
+    `blocks` are the blocks, each with its place, from which `merged` was merged, the lowest first. The error
+    names the last place that sets the key; if none does, the last that sets the block of the key.
     """
     problem = error.errors()[0]
     path, siblings = _key_path(problem, merged)
@@ -100,14 +99,14 @@ def explained(error: ValidationError, blocks: Sequence[tuple[Place, Tree]], merg
 
 
 def _setting_place(path: Sequence[str], blocks: Sequence[tuple[Place, Tree]]) -> tuple[Place, int | None]:
-    """The place of the first block that contains the longest beginning of `path`, and the line there."""
+    """The place of the last block that contains the longest beginning of `path`, and the line there."""
     for length in range(len(path), -1, -1):
         field = ".".join(path[:length])
-        for place, block in blocks:
+        for place, block in reversed(blocks):
             line = place.line(field)
             if line is not None or at(block, field) is not ABSENT:
                 return place, line or place.line()
-    return blocks[-1][0], None
+    return blocks[0][0], None
 
 
 def _key_path(problem: ErrorDetails, merged: Tree) -> tuple[list[str], Mapping[str, Any]]:

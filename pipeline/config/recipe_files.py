@@ -101,9 +101,8 @@ def chain(kind: Kind, name: str) -> tuple[str, ...]:
 def method_class(name: str) -> str:
     """The class of recipe of a published method: that of its file, of its base, or of the method that it is
     like."""
-    if (parent := method_file(name).like) is not None:
-        return method_class(parent)
-    classes = [file.method for file in map(method_file, chain("methods", name)) if file.method]
+    root = published_family(name)[0]
+    classes = [file.method for file in map(method_file, chain("methods", root)) if file.method]
     if not classes:
         raise UserError(
             f"pipeline/recipes/methods/{name}.yaml: `method` is missing.", "Add the class of recipe."
@@ -159,9 +158,8 @@ def recall_at_of(name: str) -> Ranks:
 
 def sweep_of(name: str) -> dict[str, Any] | None:
     """The published sweep of a method: that of its file, of its base, or of the method that it is like."""
-    if (parent := method_file(name).like) is not None:
-        return sweep_of(parent)
-    sweeps = [file.sweep for file in map(method_file, chain("methods", name)) if file.sweep is not None]
+    root = published_family(name)[0]
+    sweeps = [file.sweep for file in map(method_file, chain("methods", root)) if file.sweep is not None]
     return sweeps[-1] if sweeps else None
 
 

@@ -1,20 +1,18 @@
-"""Merges the layers of a recipe and validates the result."""
+"""Validates the blocks of params.yaml: those of stages, sources of data sets, sweeps."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from unseen.config.definitions import block_of, kind_of, layers_of, like_of, lineage, methods_of
-from unseen.config.document import Document, Params
-from unseen.config.layers import Fields, dotted
+from unseen.config.definitions import Definitions
+from unseen.config.document import Params
 from unseen.config.place import Place, explained
 from unseen.config.recipe_files import published, recall_at_of, source_of, sweep_of
 from unseen.config.stages import EnsembleBlock, EnsembleSettings, RowSweepBlock, RunSettings, SweepSettings
 from unseen.config.study_row import StudyRow
 from unseen.data.ingest.settings import IngestSettings, Source
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings, Ranks
-from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict, as_json
 
@@ -28,21 +26,21 @@ def settings(params: Params, key: str, model: type[Settings]) -> Settings:
     return _validated([Place.of(params, key)], params.read(key), model)
 
 
-def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettings]:
+def dataset_settings(definitions: Definitions, dataset: str) -> tuple[Source, IngestSettings]:
     """The source of a data set, and the settings of ingest. The default path of a folder set is
     data/raw/<dataset>."""
-    kind = kind_of(params, dataset)
-    name = like_of(params, dataset)
+    params, data = definitions.params, definitions.dataset(dataset)
+    kind, name = data.kind, data.like
     published_name = next((known for known in (name, kind) if known in published("datasets")), None)
     published_source = source_of(published_name) if published_name is not None else {}
     if published_source.get("kind") != kind:
         published_source = {}
-    value = {**published_source, **block_of(params, dataset).source}
+    value = {**published_source, **data.source}
     if kind == "folder" and value.get("path") is None:
         value["path"] = f"data/raw/{name}"
     places = [Place.of(params, f"datasets.{name}.source")]
-    if dataset in params.sets:
-        places.insert(0, Place.of(params.sets[dataset].document, params.sets[dataset].key))
+    if dataset in definitions.sets:
+        places.append(Place.of(definitions.sets[dataset].document, definitions.sets[dataset].key))
     try:
         source = _SOURCE.validate_json(as_json(value))
     except ValidationError as error:
@@ -51,17 +49,19 @@ def dataset_settings(params: Params, dataset: str) -> tuple[Source, IngestSettin
     return source, settings(params, "ingest", IngestSettings)
 
 
-def evaluate_settings(params: Params, block: EvaluateBlock, dataset: str) -> EvaluateSettings:
+def evaluate_settings(definitions: Definitions, block: EvaluateBlock, dataset: str) -> EvaluateSettings:
     """Block `evaluate` for a data set, with its K of Recall@K."""
-    return EvaluateSettings(**dict(block) | {"recall_at": block.recall_at or _recall_at(params, dataset)})
+    recall_at = block.recall_at or _recall_at(definitions, dataset)
+    return EvaluateSettings(**dict(block) | {"recall_at": recall_at})
 
 
-def ensemble_settings(params: Params, block: EnsembleBlock, dataset: str) -> EnsembleSettings:
+def ensemble_settings(definitions: Definitions, block: EnsembleBlock, dataset: str) -> EnsembleSettings:
     """Block `ensemble` for a data set, with its K of Recall@K."""
-    return EnsembleSettings(**dict(block) | {"recall_at": block.recall_at or _recall_at(params, dataset)})
+    recall_at = block.recall_at or _recall_at(definitions, dataset)
+    return EnsembleSettings(**dict(block) | {"recall_at": recall_at})
 
 
-def sweep_settings(params: Params, method: str) -> SweepSettings:
+def sweep_settings(definitions: Definitions, method: str) -> SweepSettings:
     """The sweep of a method: the published one, overridden by the blocks `sweep.<m>` of its lineage, its
     block last, and by `run.budget`. A row of a study with `search` has that search alone; params.yaml may set
     `concurrent` for it.
@@ -69,15 +69,15 @@ def sweep_settings(params: Params, method: str) -> SweepSettings:
     A key of a block replaces the whole value of that key. Raises UserError if no layer defines a search
     space.
     """
-    row = params.rows.get(method)
+    row = definitions.rows.get(method)
     if row is not None and row.search is not None:
-        return _row_sweep(params, method, row, row.search)
-    family = lineage(params, method)
+        return _row_sweep(definitions, method, row, row.search)
+    params, family = definitions.params, definitions.lineage(method)
     keys = [f"sweep.{name}" for name in family if name in params.names("sweep")]
     merged = dict((sweep_of(family[0]) if family[0] in published("methods") else None) or {})
     for key in keys:
         merged |= params.block(key)
-    places = [Place.of(params, key) for key in reversed(keys or [f"sweep.{method}"])]
+    places = [Place.of(params, key) for key in keys]
     if "space" not in merged:
         raise UserError(
             f"{params.label}: sweep.{method} is missing, and {method} has no published search space.",
@@ -85,59 +85,41 @@ def sweep_settings(params: Params, method: str) -> SweepSettings:
         )
     if params.names("run") and (budget := settings(params, "run", RunSettings).budget) is not None:
         merged |= budget.model_dump()
-        places.append(Place.of(params, "run.budget"))
-    return _validated(places, merged, SweepSettings)
+        places.insert(0, Place.of(params, "run.budget"))
+    return _validated(places or [Place.of(params, f"sweep.{method}")], merged, SweepSettings)
 
 
-def _row_sweep(params: Params, method: str, row: StudyRow, search: dict[str, Any]) -> SweepSettings:
+def _row_sweep(definitions: Definitions, method: str, row: StudyRow, search: dict[str, Any]) -> SweepSettings:
     """The sweep of a row: the search of its study, in its own space or in the published one of the method."""
-    first = lineage(params, method)[0]
+    first = definitions.lineage(method)[0]
     published_sweep = (sweep_of(first) if first in published("methods") else None) or {}
-    where = f"{row.document.label}:{row.document.line(f'{row.study}.search')}: {row.study}.search"
+    where = row.document.where(f"{row.study}.search")
     space = search["space"] or published_sweep.get("space")
     if space is None:
         raise UserError(f"{where}: {first} of {method} has no published search space.", "Add `space`.")
-    merged = search | {"space": space, "concurrent": _row_block(params, method).concurrent}
+    key = f"sweep.{method}"
+    own = _validated([Place.of(definitions.params, key)], definitions.params.block(key), RowSweepBlock)
+    merged = search | {"space": space, "concurrent": own.concurrent}
     try:
         return _validated([Place.of(row.document, f"{row.study}.search")], merged, SweepSettings)
     except UserError as error:
         raise UserError(f"{error.what.rstrip('.')} (row {method}).", error.remedy) from None
 
 
-def _row_block(params: Params, method: str) -> RowSweepBlock:
-    key = f"sweep.{method}"
-    return _validated([Place.of(params, key)], params.block(key), RowSweepBlock)
-
-
-def concurrent_trials(params: Params, method: str) -> int:
-    """`concurrent` of the sweep of a method or of a row of a study. `params` need not contain the rows: a
-    stage does not read the studies."""
-    if method in methods_of(params):
-        return sweep_settings(params, method).concurrent
-    return _row_block(params, method).concurrent
-
-
-def sweep_space(params: Params, method: str) -> str:
+def sweep_space(definitions: Definitions, method: str) -> str:
     """Where the space of a sweep is defined: `params.yaml:12: sweep.gsp.space`."""
-    row = params.rows.get(method)
+    row = definitions.rows.get(method)
     if row is not None and row.search is not None:
-        document: Document = row.document
-        key, parent = f"{row.study}.search.space", f"{row.study}.search"
+        place = Place.of(row.document, f"{row.study}.search")
     else:
-        document, key, parent = params, f"sweep.{method}.space", f"sweep.{method}"
-    line = document.line(key) or document.line(parent)
-    return f"{document.label}{f':{line}' if line else ''}: {key}"
+        place = Place.of(definitions.params, f"sweep.{method}")
+    line = place.line("space") or place.line()
+    return f"{place.label}{f':{line}' if line else ''}: {place.key}.space"
 
 
-def resolve(params: Params, dataset: str, method: str, overrides: Fields | None = None) -> Recipe:
-    """The recipe of `method` on `dataset`, with `overrides` above every layer of params.yaml. Raises
-    UserError with the place of the incorrect field."""
-    return layers_of(params, dataset, method).plus(dotted(Place("overrides"), overrides or {})).recipe()
-
-
-def _recall_at(params: Params, dataset: str) -> Ranks:
+def _recall_at(definitions: Definitions, dataset: str) -> Ranks:
     """The published K of Recall@K of the kind of a data set's source."""
-    kind = kind_of(params, dataset)
+    kind = definitions.dataset(dataset).kind
     return recall_at_of(kind) if kind in published("datasets") else EvaluateSettings().recall_at
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from unseen.config.definitions import datasets_of, methods_of
+from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.inputs import StudyInputs, StudyRowInputs, digest
+from unseen.config.layers import flat
 from unseen.config.recipe_files import ROOT as RECIPES
 from unseen.config.recipe_files import published as published_recipes
 from unseen.config.stages import Axis
@@ -92,9 +93,8 @@ def entries(item: Catalogued) -> tuple[Entry, ...]:
     labels = {label for _, label, _, _ in drafts}
     for row, baseline in item.study.baselines.items():
         if missing := next((label for label in (row, baseline) if label not in labels), None):
-            where = f"{item.document.label}:{item.document.line(f'{item.name}.baselines')}"
             raise UserError(
-                f"{where}: {item.name}.baselines: there is no row {missing!r}.",
+                f"{item.document.where(f'{item.name}.baselines')}: there is no row {missing!r}.",
                 suggestion(missing, labels) or f"The rows are: {', '.join(sorted(labels))}.",
             )
     if not item.is_published:
@@ -109,31 +109,36 @@ def datasets_by_name(item: Catalogued) -> dict[str, str]:
     }
 
 
-def with_rows(params: Params, *methods: str, datasets: tuple[str, ...] = ()) -> Params:
-    """`params`, with the rows of studies among its methods (and `methods`), and with the data sets of studies
-    among its data sets (and `datasets`). Raises UserError as `studies` does."""
-    of_user = params.path.parent / OF_USER
-    if unknown := _unknown(params, ("datasets",), datasets, datasets_of(params)):
-        params.sets = {
-            name: item for name, item in _sets(studies(of_user).values()).items() if name in unknown
-        }
-    if unknown := _unknown(params, ("methods", "ensembles", "sweeps"), methods, methods_of(params)):
-        params.rows = {
-            entry.method: entry.row
-            for item in studies(of_user).values()
-            if any(name.startswith(_prefixes(item)) for name in unknown)
-            for entry in entries(item)
-            if entry.method in unknown
-        }
-    return params
+def definitions(params: Params, *methods: str, datasets: tuple[str, ...] = ()) -> Definitions:
+    """All methods and data sets of params.yaml, with the rows of studies among the methods of its run (and
+    `methods`), and with the data sets of studies among its data sets (and `datasets`).
+
+    Reads the studies if a name is in neither params.yaml nor the published files. Raises UserError as
+    `studies` does.
+    """
+    known, of_user = Definitions(params), params.path.parent / OF_USER
+    unknown_sets = _names(params, ("datasets",), datasets) - set(known.datasets())
+    unknown = _names(params, ("methods", "ensembles", "sweeps"), methods) - set(known.methods())
+    if not unknown and not unknown_sets:
+        return known
+    catalogue = studies(of_user).values()
+    sets = _sets(catalogue) if unknown_sets else {}
+    rows = {
+        entry.method: entry.row
+        for item in catalogue
+        if any(name.startswith(_prefixes(item)) for name in unknown)
+        for entry in entries(item)
+        if entry.method in unknown
+    }
+    return Definitions(params, rows, {name: item for name, item in sets.items() if name in unknown_sets})
 
 
-def _unknown(params: Params, axes: tuple[str, ...], more: tuple[str, ...], known: list[str]) -> set[str]:
-    """The names of these axes of the run, and `more`, that are not `known`."""
+def _names(params: Params, axes: tuple[str, ...], more: tuple[str, ...]) -> set[str]:
+    """The names of these axes of the run, and `more`."""
     run = params.block("run")
     lists = (value for axis in axes if isinstance(value := run.get(axis), list))
     names = (*more, *(name for names in lists for name in names))
-    return {name for name in names if isinstance(name, str)} - set(known)
+    return {name for name in names if isinstance(name, str)}
 
 
 def _sets(items: Iterable[Catalogued]) -> dict[str, StudySet]:
@@ -168,8 +173,9 @@ def covered(methods: tuple[str, ...], of_user: Path = OF_USER) -> list[tuple[Cat
     return [(item, rows) for item, rows in rows_of if {entry.method for entry in rows} <= present]
 
 
-def studies_of_run(params: Params, methods: tuple[str, ...]) -> tuple[StudyInputs, ...]:
+def studies_of_run(definitions: Definitions, methods: tuple[str, ...]) -> tuple[StudyInputs, ...]:
     """The studies that a run with these methods covers: all their rows are among them."""
+    of_user = definitions.params.path.parent / OF_USER
     return tuple(
         StudyInputs(
             name=item.name,
@@ -195,7 +201,7 @@ def studies_of_run(params: Params, methods: tuple[str, ...]) -> tuple[StudyInput
                 for entry in rows
             ),
         )
-        for item, rows in (covered(methods, params.path.parent / OF_USER) if params.rows else [])
+        for item, rows in (covered(methods, of_user) if definitions.rows else [])
     )
 
 
@@ -277,8 +283,7 @@ def _read(document: Document) -> dict[str, Catalogued]:
                 "docs/studies.md describes the form of a study.",
             ) from None
         except ValueError as error:
-            where = f"{document.label}:{document.line(name)}"
-            raise UserError(f"{where}: {name}: {error}.", "Rename it.") from None
+            raise UserError(f"{document.where(name)}: {error}.", "Rename it.") from None
         result[name] = Catalogued(name, study, document)
     return result
 
@@ -291,7 +296,7 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
     for base, label, like, recipe, key in (*_of_table(item), *_of_methods(item)):
         for point in points:
             values = [f"{field.rpartition('.')[2]} {_text(point[field])}" for field in study.space]
-            changes = {**_flat(study.recipe), **recipe, **point}
+            changes = {**flat(study.recipe), **recipe, **point}
             unique = _unique(_slug(" ".join([base, *values])), names)
             yield (
                 unique,
@@ -333,7 +338,7 @@ def _of_table(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any],
 
 def _of_methods(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any], None]]:
     for name, block in item.study.methods.items():
-        recipe = _flat({key: value for key, value in block.items() if key != "like"})
+        recipe = flat({key: value for key, value in block.items() if key != "like"})
         if block["like"] not in published_recipes("methods") and item.is_published:
             raise UserError(
                 f"{item.document.label}:{item.document.line(f'{item.name}.methods.{name}')}: there is no "
@@ -341,17 +346,6 @@ def _of_methods(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any
                 suggestion(block["like"], published_recipes("methods")) or "Correct `like`.",
             )
         yield name, name, block["like"], recipe, None
-
-
-def _flat(block: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """{"a.b": 1} of {"a": {"b": 1}}. Keys may be dotted already."""
-    fields: dict[str, Any] = {}
-    for key, value in block.items():
-        if isinstance(value, dict) and value:
-            fields |= _flat(value, f"{above}{key}.")
-        else:
-            fields[f"{above}{key}"] = value
-    return fields
 
 
 def _slug(text: str) -> str:

@@ -64,14 +64,13 @@ def head(method: str, trunk: "Trunk | None" = None, changes: Fields | None = Non
         kind,
         (
             *published_patches(published_family(method)),
-            Patch(Place("The setting of heads"), SETTING),
-            Patch(Place("The setting of heads"), _start_at_chance),
+            Patch(Place("The setting of heads"), _setting),
             dotted(Place(f"The network of the head of {method}"), network),
             dotted(Place(f"The head of {method}"), changes or {}),
         ),
     )
 
 
-def _start_at_chance(below: Tree) -> Tree:
-    """The published start of the zero-shot loss is far above chance."""
-    return {"zero_shot": {"initialization": "chance"}} if below.get("zero_shot") else {}
+def _setting(below: Tree) -> Tree:
+    """SETTING. The published start of the zero-shot loss is far above chance."""
+    return SETTING | ({"zero_shot": {"initialization": "chance"}} if below.get("zero_shot") else {})

@@ -11,13 +11,13 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import unseen
+from tests.params import resolve
 from unseen import __version__
 from unseen.cli import main as cli
 from unseen.cli.commands.environment import SHELLS
 from unseen.cli.recipe import difference, recipe
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs
-from unseen.config.resolve import resolve
 from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of
 from unseen.runtime.stage import PACKAGE, ROOT

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.params import write
+from tests.params import resolve, write
+from unseen.config.definitions import Definitions
 from unseen.config.recipe_files import published
-from unseen.config.resolve import ensemble_settings, evaluate_settings, resolve
+from unseen.config.resolve import ensemble_settings, evaluate_settings
 from unseen.config.stages import EnsembleBlock, EnsembleSettings
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
 from unseen.experiments.printed import rows
@@ -27,13 +28,13 @@ def test_the_k_of_recall_are_those_of_the_data_set_unless_the_user_sets_them(
     tmp_path: Path, dataset: str
 ) -> None:
     own = {"shoes": {"source": {"kind": "sop"}}, "photos": {"source": {"kind": "folder", "path": "."}}}
-    params = write(tmp_path, {"datasets": own})
-    assert evaluate_settings(params, EvaluateBlock(), dataset).recall_at == RECALL_AT[dataset]
-    assert ensemble_settings(params, EnsembleBlock(), dataset).recall_at == RECALL_AT[dataset]
+    known = Definitions(write(tmp_path, {"datasets": own}))
+    assert evaluate_settings(known, EvaluateBlock(), dataset).recall_at == RECALL_AT[dataset]
+    assert ensemble_settings(known, EnsembleBlock(), dataset).recall_at == RECALL_AT[dataset]
     changed = EvaluateBlock(recall_at=(1, 3), nmi=True)
-    assert evaluate_settings(params, changed, dataset) == EvaluateSettings(recall_at=(1, 3), nmi=True)
+    assert evaluate_settings(known, changed, dataset) == EvaluateSettings(recall_at=(1, 3), nmi=True)
     block = EnsembleBlock(recall_at=(5,), seeds=(0, 1))
-    assert ensemble_settings(params, block, dataset) == EnsembleSettings(recall_at=(5,), seeds=(0, 1))
+    assert ensemble_settings(known, block, dataset) == EnsembleSettings(recall_at=(5,), seeds=(0, 1))
 
 
 def test_the_k_of_each_data_set_include_those_of_its_published_rows() -> None:

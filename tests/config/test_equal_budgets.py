@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.config.resolve import resolve
 from unseen.report.recipes import flat, setting
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")

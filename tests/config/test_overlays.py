@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.layers import _merge as merge
 from unseen.config.place import at
-from unseen.config.resolve import resolve
 from unseen.runtime.errors import UserError
 
 # Fields that no validator relates to each other.

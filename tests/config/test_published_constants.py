@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.config.published_constants import SMALL_SETS, TABLE
+from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.config.resolve import resolve
 from unseen.data.settings import Input
 from unseen.data.transforms import SplitMix64, random_crop
 from unseen.networks.weights import published_weights

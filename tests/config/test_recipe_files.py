@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.params import write
-from unseen.config.definitions import layers_of
+from tests.params import resolve, write
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
+from unseen.config.layers import flat
 from unseen.config.place import ABSENT, at
 from unseen.config.recipe_files import (
     ROOT,
@@ -17,7 +18,7 @@ from unseen.config.recipe_files import (
     published,
     sweep_of,
 )
-from unseen.config.resolve import dataset_settings, resolve
+from unseen.config.resolve import dataset_settings
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.space import draw, trial_recipes
 
@@ -63,23 +64,12 @@ def test_every_published_value_has_an_effect(params: Params) -> None:
     for dataset in published("datasets"):
         for method in published("methods"):
             recipe = resolve(params, dataset, method).model_dump(mode="json")
-            for patch in layers_of(params, dataset, method).patches:
-                for field, value in leaves(patch.fields):
+            for patch in Definitions(params).layers(dataset, method).patches:
+                for field, value in flat(patch.fields).items():
                     key = (patch.place.label, patch.place.key, field)
                     effective[key] = effective.get(key, False) or at(recipe, field) == value
     assert len(effective) > 300
     assert [key for key, decides in effective.items() if not decides] == []
-
-
-def leaves(block: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs = []
-    for key, value in block.items():
-        pairs += (
-            leaves(value, f"{prefix}{key}.")
-            if isinstance(value, dict) and value
-            else [(f"{prefix}{key}", value)]
-        )
-    return pairs
 
 
 @pytest.mark.slow
@@ -89,7 +79,7 @@ def test_a_published_search_makes_valid_trials(params: Params, method: str) -> N
     trials = draw(search)
     assert len(trials) >= 4
     for dataset in ("cub", "parts"):
-        recipes = trial_recipes(params, dataset, method, search, trials)
+        recipes = trial_recipes(Definitions(params), dataset, method, search, trials)
         for field, axis in search.space.items():
             for recipe, values in zip(recipes, trials, strict=True):
                 content = recipe.model_dump(mode="json")
@@ -104,4 +94,4 @@ def test_every_method_of_the_papers_has_a_published_search() -> None:
 
 def test_all_data_sets_have_a_source(params: Params) -> None:
     for dataset in published("datasets"):
-        assert dataset_settings(params, dataset)[0].kind == dataset
+        assert dataset_settings(Definitions(params), dataset)[0].kind == dataset

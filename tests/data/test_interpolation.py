@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from tests.oracles.resize import resized
+from tests.params import resolve
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.data.settings import Input
 from unseen.data.transforms import SplitMix64, crop_for_testing, crop_for_training, random_crop
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.params import write
+from tests.params import resolve, write
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import published as published_recipes
-from unseen.config.resolve import resolve
-from unseen.experiments.catalogue import entries, printed_key, studies, studies_of_run, study_of, with_rows
+from unseen.experiments.catalogue import definitions, entries, printed_key, studies, studies_of_run, study_of
 from unseen.experiments.printed.model import papers
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.networks.weights import published_weights
@@ -62,7 +62,7 @@ def test_data_sets_of_a_study_are_those_of_its_numbers() -> None:
 @pytest.mark.slow
 def test_every_row_resolves_on_its_data_sets_and_on_the_built_in_set() -> None:
     names = {entry.method: item for item in PUBLISHED for entry in entries(item)}
-    params = with_rows(Params(ROOT / "params.yaml"), *names)
+    params = definitions(Params(ROOT / "params.yaml"), *names)
     assert set(params.rows) == set(names)
     for name, item in names.items():
         for dataset in (*item.study.datasets, "parts"):
@@ -99,12 +99,12 @@ def test_rows_have_the_reductions_of_all_their_studies() -> None:
 @pytest.mark.slow
 def test_a_run_covers_the_studies_all_of_whose_rows_it_has() -> None:
     methods = tuple(entry.method for entry in entries(study_of("crt-table-9")))
-    params = with_rows(Params(ROOT / "params.yaml"), *methods)
+    params = definitions(Params(ROOT / "params.yaml"), *methods)
     assert [study.name for study in studies_of_run(params, methods)] == ["crt-table-9"]
     assert studies_of_run(params, methods[1:]) == ()
     both = (*methods, *(entry.method for entry in entries(study_of("crt-table-7"))))
     assert [study.name for study in studies_of_run(params, both)] == ["crt-table-7", "crt-table-9"]
-    assert studies_of_run(Params(ROOT / "params.yaml"), ("ms",)) == ()
+    assert studies_of_run(Definitions(Params(ROOT / "params.yaml")), ("ms",)) == ()
 
 
 def test_a_grid_gives_every_combination_with_tied_fields(tmp_path: Path) -> None:
@@ -180,10 +180,10 @@ def test_two_studies_share_a_data_set_with_equal_settings_only(tmp_path: Path) -
         (tmp_path / "studies" / "mine.yaml").write_text(text, encoding="utf-8")
         params = write(tmp_path, {"run": {"datasets": ["folder-path-a-b"]}})
         if first == second:
-            assert with_rows(params).sets["folder-path-a-b"].source == {"path": "a b"}
+            assert definitions(params).sets["folder-path-a-b"].source == {"path": "a b"}
         else:
             with pytest.raises(UserError, match=r"mine.yaml:10: two.sources.folder: .* \(.*mine.yaml:5\)"):
-                with_rows(params)
+                definitions(params)
 
 
 def test_refuses_a_baseline_that_is_not_a_row(tmp_path: Path) -> None:

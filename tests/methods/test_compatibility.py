@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
+from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.config.resolve import resolve
 from unseen.methods.build import initial_method
 from unseen.methods.compatibility import loss_terms, require_compatible
 from unseen.runtime.errors import UserError

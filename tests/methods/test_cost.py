@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.params import resolve
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.methods.cost import cost_of
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")

@@ -31,7 +31,7 @@ import torch
 
 import unseen
 from unseen.config.document import Params
-from unseen.config.resolve import resolve, settings
+from unseen.config.resolve import settings
 from unseen.config.stages import RunSettings
 from unseen.methods.settings import Recipe
 from unseen.losses.settings import Loss

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from dvc.utils.hydra import apply_overrides
 
+from tests.params import resolve
 from tools.docs.library import markdown, members
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.config.resolve import dataset_settings, resolve, settings
+from unseen.config.resolve import dataset_settings, settings
 from unseen.config.stages import RunSettings
 from unseen.data.ingest.releases import PUBLISHED
 from unseen.evaluation.settings import EvaluateBlock
@@ -113,7 +115,7 @@ def test_the_documents_list_the_data_sets_of_the_code() -> None:
     table = {single_name(row[0]): row for row in rows("docs/datasets.md", "Data sets")}
     assert sorted(table) == sorted(published("datasets"))
     for name, row in table.items():
-        source, _ = dataset_settings(PARAMS, name)
+        source, _ = dataset_settings(Definitions(PARAMS), name)
         if source.kind in PUBLISHED:
             release = PUBLISHED[source.kind]
             assert row[5] == ("yes" if release.linked_layout else "no"), name

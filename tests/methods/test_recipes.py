@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.config.resolve import resolve
 from unseen.data.loader import TrainBatch
 from unseen.methods.artifact import load_method, save_recipe, save_weights
 from unseen.methods.build import initial_method

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.device.host_reads import HostReads, pretend_gpu
+from tests.params import resolve
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.data.decode import decode
 from unseen.data.ingest.ingest import ingest
 from unseen.data.ingest.settings import IngestSettings, TokensSource

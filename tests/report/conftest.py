@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import simplejpeg
 
+from tests.params import resolve
 from tests.report.page_reader import Element, read_page
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.data.embeddings import write
 from unseen.data.positions import Match, PositionMap, Positions, QueryMatches
 from unseen.data.positions import write as write_positions
@@ -27,7 +27,7 @@ from unseen.evaluation.metrics import Rows
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.tables import file_of, neighbour_table, query_table, write_table
-from unseen.experiments.catalogue import entries, studies_of_run, study_of, with_rows
+from unseen.experiments.catalogue import definitions, entries, studies_of_run, study_of
 from unseen.experiments.sweep.outputs import row_of
 from unseen.experiments.sweep.record import Trial
 from unseen.report.dataset import DataSet, GallerySize
@@ -387,7 +387,7 @@ NOISE_OF_ROWS = (0.9, 1.2, 1.6, 1.0)
 def study_inputs(make_project: Callable[..., Path]) -> ReportData:
     rows = [entry.method for entry in entries(study_of(STUDY))]
     root = make_project(("cub", "birds"), dict(zip(rows, NOISE_OF_ROWS, strict=True)), (0, 1))
-    params = with_rows(Params(Path(__file__).resolve().parents[2] / "params.yaml"), *rows)
+    params = definitions(Params(Path(__file__).resolve().parents[2] / "params.yaml"), *rows)
     for dataset, kind in (("cub", "cub"), ("birds", "parts")):
         for row in rows:
             recipe = resolve(params, kind, row).model_dump(mode="json")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.params import resolve
 from tests.training.jobs import Killed, job, log_of, recipe
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.data.loader import TrainBatch
 from unseen.methods.build import initial_method
 from unseen.training import loop

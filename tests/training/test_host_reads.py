@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.device.host_reads import HostReads, pretend_gpu
+from tests.params import resolve
 from tests.training.workers import run_workers
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.data.loader import TrainBatch
 from unseen.methods.build import initial_method
 from unseen.methods.settings import Recipe

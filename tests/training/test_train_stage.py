@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.params import project
+from tests.params import project, resolve
 from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, content_of, path_of
-from unseen.config.resolve import resolve
 from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json

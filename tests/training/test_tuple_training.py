@@ -14,11 +14,11 @@ import torch
 
 from tests.data.ingest import landmark_miniature as miniature
 from tests.oracles.mining import walk
+from tests.params import resolve
 from tests.resolved import write_resolved
 from tests.training.jobs import Killed
 from tests.training.workers import run_workers
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.config.stages import TrainSettings
 from unseen.data.class_split import VALIDATION, split_group
 from unseen.data.ingest.ingest import ingest

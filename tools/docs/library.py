@@ -5,21 +5,19 @@ a docstring, or the first sentence of a recipe file.
 """
 
 import inspect
-import os
 import re
 import sys
 from importlib import import_module
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from pydantic_core import PydanticUndefined
 
 from unseen.config.command import literal
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import ROOT, published
-from unseen.config.resolve import resolve
 from unseen.losses.settings import CrossBatchMemory, Loss, ZeroShotLoss
 from unseen.methods.modules import backbone
 from unseen.methods.settings import CrtRecipe, Recipe
@@ -122,7 +120,7 @@ def members(*unions: Any) -> list[type[Strict]]:
 
 
 def _recipe(name: str) -> list[str]:
-    recipe = resolve(Params(Path(os.devnull)), "cub", name)  # an empty file: no changes of a user
+    recipe = Definitions(Params(text="")).layers("cub", name).recipe()
     parts = [f"`{recipe.backbone.name}`", _loss(recipe), _pooling(recipe), _dimensions(recipe)]
     return [f"`{name}`", _first_sentence(name), *parts]
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from unseen.config.definitions import layers_of
+from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.inputs import digest
 from unseen.config.layers import Layers
@@ -62,11 +62,8 @@ def whole(claims: Claims, setting: BuiltIn, arm: str) -> Layers:
     of_arm = {field: value for field, value in claims.arms[arm].items() if field != "like"}
     like = str(claims.arms[arm]["like"])
     unreplaced = (*fields, *_MEASURED)  # by the small set
-    params = Params(text="")
-    params.rows = {
-        "arm": StudyRow(_document(), f"arms.{arm}", like, of_arm | fields, "published", unreplaced)
-    }
-    return layers_of(params, setting.source.kind, "arm")
+    row = StudyRow(_document(), f"arms.{arm}", like, of_arm | fields, "published", unreplaced)
+    return Definitions(Params(text=""), {"arm": row}).layers(setting.source.kind, "arm")
 
 
 def definition(claims: Claims, setting: BuiltIn, name: str) -> str:

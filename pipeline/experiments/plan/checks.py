@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from unseen.config.definitions import layers_of
-from unseen.config.document import Params
+from unseen.config.definitions import Definitions
 from unseen.config.stages import TrainSettings
 from unseen.data.ingest.releases import PUBLISHED, missing_data_error
 from unseen.data.ingest.settings import Source
@@ -50,18 +49,18 @@ def require_checkpoint(recipe: Recipe) -> None:
         raise UserError(problem, REMEDY)
 
 
-def require_equal_stopping(params: Params, dataset: str, recipes: Mapping[str, Recipe]) -> None:
+def require_equal_stopping(definitions: Definitions, dataset: str, recipes: Mapping[str, Recipe]) -> None:
     """Raises UserError if the trainings of the rows of a study with `search` do not have one
     `training.patience`. `recipes`: of the swept methods on a data set."""
     rows: dict[str, tuple[str, int | None]] = {}  # study -> its first row
     for method, recipe in recipes.items():
-        row = params.rows.get(method)
+        row = definitions.rows.get(method)
         if row is None or row.search is None:
             continue
         patience = recipe.training.patience
         first, expected = rows.setdefault(row.study, (method, patience))
         if patience != expected:
-            where = f"{row.document.label}:{row.document.line(f'{row.study}.search')}: {row.study}.search"
+            where = row.document.where(f"{row.study}.search")
             raise UserError(
                 f"{where}: training.patience of {first} on {dataset} is {expected}, that of {method} is "
                 f"{patience}: their trials stop early by different rules.",
@@ -69,7 +68,7 @@ def require_equal_stopping(params: Params, dataset: str, recipes: Mapping[str, R
             )
 
 
-def require_schedule(params: Params, training: Training) -> None:
+def require_schedule(definitions: Definitions, training: Training) -> None:
     """Raises UserError for a warm-up that is longer than the training, if params.yaml or a trial sets it.
 
     A shortened training with the published warm-up, such as a first try, gets a note.
@@ -81,8 +80,8 @@ def require_schedule(params: Params, training: Training) -> None:
         f"The warm-up has {warmup:,} iterations, but the training has {iterations:,}: the learning rate "
         "stays below its value."
     )
-    layer = layers_of(params, training.dataset, training.method).origin("schedule.warmup")
-    if "schedule.warmup" in training.fields or layer.startswith(f"{params.label}:"):
+    layer = definitions.layers(training.dataset, training.method).origin("schedule.warmup")
+    if "schedule.warmup" in training.fields or layer.startswith(f"{definitions.params.label}:"):
         remedy = f"Set schedule.warmup={iterations} or lower, or raise training.iterations."
         raise UserError(what, remedy)
     sys.stderr.write(f"note: {training.place}{training.name}: {what} ({layer})\n")
@@ -120,7 +119,7 @@ def require_statistics(recipe: Recipe) -> None:
 
 
 def require_networks(
-    params: Params, trainings: Iterable[Training], machine: TrainSettings
+    definitions: Definitions, trainings: Iterable[Training], machine: TrainSettings
 ) -> dict[tuple[str, str], int]:
     """The dimension of the embeddings of each method on each data set.
 
@@ -135,11 +134,11 @@ def require_networks(
     dimensions: dict[tuple[str, str], int] = {}
     of_parts: dict[str, int] = {}  # recipes that differ in the training alone have the same network
     for training in trainings:
-        with located(params, training):
+        with located(definitions, training):
             require_measurable(training.recipe)
         parts = training.recipe.model_dump_json(exclude={"batch", "optimizer", "schedule", "training"})
         if parts not in of_parts:
-            with located(params, training):
+            with located(definitions, training):
                 try:
                     method = require_compatible(training.recipe)
                     if machine.images_per_pass is not None:
@@ -165,7 +164,9 @@ def require_measurable(recipe: Recipe) -> None:
         )
 
 
-def require_classes(params: Params, labels: Int[np.ndarray, " N"], trainings: Iterable[Training]) -> None:
+def require_classes(
+    definitions: Definitions, labels: Int[np.ndarray, " N"], trainings: Iterable[Training]
+) -> None:
     """Raises UserError if train images with these `labels` have too few classes or images for a recipe.
     Training would raise the same error later."""
     from unseen.data.class_split import all_classes, split_classes
@@ -183,7 +184,7 @@ def require_classes(params: Params, labels: Int[np.ndarray, " N"], trainings: It
             if (batch, held_out) in checked:
                 continue
             checked.add((batch, held_out))
-            with located(params, training):
+            with located(definitions, training):
                 split = (
                     all_classes(rows, labels)
                     if is_published

@@ -10,15 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from unseen.config.command import field_origins
-from unseen.config.definitions import (
-    datasets_of,
-    kind_of,
-    layers_of,
-    like_of,
-    methods_of,
-    published_method,
-    require_known,
-)
+from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.inputs import (
     MODELS,
@@ -37,11 +29,11 @@ from unseen.config.inputs import (
     path_of,
 )
 from unseen.config.place import MOVED
+from unseen.config.recipe_files import published
 from unseen.config.resolve import (
     dataset_settings,
     ensemble_settings,
     evaluate_settings,
-    resolve,
     settings,
     sweep_settings,
 )
@@ -57,7 +49,7 @@ from unseen.config.stages import (
 from unseen.config.study_row import is_small
 from unseen.data.ingest.settings import FolderSource, IngestSettings, PartsSource, Source
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateBlock, EvaluateSettings, Reduce
-from unseen.experiments.catalogue import studies_of_run, with_rows
+from unseen.experiments.catalogue import definitions, studies_of_run
 from unseen.experiments.folds.members import fold, require_members
 from unseen.experiments.plan.checks import (
     require_checkpoint,
@@ -77,7 +69,7 @@ from unseen.experiments.plan.sizes import (
     require_reducible,
     size_of,
 )
-from unseen.experiments.plan.trainings import Training, located, of_folds, of_method, of_trials
+from unseen.experiments.plan.trainings import Training, located, of_folds, of_trials
 from unseen.experiments.sweep.space import Values, draw, trial_recipes
 from unseen.methods.settings import Cost, Recipe
 from unseen.networks.networks import PROJECT_NETWORKS
@@ -93,7 +85,7 @@ _BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a
 class Plan:
     """A run: everything that params.yaml sets, validated."""
 
-    params: Params
+    definitions: Definitions
     axes: RunSettings
     machine: TrainSettings
     ensemble: EnsembleBlock
@@ -108,11 +100,11 @@ class Plan:
 
     def evaluation(self, dataset: str) -> EvaluateSettings:
         """Block `evaluate` for a data set."""
-        return evaluate_settings(self.params, self.evaluate, dataset)
+        return evaluate_settings(self.definitions, self.evaluate, dataset)
 
     def ensembles(self, dataset: str) -> EnsembleSettings:
         """Block `ensemble` for a data set."""
-        return ensemble_settings(self.params, self.ensemble, dataset)
+        return ensemble_settings(self.definitions, self.ensemble, dataset)
 
     def swept(self) -> list[tuple[str, str]]:
         """(data set, method) of every sweep of the run."""
@@ -126,7 +118,7 @@ class Plan:
         """Values and recipe of every trial of a sweep. Raises UserError for an invalid value."""
         if (dataset, method) not in self._trials:
             draws = draw(self.sweeps[method])
-            recipes = trial_recipes(self.params, dataset, method, self.sweeps[method], draws)
+            recipes = trial_recipes(self.definitions, dataset, method, self.sweeps[method], draws)
             self._trials[dataset, method] = list(zip(draws, recipes, strict=True))
         return self._trials[dataset, method]
 
@@ -134,7 +126,7 @@ class Plan:
 def plan(params: Params) -> Plan:
     """The validated run of params.yaml. Raises UserError for the first mistake, with file, line and key.
     Apart from the published recipes and studies/ it reads only params.yaml."""
-    params = with_rows(params)
+    known = definitions(params)
     for block in params.names():
         if block not in _BLOCKS:
             raise UserError(
@@ -142,7 +134,7 @@ def plan(params: Params) -> Plan:
                 MOVED.get(block, f"Known here: {', '.join(_BLOCKS)}."),
             )
     run = Plan(
-        params,
+        known,
         settings(params, "run", RunSettings),
         settings(params, "train", TrainSettings),
         settings(params, "ensemble", EnsembleBlock),
@@ -151,24 +143,19 @@ def plan(params: Params) -> Plan:
         settings(params, "analyze", AnalyzeSettings),
         settings(params, "report", ReportSettings),
     )
-    groups = (
-        ("methods", methods_of(params)),
-        ("sweep", methods_of(params)),
-        ("datasets", datasets_of(params)),
-    )
-    for group, known in groups:
+    for group in ("methods", "sweep", "datasets"):
         for name in params.names(group):
-            require_known(params, group, name, known)
+            known.require_known(group, name)
     methods = tuple(dict.fromkeys((*run.axes.methods, *run.axes.sweeps, *run.axes.ensembles)))
     require_distinct_cells(run.axes.datasets, methods)
     for dataset in run.axes.datasets:
-        run.ingest[dataset] = dataset_settings(params, dataset)
+        run.ingest[dataset] = dataset_settings(known, dataset)
         for method in dict.fromkeys((*methods, *params.names("methods"))):
-            recipe = resolve(params, dataset, method)
+            recipe = known.layers(dataset, method).recipe()
             if method in methods:
                 run.recipes[dataset, method] = recipe
     for method in dict.fromkeys((*run.axes.sweeps, *params.names("sweep"))):
-        run.sweeps[method] = sweep_settings(params, method)
+        run.sweeps[method] = sweep_settings(known, method)
     return run
 
 
@@ -176,28 +163,28 @@ def check(run: Plan) -> None:
     """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
     later stage of the run."""
     for dataset, (source, _) in run.ingest.items():
-        require_files(source, like_of(run.params, dataset))
+        require_files(source, run.definitions.dataset(dataset).like)
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
         recipe = run.recipes[dataset, method]
-        with field_origins(run.params, dataset, method):
+        with field_origins(run.definitions, dataset, method):
             require_members(recipe, dataset, method)
     for dataset in run.axes.datasets:
         swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
-        require_equal_stopping(run.params, dataset, swept)
+        require_equal_stopping(run.definitions, dataset, swept)
     trainings = _trainings(run)
     for training in trainings:
-        with located(run.params, training):
+        with located(run.definitions, training):
             require_checkpoint(training.recipe)
-            require_schedule(run.params, training)
+            require_schedule(run.definitions, training)
             if not training.is_trial:  # a trial trains on one worker
                 possible_worlds(training.recipe, run.machine)
     sizes = {dataset: size_of(source) for dataset, (source, _) in run.ingest.items()}
     for dataset, size in sizes.items():
         if size is not None and run.axes.ensembles:
-            require_folds(run.params, run.ensembles(dataset), dataset, size)
-    dimensions = require_networks(run.params, trainings, run.machine)
+            require_folds(run.definitions.params, run.ensembles(dataset), dataset, size)
+    dimensions = require_networks(run.definitions, trainings, run.machine)
     for training in trainings:
-        with located(run.params, training):
+        with located(run.definitions, training):
             require_statistics(training.recipe)
     for dataset, method in product(run.axes.datasets, run.axes.methods):
         for document, key, reduce in _reductions(run, dataset, method):
@@ -208,29 +195,31 @@ def check(run: Plan) -> None:
             continue
         of_dataset = [training for training in trainings if training.dataset == dataset]
         if size.train_labels is not None:
-            require_classes(run.params, size.train_labels, of_dataset)
-        require_batches(run.params, size, of_dataset)
+            require_classes(run.definitions, size.train_labels, of_dataset)
+        require_batches(run.definitions, size, of_dataset)
         dims = {method: dimensions[dataset, method] for method in run.axes.methods}
-        require_evaluable(run.params, run.evaluation(dataset), dataset, size, dims)
+        require_evaluable(run.definitions.params, run.evaluation(dataset), dataset, size, dims)
 
 
 def _trainings(run: Plan) -> list[Training]:
     """Every training of the run: those of its methods, then of its sweeps, then of its ensembles."""
     trainings = [
-        of_method(dataset, method, run.recipes[dataset, method], run.axes.seeds)
+        Training(dataset, method, run.recipes[dataset, method], run.axes.seeds)
         for dataset, method in product(run.axes.datasets, run.axes.methods)
     ]
     for dataset, method in run.swept():
         trials = run.trials(dataset, method)
-        trainings += of_trials(run.params, dataset, method, run.sweeps[method], trials)
+        trainings += of_trials(run.definitions, dataset, method, run.sweeps[method], trials)
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
-        layers = layers_of(run.params, dataset, method)
-        trainings += of_folds(run.params, dataset, method, layers, run.ensembles(dataset))
+        layers = run.definitions.layers(dataset, method)
+        trainings += of_folds(run.definitions.params, dataset, method, layers, run.ensembles(dataset))
     return trainings
 
 
 def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Path (relative to the root of the project) and content of every resolved file of the run."""
+
+    known = run.definitions
 
     def file(
         content: Strict, stage: str, *cell: str | int, modules: Iterable[str] = ()
@@ -260,7 +249,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(inputs, "sweep", dataset, method, modules=trial_parts)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
         recipe, protocol = run.recipes[dataset, method], run.ensembles(dataset)
-        layers = layers_of(run.params, dataset, method)
+        layers = run.definitions.layers(dataset, method)
         parts = modules_of(recipe)
         for model in protocol.folds:
             of_fold = TrainInputs(recipe=fold(layers, model, len(protocol.folds)).recipe())
@@ -275,16 +264,15 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
             minimum_gain=recipe.training.minimum_gain,
         )
         yield file(ensemble, "ensemble", dataset, method)
-    like = {
-        method: method if method in run.params.rows else published_method(run.params, method) or method
-        for method in run.axes.methods
-    }
+    paper = {method: known.lineage(method)[0] for method in run.axes.methods if method not in known.rows}
+    like = {method: method for method in run.axes.methods}
+    like |= {method: first for method, first in paper.items() if first in published("methods")}
     report = ReportInputs(
         run=run.axes,
         report=run.report,
         sweeps=tuple(run.swept()),
         like=like,
-        studies=studies_of_run(run.params, run.axes.methods),
+        studies=studies_of_run(run.definitions, run.axes.methods),
         costs=_costs(run),
         own_photos=tuple(
             name for name, (source, _) in run.ingest.items() if isinstance(source, FolderSource)
@@ -315,8 +303,8 @@ def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSetti
     """Blocks `evaluate` and `analyze` with the reductions that a row of a study defines. Embeddings of a
     small set are not reduced: they have fewer dimensions than those of the papers."""
     evaluate, analyze = run.evaluation(dataset), run.analyze
-    row = run.params.rows.get(method)
-    if row is None or is_small(kind_of(run.params, dataset)):
+    row = run.definitions.rows.get(method)
+    if row is None or is_small(run.definitions.dataset(dataset).kind):
         return evaluate, analyze
     if row.reduce is not None:
         evaluate = evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
@@ -327,7 +315,7 @@ def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSetti
 
 def _reductions(run: Plan, dataset: str, method: str) -> Iterator[tuple[Document, str, Reduce]]:
     """The reductions of `with_reductions`, each with the document and the key that set it."""
-    row = run.params.rows.get(method)
+    row = run.definitions.rows.get(method)
     evaluate, analyze = with_reductions(run, dataset, method)
     for block, key, settings_of_row, settings_of_run in (
         ("evaluate", "reduce", evaluate, run.evaluate),
@@ -337,7 +325,7 @@ def _reductions(run: Plan, dataset: str, method: str) -> Iterator[tuple[Document
         if reduce is None:
             continue
         if row is None or reduce == settings_of_run.reduce:
-            yield run.params, f"{block}.reduce", reduce
+            yield run.definitions.params, f"{block}.reduce", reduce
         else:
             yield row.document, f"{row.study}.{key}", reduce
 

@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 from jaxtyping import Int
 
+from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.stages import EnsembleSettings
 from unseen.data.folds import validation_classes
@@ -55,7 +56,7 @@ def size_of(source: Source) -> Size | None:
     return Size(counts["train"].classes, counts["train"].images, neighbours, None)
 
 
-def require_batches(params: Params, size: Size, trainings: Iterable[Training]) -> None:
+def require_batches(definitions: Definitions, size: Size, trainings: Iterable[Training]) -> None:
     """Raises UserError for a batch with more classes or images than the train images have, without the fold
     that the training holds out."""
     for training in trainings:
@@ -66,7 +67,7 @@ def require_batches(params: Params, size: Size, trainings: Iterable[Training]) -
         too_many_classes = batch.sampling == "classes" and batch.classes > classes
         if batch.sampling != "tuples" and (too_many_classes or batch.size > size.train_images):
             omitted = "" if fold is None else f", {classes:,} of them without the fold"
-            with located(params, training):
+            with located(definitions, training):
                 raise UserError(
                     f"A batch of {training.method} has {batch.size:,} images ({batch.classes:,} classes x "
                     f"{batch.images_per_class:,}), but {training.dataset} has {size.train_images:,} train "
@@ -78,10 +79,9 @@ def require_batches(params: Params, size: Size, trainings: Iterable[Training]) -
 def require_folds(params: Params, ensemble: EnsembleSettings, dataset: str, size: Size) -> None:
     """Raises UserError for more folds than train classes, and for a recall beyond the gallery."""
     if len(ensemble.folds) > size.train_classes:
-        raise _beyond(
-            params,
-            "ensemble.folds",
-            f"has {len(ensemble.folds):,} folds, but {dataset} has {size.train_classes:,} train classes",
+        raise UserError(
+            f"{params.where('ensemble.folds')} has {len(ensemble.folds):,} folds, but {dataset} has "
+            f"{size.train_classes:,} train classes.",
             f"Remove folds: {size.train_classes} or less are possible.",
         )
     _require_ranks(params, "ensemble.recall_at", ensemble.recall_at, dataset, size)
@@ -95,20 +95,17 @@ def require_evaluable(
     _require_ranks(params, "evaluate.recall_at", evaluate.recall_at, dataset, size)
     approximate = evaluate.approximate
     if isinstance(approximate, IvfSettings | IvfPqSettings) and (approximate.lists or 0) > size.neighbours:
-        raise _beyond(
-            params,
-            "evaluate.approximate.lists",
-            f"is {approximate.lists:,}, but {dataset} has {size.neighbours:,} neighbours of a query",
+        raise UserError(
+            f"{params.where('evaluate.approximate.lists')} is {approximate.lists:,}, but {dataset} has "
+            f"{size.neighbours:,} neighbours of a query.",
             f"Set it to {size.neighbours} or less, or leave it out.",
         )
     for method, dim in dimensions.items():
         if isinstance(approximate, IvfPqSettings) and dim % approximate.code_bytes:
             divisors = ", ".join(str(divisor) for divisor in range(1, dim + 1) if dim % divisor == 0)
-            raise _beyond(
-                params,
-                "evaluate.approximate.code_bytes",
-                f"is {approximate.code_bytes}, which does not divide the {dim} dimensions of {method} on "
-                f"{dataset}",
+            raise UserError(
+                f"{params.where('evaluate.approximate.code_bytes')} is {approximate.code_bytes}, which does "
+                f"not divide the {dim} dimensions of {method} on {dataset}.",
                 f"Set it to a divisor: {divisors}.",
             )
 
@@ -126,25 +123,17 @@ def require_reducible(
         most = min(dim, size.train_images - 1)  # the rank of the train embeddings around their mean
         images = f", of {size.train_images:,} train images"
     if reduce.dim > most:
-        raise _beyond(
-            document,
-            f"{key}.dim",
-            f"is {reduce.dim:,}, but {cell[1]} on {cell[0]} has embeddings of {dim} dimensions{images}",
+        raise UserError(
+            f"{document.where(f'{key}.dim')} is {reduce.dim:,}, but {cell[1]} on {cell[0]} has embeddings of "
+            f"{dim} dimensions{images}.",
             f"Set {key}.dim to {most} or less.",
         )
 
 
 def _require_ranks(params: Params, key: str, ranks: tuple[int, ...], dataset: str, size: Size) -> None:
     if max(ranks, default=0) > size.neighbours:
-        raise _beyond(
-            params,
-            key,
-            f"contains {max(ranks):,}, but a query of {dataset} has {size.neighbours:,} neighbours",
+        raise UserError(
+            f"{params.where(key)} contains {max(ranks):,}, but a query of {dataset} has "
+            f"{size.neighbours:,} neighbours.",
             f"Remove the values above {size.neighbours}.",
         )
-
-
-def _beyond(document: Document, key: str, problem: str, remedy: str) -> UserError:
-    """The error for a setting of a document, with the line of the key."""
-    line = document.line(key)
-    return UserError(f"{document.label}{f':{line}' if line else ''}: {key} {problem}.", remedy)

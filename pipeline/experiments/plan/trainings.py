@@ -2,10 +2,11 @@
 `resolve` checks the recipe of each."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unseen.config.command import field_origins
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.layers import Layers
 from unseen.config.resolve import sweep_space
@@ -34,16 +35,15 @@ class Training:
         return f"{self.method} on {self.dataset}"
 
 
-def of_method(dataset: str, method: str, recipe: Recipe, seeds: Sequence[int]) -> Training:
-    """The trainings of a method, one for each seed."""
-    return Training(dataset, method, recipe, tuple(seeds))
-
-
 def of_trials(
-    params: Params, dataset: str, method: str, sweep: SweepSettings, trials: list[tuple[Values, Recipe]]
+    definitions: Definitions,
+    dataset: str,
+    method: str,
+    sweep: SweepSettings,
+    trials: list[tuple[Values, Recipe]],
 ) -> Iterator[Training]:
     """The trainings of a sweep."""
-    where = sweep_space(params, method)
+    where = sweep_space(definitions, method)
     for values, recipe in trials:
         yield Training(
             dataset,
@@ -68,18 +68,13 @@ def of_folds(
             method,
             fold(layers, model, folds).recipe(),
             ensemble.seeds[:1],
-            place=f"{_where(params, key)}, model {model} of {folds} of {method} on {dataset}: ",
+            place=f"{params.where(key)}, model {model} of {folds} of {method} on {dataset}: ",
             remedy=f"A model is trained without its fold: more folds in {key} leave more classes.",
         )
 
 
-def _where(params: Params, key: str) -> str:
-    line = params.line(key)
-    return f"{params.label}{f':{line}' if line else ''}: {key}"
-
-
 @contextlib.contextmanager
-def located(params: Params, training: Training) -> Iterator[None]:
+def located(definitions: Definitions, training: Training) -> Iterator[None]:
     """Adds to a UserError about the recipe of `training` which trial or fold it is, and the line.
 
     For a field that the trial does not set, it adds the layer of the recipe that sets it.
@@ -91,5 +86,5 @@ def located(params: Params, training: Training) -> Iterator[None]:
         complete = UserError(f"{training.place}{error.what}", remedy)
         if any(name in error.remedy for name in training.fields):
             raise complete from error.__cause__
-        with field_origins(params, training.dataset, training.method):
+        with field_origins(definitions, training.dataset, training.method):
             raise complete from error.__cause__

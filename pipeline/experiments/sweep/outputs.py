@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.config.command import change, literal
-from unseen.config.definitions import methods_of
-from unseen.config.document import Params
+from unseen.config.definitions import Definitions
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.figure import draw_figure
 from unseen.experiments.sweep.record import Trial, groups_of, score_of
@@ -117,11 +116,11 @@ def table(trials: list[Trial], metric: str) -> str:
     )
 
 
-def adopting_command(params: Params, dataset: str, method: str, values: Values) -> str:
+def adopting_command(definitions: Definitions, dataset: str, method: str, values: Values) -> str:
     """The command that sets `values` for `method` on `dataset`. It changes no other data set and does not
     repeat the search. No argument changes a row of a study: for a row, the lines for its recipe."""
-    if method in params.rows or method not in methods_of(params):
+    if method in definitions.rows:
         lines = "; ".join(f"{field}: {literal(value)}" for field, value in values.items())
         return f"the recipe of row {method} in the file of its study: {lines}"
-    options = (change(params, dataset, method, field, literal(value)) for field, value in values.items())
+    options = (change(definitions, dataset, method, field, literal(value)) for field, value in values.items())
     return f"dvc exp run {' '.join(options)}"

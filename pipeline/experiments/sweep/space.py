@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.config.definitions import layers_of
-from unseen.config.document import Params
+from unseen.config.definitions import Definitions
 from unseen.config.layers import Fields, Layers, dotted
 from unseen.config.place import Place
 from unseen.config.resolve import sweep_space
@@ -72,21 +71,21 @@ def _draw_value(axis: Axis, generator: np.random.Generator) -> Any:
 
 
 def trial_recipes(
-    params: Params, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
+    definitions: Definitions, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
 ) -> list[Recipe]:
     """The recipe of each trial. Raises UserError for an invalid value of a field, before the first training.
 
     Held-out train classes judge a trial, whatever protocol the recipe has. The length of a trial is
     `iterations` of the sweep, else that of the recipe. It has at least four validations.
     """
-    where = sweep_space(params, method)
+    where = sweep_space(definitions, method)
     swept = [name for field, axis in settings.space.items() for name in (field, *axis.tied)]
     for field in swept:
         if field in _FIXED:
             raise UserError(
                 f"{where}: {field} cannot be swept: {_FIXED[field]}.", "Remove it from the space."
             )
-    base = layers_of(params, dataset, method)
+    base = definitions.layers(dataset, method)
     training = base.recipe().training
     iterations = settings.iterations or training.iterations
     length = {

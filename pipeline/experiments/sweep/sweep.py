@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from unseen.config.document import Params
+from unseen.config.definitions import Definitions
 from unseen.config.inputs import SweepInputs, digest
 from unseen.config.stages import Search, TrainSettings
 from unseen.data.shards import Shards
@@ -20,7 +20,7 @@ SKIPPED = "skipped.json"
 
 
 def sweep(
-    params: Params,
+    definitions: Definitions,
     dataset: str,
     method: str,
     inputs: SweepInputs,
@@ -75,7 +75,7 @@ def sweep(
     sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(trials)} trials{earlier}\n")
     search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
 
-    command = adopting_command(params, dataset, method, best_of(trials, metric)[0].values)
+    command = adopting_command(definitions, dataset, method, best_of(trials, metric)[0].values)
     write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
     write_times(times, trials)
     shutil.rmtree(state, ignore_errors=True)  # also the state of sweeps with other settings

@@ -6,11 +6,9 @@ import pytest
 
 from tests.experiments.folds.protocol_runs import short, write_set
 from tests.training.jobs import job, recipe
-from unseen.config.layers import Layers, Patch
-from unseen.config.place import Place
 from unseen.data.shards import Shards
 from unseen.experiments.folds.fold_training import member_job, require_fold_data
-from unseen.experiments.folds.members import Member, fold, require_members
+from unseen.experiments.folds.members import Member, require_members
 from unseen.runtime.errors import UserError
 
 
@@ -30,16 +28,6 @@ def test_outputs_and_state_are_apart_from_those_of_an_ordinary_training(tmp_path
         base.root / "data/fold_history/tiny/gsp/2/1.csv",
         base.root / "data/fold_logs/tiny/gsp/2/1.json",
     )
-
-
-@pytest.mark.parametrize("protocol", ["selected", "published", "refit"])
-def test_members_hold_out_their_fold_under_any_protocol_of_the_recipe(protocol: str) -> None:
-    training = {"protocol": protocol, "iterations": 6}
-    below = Layers("baseline", (Patch(Place("test"), {"training": training}),))
-    of_fold = fold(below, 2, 4).recipe().training
-    assert of_fold.protocol == "selected"
-    assert of_fold.fold is not None
-    assert (of_fold.fold.model, of_fold.fold.folds, of_fold.iterations) == (2, 4, 6)
 
 
 def test_refuses_recipes_that_cannot_be_members() -> None:

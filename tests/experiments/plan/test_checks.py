@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.params import project
-from unseen.config.resolve import resolve
+from tests.params import project, resolve
+from unseen.config.definitions import Definitions
 from unseen.experiments.plan.checks import require_distinct_cells, require_schedule
 from unseen.experiments.plan.files import check, plan
-from unseen.experiments.plan.trainings import of_method
+from unseen.experiments.plan.trainings import Training
 from unseen.runtime.errors import UserError
 from unseen.stages.resolve import run
 
@@ -239,7 +239,7 @@ def test_a_shortened_training_keeps_the_published_warm_up(
 ) -> None:
     params = project(folder)
     recipe = resolve(params, "parts", "ms", {"training.iterations": 4})
-    require_schedule(params, of_method("parts", "ms", recipe, (0,)))
+    require_schedule(Definitions(params), Training("parts", "ms", recipe, (0,)))
     assert re.search(
         r"note: ms on parts: The warm-up has 20 iterations, .* 4: .*parts\.yaml:\d+", capsys.readouterr().err
     )

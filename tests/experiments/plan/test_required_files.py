@@ -5,8 +5,7 @@ from typing import get_args
 
 import pytest
 
-from tests.params import project
-from unseen.config.resolve import resolve
+from tests.params import project, resolve
 from unseen.data.ingest.settings import (
     CollageSource,
     CubSource,

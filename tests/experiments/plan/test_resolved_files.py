@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.params import project
+from tests.params import project, resolve
 from unseen.config.inputs import MODELS, TrainInputs, parse_inputs
-from unseen.config.resolve import resolve
 from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.plan.code import code_of

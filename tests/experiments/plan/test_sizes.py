@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.params import project
-from unseen.config.definitions import layers_of
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.layers import dotted
 from unseen.config.place import Place
@@ -16,7 +16,7 @@ from unseen.config.stages import EnsembleSettings
 from unseen.data.ingest.settings import FolderSource, Source
 from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.plan import files
-from unseen.experiments.plan.files import check, plan
+from unseen.experiments.plan.files import Plan, check, plan
 from unseen.experiments.plan.sizes import Size, require_batches, size_of
 from unseen.experiments.plan.trainings import of_folds
 from unseen.runtime.errors import UserError
@@ -59,11 +59,11 @@ def test_refuses_a_batch_that_a_fold_leaves_too_few_classes_for(folder: Path) ->
 def test_the_batches_of_a_published_set_fit_its_folds() -> None:
     params = Params(ROOT / "params.yaml")
     size = Size(train_classes=100, train_images=5_864, neighbours=5_923, train_labels=None)
-    layers = layers_of(params, "cub", "ms").plus(dotted(Place("test"), {"batch.classes": 60}))
+    layers = Definitions(params).layers("cub", "ms").plus(dotted(Place("test"), {"batch.classes": 60}))
     folds = EnsembleSettings(folds=(1, 2))
     with pytest.raises(UserError, match=r"100 classes, 50 of them without the fold"):
-        require_batches(params, size, of_folds(params, "cub", "ms", layers, folds))
-    require_batches(params, size, of_folds(params, "cub", "ms", layers, EnsembleSettings()))
+        require_batches(Definitions(params), size, of_folds(params, "cub", "ms", layers, folds))
+    require_batches(Definitions(params), size, of_folds(params, "cub", "ms", layers, EnsembleSettings()))
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,13 @@ def test_refuses_a_row_of_a_study_that_is_reduced_to_more_than_its_dimensions(
     run = plan(project(folder, changes))
     dims = {("sop", method): 200}
     monkeypatch.setattr(files, "require_networks", lambda *_: dims)
-    row = run.params.rows[method]
-    run.params.rows[method] = dataclasses.replace(row, reduce=None, analyze_reduce=None)
-    check(run)
-    run.params.rows[method] = dataclasses.replace(
-        run.params.rows[method], **{block: {"dim": 201, "whiten": "none"}}
-    )
+    row = run.definitions.rows[method]
+
+    def with_row(**reductions: Any) -> Plan:
+        rows = {method: dataclasses.replace(row, **{"reduce": None, "analyze_reduce": None} | reductions)}
+        return dataclasses.replace(run, definitions=dataclasses.replace(run.definitions, rows=rows))
+
+    check(with_row())
     message = rf"{row.study}\.{block}\.dim is 201, but {method} on sop has embeddings of 200 dimensions"
     with pytest.raises(UserError, match=message):
-        check(run)
+        check(with_row(**{block: {"dim": 201, "whiten": "none"}}))

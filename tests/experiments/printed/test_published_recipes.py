@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.params import resolve
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.experiments.printed import Row, rows
 from unseen.methods.settings import BaselineRecipe, CrtRecipe, GspRecipe, Recipe
 from unseen.networks.weights import published_weights

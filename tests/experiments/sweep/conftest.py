@@ -5,21 +5,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.data.shard_writer import ShardWriter
 from unseen.runtime.stage import ROOT
 
 
 @pytest.fixture
-def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Definitions:
     """The project's own params.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text((ROOT / "params.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    return Params(Path("params.yaml"))
+    return Definitions(Params(Path("params.yaml")))
 
 
 @pytest.fixture
-def root(params: Params, tmp_path: Path) -> Path:
+def root(params: Definitions, tmp_path: Path) -> Path:
     """A project whose data set `parts` has eight train classes of six plain pictures."""
     directory = tmp_path / "data/shards/parts"
     directory.mkdir(parents=True)

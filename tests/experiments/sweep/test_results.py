@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
+from tests.params import resolve
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.outputs import adopting_command, best_of, table, write_results, write_times
 from unseen.experiments.sweep.record import Trial, load, save
@@ -171,14 +172,14 @@ def test_a_resumed_trial_repeats_no_validation_and_its_seconds_add_up() -> None:
     assert trial.seconds == 2.0 + 1.5
 
 
-def adopted(line: str) -> Params:
+def adopted(line: str) -> Definitions:
     """params.yaml after the assignments of a command, as DVC writes it."""
     arguments = shlex.split(line)
     assert arguments[:3] == ["dvc", "exp", "run"]
     assert set(arguments[3::2]) == {"-S"}
     shutil.copy("params.yaml", "adopted.yaml")
     apply_overrides(Path("adopted.yaml"), arguments[4::2])
-    return Params(Path("adopted.yaml"))
+    return Definitions(Params(Path("adopted.yaml")))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def adopted(line: str) -> Params:
     ],
 )
 def test_adopting_changes_one_data_set_and_repeats_no_search(
-    params: Params, method: str, values: dict[str, Any]
+    params: Definitions, method: str, values: dict[str, Any]
 ) -> None:
     line = adopting_command(params, "parts", method, values)
     adopted_params = adopted(line)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unseen.config.document import Params
+from unseen.config.definitions import Definitions
 from unseen.config.inputs import SweepInputs, Trial
 from unseen.config.stages import SweepSettings, TrainSettings
 from unseen.experiments.sweep import sweep as module
@@ -24,7 +24,7 @@ BROKEN, DEFECT = 0.66, 0.77
 
 
 def run(
-    params: Params,
+    params: Definitions,
     root: Path,
     ratios: list[float],
     output: Path,
@@ -85,7 +85,7 @@ def trials_of(output: Path) -> list[dict[str, str]]:
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_sweep_stops_bad_trials_and_records_failed_and_best_ones(
-    params: Params, root: Path, capsys: pytest.CaptureFixture[str]
+    params: Definitions, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
     line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, given_metric(log))
@@ -113,7 +113,7 @@ def test_a_sweep_stops_bad_trials_and_records_failed_and_best_ones(
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_sweep_runs_only_the_missing_trials(
-    params: Params, root: Path, monkeypatch: pytest.MonkeyPatch
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, log = root / "data/sweep/parts/gsp", root / "log"
 
@@ -133,7 +133,9 @@ def test_a_killed_sweep_runs_only_the_missing_trials(
     assert [float(trial["best_map_at_r"]) for trial in trials_of(output)] == [0.9, pytest.approx(0.3)]
 
 
-def test_another_space_does_not_resume(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_space_does_not_resume(
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directories: list[Path] = []
 
     def stop(jobs: Any, trials: Any, directory: Path, *arguments: Any) -> None:
@@ -149,7 +151,7 @@ def test_another_space_does_not_resume(params: Params, root: Path, monkeypatch: 
     assert directories[0] == directories[1] == directories[4]
 
 
-def test_a_data_set_outside_the_sweep_has_no_search(params: Params, root: Path) -> None:
+def test_a_data_set_outside_the_sweep_has_no_search(params: Definitions, root: Path) -> None:
     empty = SweepInputs(
         space=SweepSettings.parse({"space": {RATIO: {"grid": [0.1]}}}).space,
         seed=0,

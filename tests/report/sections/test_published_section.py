@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.params import resolve
 from tests.report.page_reader import Element
 from unseen.config.document import Params
-from unseen.config.resolve import resolve
 from unseen.experiments.printed import Row, published
 from unseen.report.dataset import styles_of
 from unseen.report.report_data import ReportData, RunResults
