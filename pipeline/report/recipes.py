@@ -3,31 +3,9 @@
 from pathlib import PurePath
 from typing import Any
 
+from unseen.config.layers import flat
 from unseen.report.report_data import ReportData
 from unseen.report.words import number
-
-UNKNOWN = object()  # the value of a key that a recipe does not have
-
-
-def setting(recipe: dict[str, Any], key: str) -> Any:
-    """The value at a dotted key, UNKNOWN without such a key."""
-    node: Any = recipe
-    for part in key.split("."):
-        if not isinstance(node, dict) or part not in node:
-            return UNKNOWN
-        node = node[part]
-    return node
-
-
-def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """(dotted key, value as text) of a nested recipe, in its order."""
-    if isinstance(value, dict) and value:
-        return [
-            pair
-            for key, inner in value.items()
-            for pair in flat(inner, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [(prefix, text(value))]
 
 
 def text(value: Any) -> str:
@@ -59,7 +37,10 @@ def changes_of(report_data: ReportData, dataset: str, method: str) -> list[tuple
         return []
     if like not in report_data.methods:
         return None
-    mine, theirs = (dict(flat(report_data.of(dataset, name)[0].recipe["recipe"])) for name in (method, like))
+    mine, theirs = (
+        {key: text(value) for key, value in flat(report_data.of(dataset, name)[0].recipe["recipe"]).items()}
+        for name in (method, like)
+    )
     return [
         (key, mine.get(key, "not set"), theirs.get(key, "not set"))
         for key in dict.fromkeys((*mine, *theirs))

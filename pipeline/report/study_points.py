@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from unseen.config.inputs import StudyInputs
+from unseen.config.place import at
 from unseen.experiments.catalogue import printed_key
 from unseen.experiments.printed import Row
-from unseen.report.recipes import setting, text
+from unseen.report.recipes import text
 from unseen.report.study_cells import Column, Point
 from unseen.report.study_lines import kind_of
 from unseen.report.study_numbers import Numbers
@@ -35,12 +36,12 @@ def points_of(table: Numbers, study: StudyInputs, printed: Sequence[Row]) -> tup
     points = []
     for row in study.rows:
         recipe = table.recipe(row.method)
-        place = [setting(recipe, field) for field in study.axes]
+        place = [at(recipe, field) for field in study.axes]
         ours = table.of(row.method, Column(study.metric, kind)) or table.of(row.method, Column(study.metric))
         if ours is None or not all(_is_number(value) for value in place):
             continue
         parts = [row.like] if several_methods else []
-        parts += [_series_part(field, setting(recipe, field)) for field in varied]
+        parts += [_series_part(field, at(recipe, field)) for field in varied]
         series = ", ".join(parts) or row.like
         printed_value = numbers.get(row.printed) if row.printed is not None else None
         points.append(Point(series, tuple(map(float, place)), ours, printed_value))

@@ -7,8 +7,9 @@ import pytest
 
 from tests.params import resolve
 from unseen.config.document import Params
+from unseen.config.layers import flat
+from unseen.config.place import at
 from unseen.config.recipe_files import published
-from unseen.report.recipes import flat, setting
 
 PARAMS = Params(Path(__file__).resolve().parents[2] / "params.yaml")
 OURS = ("parts", "omniglot", "cifar10", "cifar100", "collage", "tokens", "folder")
@@ -41,7 +42,7 @@ def recipe(dataset: str, method: str) -> dict[str, Any]:
 def test_methods_have_equal_batches_optimizers_and_budgets(dataset: str) -> None:
     recipes = {method: recipe(dataset, method) for method in published("methods") if method != "irt_o"}
     for field in EQUAL:
-        values = {str(setting(each, field)) for each in recipes.values()}
+        values = {str(at(each, field)) for each in recipes.values()}
         assert len(values) == 1, f"{field}: {values}"
 
 
@@ -74,7 +75,7 @@ def test_methods_have_equal_dimensions(dataset: str) -> None:
 def test_a_control_differs_only_in_what_it_controls(
     dataset: str, control: str, method: str, fields: set[str]
 ) -> None:
-    first, second = dict(flat(recipe(dataset, control))), dict(flat(recipe(dataset, method)))
+    first, second = flat(recipe(dataset, control)), flat(recipe(dataset, method))
     differing = {name for name in {*first, *second} if first.get(name) != second.get(name)}
     blocks = {next((field for field in fields if name.startswith(field)), name) for name in differing}
     assert blocks == (fields - {"zero_shot"} if dataset == "tokens" else fields)

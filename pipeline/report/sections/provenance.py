@@ -7,8 +7,9 @@ import platform
 from contextlib import suppress
 from typing import Any
 
+from unseen.config.layers import flat
 from unseen.report.dataset import DataSet, MethodStyle
-from unseen.report.recipes import changes_of, flat, text
+from unseen.report.recipes import changes_of, text
 from unseen.report.report_data import ReportData, RunResults
 from unseen.runtime.digest import sha256_of
 
@@ -68,7 +69,7 @@ def _machine(host: dict[str, Any] | None) -> str:
 def _recipe(
     dataset: DataSet, method: MethodStyle, run: RunResults, digests: dict[str, str]
 ) -> dict[str, Any]:
-    settings = flat(run.recipe.get("recipe", run.recipe))
+    settings = [(key, text(value)) for key, value in flat(run.recipe.get("recipe", run.recipe)).items()]
     half = (len(settings) + 1) // 2
     backbone = dict(settings).get("backbone.name", "")
     iterations = dict(settings).get("training.iterations", "")

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unseen.config.place import ABSENT, at
 from unseen.experiments.printed import PLAIN, Number, Row, papers, published
 from unseen.report.dataset import DataSet, MethodStyle
 from unseen.report.networks import PROTOCOLS, protocol_of, protocols
-from unseen.report.recipes import UNKNOWN, changes_of, setting
+from unseen.report.recipes import changes_of
 from unseen.report.report_data import ReportData
 from unseen.report.summary import Summary
 from unseen.report.words import listed, name_of, percent, signed_points
@@ -101,9 +102,9 @@ def numbers_of(
         and entry["row"]["seed"] in report_data.seeds
     ]
     conditions = {
-        "backbone": setting(recipe, "backbone.name"),
-        "size": setting(recipe, "input.size"),
-        "dim": rows[0]["dim"] if rows else setting(recipe, "dim"),
+        "backbone": at(recipe, "backbone.name"),
+        "size": at(recipe, "input.size"),
+        "dim": rows[0]["dim"] if rows else at(recipe, "dim"),
     }
     method, changes = report_data.published_name(method), _changes(report_data, dataset, method)
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
@@ -142,12 +143,9 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
         for name, published, here in conditions
         if not _holds(published, here)
     ]
-    if (
-        setting(ours.recipe, "backbone.pretrained") is False
-        and setting(ours.recipe, "backbone.checkpoint") is None
-    ):
+    if at(ours.recipe, "backbone.pretrained") is False and at(ours.recipe, "backbone.checkpoint") is None:
         lines.append("ImageNet weights in the paper, random weights here")  # all four papers use them
-    is_trained = setting(ours.recipe, "training.iterations") != 0
+    is_trained = at(ours.recipe, "training.iterations") != 0
     if is_trained and row.setting not in ENSEMBLES and row.protocol != ours.protocol:
         theirs = "all train classes" if row.protocol == "published" else "held-out classes for validation"
         lines.append(f"{theirs} in the paper, protocol {ours.protocol} here ({PROTOCOLS[ours.protocol]})")
@@ -163,7 +161,7 @@ def differences(row: Row, ours: OurNumbers) -> list[str]:
         lines += [
             f"{key} {_text(value)} in the paper, {_text(here)} here"
             for key, value in row.recipe.items()
-            if key not in _IN_CONDITIONS and (here := setting(ours.recipe, key)) != value
+            if key not in _IN_CONDITIONS and (here := at(ours.recipe, key)) != value
         ]
     return lines + [change for key, change in ours.changes if key not in named]
 
@@ -175,7 +173,7 @@ def unstated(row: Row) -> str:
 
 def is_shown(row: Row, ours: OurNumbers) -> bool:
     """Whether the row needs no further values of the recipe, or this run has these values and the network."""
-    same_values = all(setting(ours.recipe, key) == value for key, value in row.recipe.items())
+    same_values = all(at(ours.recipe, key) == value for key, value in row.recipe.items())
     same = same_values and _holds(row.backbone, ours.conditions["backbone"])
     return row.loss_of != ours.method and (same or not row.recipe)
 
@@ -242,7 +240,7 @@ def _block(
                 *(
                     f"{conditions[name]}{unit}"
                     for name, unit in _UNITS.items()
-                    if conditions[name] is not UNKNOWN
+                    if conditions[name] is not ABSENT
                 ),
                 f"protocol {ours.protocol}",
             ]
@@ -287,7 +285,7 @@ def _our_cell(ours: OurNumbers, name: str) -> str:
 
 def _text(value: Any) -> str:
     """A setting as text; the name of a part."""
-    if value is UNKNOWN:
+    if value is ABSENT:
         return "not set"
     if isinstance(value, dict):
         return str(value.get("name", "set"))
@@ -297,7 +295,7 @@ def _text(value: Any) -> str:
 def _reduced_dim(protocol: dict[str, Any]) -> Any:
     """The dimensions of `reduced_*`, from the text of the protocol: `reduced_*: to 128 dimensions, ...`."""
     match = re.search(r"to (\d+) dimensions", str(protocol.get("reduction")))
-    return int(match[1]) if match else UNKNOWN
+    return int(match[1]) if match else ABSENT
 
 
 def _place(metric: str) -> tuple[bool, bool, str, int]:
