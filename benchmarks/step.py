@@ -138,7 +138,7 @@ def _run(recipe: Recipe, name: str, directory: Path, device: torch.device) -> Tr
         dataset="cub",
         method=name,
         seed=0,
-        recipe=recipe.model_dump(mode="json"),
+        recipe=recipe,
         root=Path.cwd(),
         shards=directory / "shards",
         state=directory / "state",

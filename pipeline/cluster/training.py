@@ -29,7 +29,7 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
     workers cannot share, for outputs that cannot be written, for a machine or cluster without the resources,
     and for every UserError of the loop.
     """
-    worlds = possible_worlds(job.resolved(), settings)
+    worlds = possible_worlds(job.recipe, settings)
     _require_writable(job)
     if job.tensorboard:
         from unseen.training.live import require_tensorboard

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.config.stages import TrainSettings
-from unseen.methods.settings import Recipe, parse_recipe
+from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 
 # As unseen.training.loop.train. None selects that function: only the process that trains imports it, and
@@ -26,8 +26,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Job:
-    """What to train. `dataset`, `method` and `seed` name the run, as in params.yaml. `recipe`: resolved, as
-    JSON values.
+    """What to train. `dataset`, `method` and `seed` name the run, as in params.yaml.
 
     `state` is the root of the training states, state/<dataset>/<method>/<seed>-<hash>/; None keeps none, so
     that a run cannot resume. `outputs` None writes nothing (a trial of a sweep). Outputs need a state, which
@@ -37,7 +36,7 @@ class Job:
     dataset: str
     method: str
     seed: int
-    recipe: dict[str, Any]
+    recipe: Recipe
     root: Path  # of the project; relative paths in a recipe start there
     shards: Path
     state: Path | None
@@ -55,23 +54,20 @@ class Job:
     @property
     def threads(self) -> int:
         """Of torch, per worker. Ray reserves as many CPUs for it on a cluster."""
-        return self.resolved().training.threads
+        return self.recipe.training.threads
 
     @property
     def name(self) -> str:
         return f"{self.dataset}/{self.method}/{self.seed}"
 
-    def resolved(self) -> Recipe:
-        return parse_recipe(self.recipe)
 
-    def located(self) -> Recipe:
-        """The recipe with an absolute path of the checkpoint: workers do not start in the project root."""
-        recipe = self.resolved()
-        if recipe.backbone.checkpoint is None:
-            return recipe
-        checkpoint = str(Path(self.root) / recipe.backbone.checkpoint)
-        backbone = recipe.backbone.model_copy(update={"checkpoint": checkpoint})
-        return recipe.model_copy(update={"backbone": backbone})
+def located(recipe: Recipe, root: Path) -> Recipe:
+    """A recipe with the absolute path of its checkpoint, which is relative to `root`: workers do not start in
+    the project root."""
+    if recipe.backbone.checkpoint is None:
+        return recipe
+    backbone = recipe.backbone.model_copy(update={"checkpoint": str(root / recipe.backbone.checkpoint)})
+    return recipe.model_copy(update={"backbone": backbone})
 
 
 def job_of(
@@ -89,7 +85,7 @@ def job_of(
         dataset=dataset,
         method=method,
         seed=seed,
-        recipe=recipe.model_dump(mode="json"),
+        recipe=recipe,
         root=root,
         shards=root / "data/shards" / dataset,
         state=root / "data/state",

@@ -49,7 +49,7 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
     disk, and a damaged state.
     """
-    check_world(job.resolved(), world)
+    check_world(job.recipe, world)
     assert world == world_size(), f"{world} workers, but a process group of {world_size()}"
     clock = Clock()
     with reproducible(device, job.threads):

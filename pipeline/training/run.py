@@ -18,7 +18,7 @@ from unseen.runtime.errors import UserError
 from unseen.training.background import Background
 from unseen.training.checkpoint import Checkpoints
 from unseen.training.embed import RowEmbedder
-from unseen.training.job import Job
+from unseen.training.job import Job, located
 from unseen.training.live import Live
 from unseen.training.log import Clock
 from unseen.training.mining import tuple_sampler
@@ -83,7 +83,7 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     Raises UserError for damaged shards, too few classes or images, and a recipe that makes no method. A
     damaged image is an error at its first read (pipeline/data/shards.py).
     """
-    recipe = with_effective_precision(job.resolved(), worker.device)
+    recipe = with_effective_precision(job.recipe, worker.device)
     shards = Shards(job.shards)
     if recipe.training.protocol == "refit":
         require_trainable_validation(shards)
@@ -128,7 +128,8 @@ def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sa
 
 
 def _learner(job: Job, recipe: Recipe, split: ClassSplit, worker: Worker) -> Learner:
-    method = initial_method(job.located(), split.classes, len(split.rows), job.seed).to(worker.device)
+    method = initial_method(located(job.recipe, job.root), split.classes, len(split.rows), job.seed)
+    method = method.to(worker.device)
     if job.images_per_pass is not None:
         require_rows_alone(method)
     layers = _layers(method, recipe)

@@ -38,9 +38,9 @@ def identity(job: Job, fingerprint: str, device: str, precision: str) -> dict[st
     `fingerprint`: of the shards. `device`: a kind such as `cpu`. `precision`: of the training; `auto` if
     its workers are not known yet.
     """
-    checkpoint = job.recipe["backbone"]["checkpoint"]
+    checkpoint = job.recipe.backbone.checkpoint
     return {
-        "recipe": job.recipe,
+        "recipe": job.recipe.model_dump(mode="json"),
         "seed": job.seed,
         "shards": fingerprint,
         "backbone": None if checkpoint is None else _checkpoint_digest(Path(job.root) / checkpoint),

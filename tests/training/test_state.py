@@ -12,7 +12,7 @@ from unseen.config.stages import TrainSettings
 from unseen.methods.settings import BaselineRecipe
 from unseen.runtime.errors import UserError
 from unseen.training import state
-from unseen.training.job import Job, check_world, job_of, possible_worlds
+from unseen.training.job import Job, check_world, job_of, located, possible_worlds
 
 
 def _job(root: Path, **backbone: Any) -> Job:
@@ -21,8 +21,8 @@ def _job(root: Path, **backbone: Any) -> Job:
 
 
 def with_threads(job: Job, threads: int) -> Job:
-    training = {**job.recipe["training"], "threads": threads}
-    return dataclasses.replace(job, recipe={**job.recipe, "training": training})
+    training = job.recipe.training.model_copy(update={"threads": threads})
+    return dataclasses.replace(job, recipe=job.recipe.model_copy(update={"training": training}))
 
 
 def _name(
@@ -48,7 +48,7 @@ def test_same_inputs_same_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda job: _name(dataclasses.replace(job, recipe={**job.recipe, "dim": 64})),
+        lambda job: _name(dataclasses.replace(job, recipe=job.recipe.model_copy(update={"dim": 64}))),
         lambda job: _name(dataclasses.replace(job, seed=4)),
         lambda job: _name(with_threads(job, 1)),
         lambda job: _name(dataclasses.replace(job, code="of other modules")),
@@ -75,8 +75,8 @@ def test_depends_on_the_bytes_of_a_backbone_file_below_the_root(tmp_path: Path) 
     name = _name(job)
     (tmp_path / "backbone.pth").write_bytes(b"two")
     assert _name(job) != name
-    assert job.located().backbone.checkpoint == str(tmp_path / "backbone.pth")
-    assert job.resolved().backbone.checkpoint == "backbone.pth"
+    assert located(job.recipe, job.root).backbone.checkpoint == str(tmp_path / "backbone.pth")
+    assert job.recipe.backbone.checkpoint == "backbone.pth"
 
 
 def test_differences_name_nested_values_and_only_the_name_of_a_hash() -> None:

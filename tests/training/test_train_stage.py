@@ -45,7 +45,7 @@ def test_the_job_has_the_resolved_recipe_and_paths_in_the_project(
     job, settings = stage_arguments["job"], stage_arguments["settings"]
     assert isinstance(job, Job)
     assert isinstance(settings, TrainSettings)
-    assert job.resolved() == resolve(Params(Path("params.yaml")), "parts", "gsp")
+    assert job.recipe == resolve(Params(Path("params.yaml")), "parts", "gsp")
     assert job.name == "parts/gsp/3"
     assert job.shards == tmp_path / "data/shards/parts"
     assert job.state == tmp_path / "data/state"
@@ -66,8 +66,9 @@ def test_the_threads_of_a_worker_are_those_of_the_recipe(
     train.run("parts", "ms", 0)
     assert (stage_arguments["job"].threads, stage_arguments["job"].checkpoint_every) == (2, 7)
     job = stage_arguments["job"]
-    training = {**job.recipe["training"], "threads": 3}
-    assert dataclasses.replace(job, recipe={**job.recipe, "training": training}).threads == 3
+    training = job.recipe.training.model_copy(update={"threads": 3})
+    recipe = job.recipe.model_copy(update={"training": training})
+    assert dataclasses.replace(job, recipe=recipe).threads == 3
 
 
 def test_refuses_the_earlier_setting_of_threads(stage_arguments: dict[str, Any], tmp_path: Path) -> None:

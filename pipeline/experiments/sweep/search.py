@@ -31,7 +31,7 @@ def search(
     if not unfinished:
         return
     concurrent = min(settings.concurrent, len(unfinished))
-    grace = min(settings.grace * jobs[0].resolved().training.validate_every, settings.iterations)
+    grace = min(settings.grace * jobs[0].recipe.training.validate_every, settings.iterations)
     asha = settings.scheduler == "asha" and grace < settings.iterations
     rungs = Rungs(grace, settings.iterations) if asha else None
     recorder = Recorder(trials, directory, settings.iterations, metric)
@@ -42,12 +42,6 @@ def jobs_of(job: Job, trials: Sequence[tuple[Recipe, int]], directory: Path) -> 
     """The job of each trial: `job` with the recipe and the seed of the trial and its own state directory. It
     writes no outputs."""
     return [
-        replace(
-            job,
-            recipe=recipe.model_dump(mode="json"),
-            seed=seed,
-            state=directory / f"{number:03d}",
-            outputs=None,
-        )
+        replace(job, recipe=recipe, seed=seed, state=directory / f"{number:03d}", outputs=None)
         for number, (recipe, seed) in enumerate(trials)
     ]

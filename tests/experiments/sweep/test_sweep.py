@@ -56,18 +56,16 @@ def given_metric(log: Path) -> Callable[..., dict[str, float]]:
     value."""
 
     def loop(job: Any, rank: int, world: int, device: Any, report: Any = None) -> dict[str, float]:
-        training, ratio = job.recipe["training"], job.recipe["pooling"]["transport_ratio"]
+        training, ratio = job.recipe.training, job.recipe.pooling.transport_ratio
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"{ratio} {rank}/{world} {job.threads}\n")
-        for iteration in range(
-            training["validate_every"], training["iterations"] + 1, training["validate_every"]
-        ):
+        for iteration in range(training.validate_every, training.iterations + 1, training.validate_every):
             if ratio == BROKEN:
                 raise UserError("The loss is not finite at step 3.", "Lower the learning rate.")
             if ratio == DEFECT:
                 raise ValueError("a defect")
             time.sleep(0.01)
-            metric = ratio * iteration / training["iterations"]
+            metric = ratio * iteration / training.iterations
             metrics = ("recall_at_1", "r_precision", "map_at_r")
             report({"iteration": iteration, "epoch": 0.5, "loss": 1.0, **dict.fromkeys(metrics, metric)})
         return {"best": ratio}
