@@ -4,11 +4,11 @@ other stage depends on it."""
 from pathlib import Path
 
 from unseen.config.command import field_origins
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.inputs import SweepInputs, read_inputs
-from unseen.config.resolve import settings, sweep_settings
+from unseen.config.resolve import concurrent_trials, settings
 from unseen.config.stages import TrainSettings
-from unseen.experiments.catalogue import definitions
 from unseen.experiments.sweep.sweep import sweep
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.stage import main
@@ -19,9 +19,8 @@ def run(dataset: str, method: str) -> None:
 
     Resumes a killed sweep.
     """
-    params, inputs = Params(), read_inputs(SweepInputs, "sweep", dataset, method).settings
-    known = definitions(params, method, datasets=(dataset,))
-    machine, concurrent = settings(params, "train", TrainSettings), sweep_settings(known, method).concurrent
+    known, inputs = Definitions(Params()), read_inputs(SweepInputs, "sweep", dataset, method).settings
+    machine, concurrent = settings(known.params, "train", TrainSettings), concurrent_trials(known, method)
     loader_threads = machine.loader_threads or loader_threads_of(concurrent)
     machine = machine.model_copy(update={"loader_threads": loader_threads})
     output = Path("data/sweep", dataset, method)

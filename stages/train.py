@@ -4,11 +4,11 @@ from pathlib import Path
 
 from unseen.cluster.training import run_training
 from unseen.config.command import field_origins
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, read_inputs
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings
-from unseen.experiments.catalogue import definitions
 from unseen.runtime.stage import main
 from unseen.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 
@@ -20,7 +20,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     """
     params, inputs = Params(), read_inputs(TrainInputs, "train", dataset, method)
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
-    with field_origins(definitions(params, method, datasets=(dataset,)), dataset, method):
+    with field_origins(Definitions(params), dataset, method):
         possible_worlds(recipe, machine)
         job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         run_training(job, machine)

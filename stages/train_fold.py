@@ -5,12 +5,12 @@ from pathlib import Path
 
 from unseen.cluster.training import run_training
 from unseen.config.command import field_origins
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, read_inputs
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings
 from unseen.data.shards import Shards
-from unseen.experiments.catalogue import definitions
 from unseen.experiments.folds.fold_training import member_job, require_fold_data
 from unseen.experiments.folds.members import Member
 from unseen.runtime.stage import main
@@ -26,7 +26,7 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
     recipe, machine = inputs.settings.recipe, settings(params, "train", TrainSettings)
     assert recipe.training.fold is not None
     member = Member(dataset, method, fold, recipe.training.fold.folds, seed)
-    with field_origins(definitions(params, method, datasets=(dataset,)), dataset, method):
+    with field_origins(Definitions(params), dataset, method):
         possible_worlds(recipe, machine)
         job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         require_fold_data(recipe, dataset, member.folds, Shards(job.shards))

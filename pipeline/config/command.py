@@ -39,7 +39,8 @@ def field_origins(definitions: Definitions, dataset: str, method: str) -> Iterat
 
     For each field that the remedy names (`batch.classes`, or `batch.classes=8` with a value) it adds the
     place that sets the field, and the argument that changes the field for this data set and method only. To
-    an error about a name that has no definition (any more) it adds nothing.
+    an error about a name without a definition it adds nothing: stages read no studies, because trainings must
+    not depend on the code and the printed numbers of studies.
     """
     try:
         yield

@@ -86,8 +86,7 @@ class Definitions:
             kind = source_of(like)["kind"]
         if kind is None:
             raise UserError(
-                f"{self.params.label}:{self.params.line(f'datasets.{like}')}: datasets.{like}.source.kind is "
-                "missing.",
+                f"{self.params.where(f'datasets.{like}')}.source.kind is missing.",
                 f"Add `source: {{kind: folder, path: ...}}`, or another kind: "
                 f"{', '.join(published('datasets'))}.",
             )

@@ -58,8 +58,8 @@ class Layers:
         try:
             return parse_recipe(merged)
         except ValidationError as error:
-            last = [patch.place for patch in self.last]  # an error names it for its own fields alone
-            applied.sort(key=lambda block: block[0] not in last)
+            # an error names a place of `last` only for a field that no other sets
+            applied.sort(key=lambda block: block[0] not in [patch.place for patch in self.last])
             raise explained(error, applied, merged) from None
 
     def trace(self) -> dict[str, Any]:

@@ -69,8 +69,7 @@ def explained(error: ValidationError, blocks: Sequence[tuple[Place, Tree]], merg
     path, siblings = _key_path(problem, merged)
     # A missing key has no line. The line of its block is given instead.
     place, line = _setting_place(path[:-1] if problem["type"] == "missing" else path, blocks)
-    is_of_user = isinstance(place.document, Params)
-    key = ".".join([place.key, *path] if is_of_user or not path else path)
+    key = ".".join([place.key, *path] if isinstance(place.document, Params) or not path else path)
     where = f"{place.label}:{line}" if line else place.label
     kind = problem["type"]
     if kind == "extra_forbidden":
@@ -100,13 +99,12 @@ def explained(error: ValidationError, blocks: Sequence[tuple[Place, Tree]], merg
 
 def _setting_place(path: Sequence[str], blocks: Sequence[tuple[Place, Tree]]) -> tuple[Place, int | None]:
     """The place of the last block that contains the longest beginning of `path`, and the line there."""
-    for length in range(len(path), -1, -1):
-        field = ".".join(path[:length])
-        for place, block in reversed(blocks):
-            line = place.line(field)
-            if line is not None or at(block, field) is not ABSENT:
-                return place, line or place.line()
-    return blocks[0][0], None
+    return next(
+        (place, place.line(field) or place.line())
+        for field in (".".join(path[:length]) for length in range(len(path), -1, -1))
+        for place, block in reversed(blocks)
+        if place.line(field) is not None or at(block, field) is not ABSENT
+    )
 
 
 def _key_path(problem: ErrorDetails, merged: Tree) -> tuple[list[str], Mapping[str, Any]]:

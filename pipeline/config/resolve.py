@@ -97,13 +97,23 @@ def _row_sweep(definitions: Definitions, method: str, row: StudyRow, search: dic
     space = search["space"] or published_sweep.get("space")
     if space is None:
         raise UserError(f"{where}: {first} of {method} has no published search space.", "Add `space`.")
-    key = f"sweep.{method}"
-    own = _validated([Place.of(definitions.params, key)], definitions.params.block(key), RowSweepBlock)
-    merged = search | {"space": space, "concurrent": own.concurrent}
+    merged = search | {"space": space, "concurrent": _row_concurrent(definitions.params, method)}
     try:
         return _validated([Place.of(row.document, f"{row.study}.search")], merged, SweepSettings)
     except UserError as error:
         raise UserError(f"{error.what.rstrip('.')} (row {method}).", error.remedy) from None
+
+
+def _row_concurrent(params: Params, method: str) -> int:
+    key = f"sweep.{method}"
+    return _validated([Place.of(params, key)], params.block(key), RowSweepBlock).concurrent
+
+
+def concurrent_trials(definitions: Definitions, method: str) -> int:
+    """`concurrent` of the sweep of a method; of a row of a study if `definitions` lack it, as in a stage."""
+    if method in definitions.methods():
+        return sweep_settings(definitions, method).concurrent
+    return _row_concurrent(definitions.params, method)
 
 
 def sweep_space(definitions: Definitions, method: str) -> str:

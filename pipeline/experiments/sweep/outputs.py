@@ -119,7 +119,7 @@ def table(trials: list[Trial], metric: str) -> str:
 def adopting_command(definitions: Definitions, dataset: str, method: str, values: Values) -> str:
     """The command that sets `values` for `method` on `dataset`. It changes no other data set and does not
     repeat the search. No argument changes a row of a study: for a row, the lines for its recipe."""
-    if method in definitions.rows:
+    if method in definitions.rows or method not in definitions.methods():
         lines = "; ".join(f"{field}: {literal(value)}" for field, value in values.items())
         return f"the recipe of row {method} in the file of its study: {lines}"
     options = (change(definitions, dataset, method, field, literal(value)) for field, value in values.items())

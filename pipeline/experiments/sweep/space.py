@@ -105,5 +105,4 @@ def trial_recipes(
 
 def trial(base: Layers, where: str, length: Fields, values: Fields) -> Layers:
     """The layers of a trial. where: its name in messages."""
-    place = Place(f"{where} gives no valid recipe")
-    return base.plus(dotted(place, {**length, **values}))
+    return base.plus(dotted(Place(f"{where} gives no valid recipe"), {**length, **values}))

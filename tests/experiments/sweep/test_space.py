@@ -8,7 +8,7 @@ import pytest
 from tests.params import project
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import sweep_settings
+from unseen.config.resolve import concurrent_trials, sweep_settings
 from unseen.config.stages import SweepSettings
 from unseen.experiments.catalogue import definitions
 from unseen.experiments.plan.files import check, plan
@@ -115,7 +115,9 @@ def test_a_search_gives_every_row_of_a_study_the_same_trials(tmp_path: Path) -> 
     settings = [run.sweeps[row] for row in ("mine-a", "mine-b")]
     assert settings[0].model_copy(update={"concurrent": 2}) == settings[1]
     assert (settings[0].scheduler, settings[0].seeds, settings[0].seed) == ("none", (0, 1), 0)
-    assert [run.sweeps[row].concurrent for row in ("mine-a", "mine-b")] == [1, 2]
+    # a stage reads no studies
+    stage = Definitions(Params(tmp_path / "params.yaml"))
+    assert [concurrent_trials(stage, row) for row in ("mine-a", "mine-b")] == [1, 2]
 
 
 def test_a_search_without_a_space_has_that_of_the_method(tmp_path: Path) -> None:
