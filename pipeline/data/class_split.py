@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int
 
-from unseen.data.folds import validation_classes
 from unseen.data.seeding import named_generator
 from unseen.data.settings import Fold
 from unseen.data.shards import Shards
+from unseen.data.splits import permuted, validation_classes
 from unseen.runtime.errors import UserError
 
 VALIDATION = "validation"  # group of train images that a data set holds out itself
@@ -109,13 +109,8 @@ def split_classes(
     Raises UserError unless two classes remain to train on, and two held-out classes have two images each.
     """
     classes = np.unique(labels)
-    if fold is not None and len(classes) < fold.folds:
-        raise UserError(
-            f"{len(classes)} train classes cannot be divided into {fold.folds} folds.",
-            "Lower ensemble.folds, or add images of more classes.",
-        )
     if fold is None:
-        held_out = named_generator(seed, "validation").permutation(classes)[: round(share * len(classes))]
+        held_out = permuted(classes, share, seed)
         name = f"training.validation_share = {share:g} of {len(classes)} train classes"
         setting = "training.validation_share"
     else:

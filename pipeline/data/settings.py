@@ -63,7 +63,7 @@ class Batch(Strict):
 
 class Fold(Strict):
     """Model 1 .. `folds` of the MLRC protocol: validation holds out block `model` of the train classes
-    (pipeline/data/folds.py)."""
+    (pipeline/data/splits.py)."""
 
     model: Count
     folds: Annotated[int, Field(ge=2)] = 4

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unseen.data.splits import grouped
 from unseen.experiments.claims.arm import Material
 from unseen.experiments.claims.claim import NetworkOfClaims
-from unseen.experiments.ladder.split import split
 from unseen.frozen.labels import FOLDERS, labels_of
 from unseen.frozen.maps import Trunk, maps_of, trunk
 from unseen.frozen.network import Network
@@ -98,9 +98,9 @@ def photos_of(plan: Plan) -> Photos:
 
 def splits_of(photos: Photos, plan: Plan) -> dict[str, frozenset[str]]:
     """The test classes of each split: half of the classes at random, and half of the groups."""
-    splits = {"random": split(photos.labels, 0.5, 1, 0).test}
+    splits = {"random": grouped(photos.labels, 0.5, 1, 0).test}
     if plan.groups is not None:
-        splits["groups"] = split(photos.labels, 0.5, 1, 0, plan.groups).test
+        splits["groups"] = grouped(photos.labels, 0.5, 1, 0, plan.groups).test
     return splits
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unseen.config.inputs import EnsembleInputs
-from unseen.data.folds import validation_classes
+from unseen.data.splits import validation_classes
 from unseen.evaluation.evaluate import DIGITS
 from unseen.evaluation.metrics import averages as means
 from unseen.evaluation.metrics import per_query

@@ -1,7 +1,7 @@
 """The results of the reality-check protocol (MLRC): separated and concatenated, over every ensemble of fold
 models.
 
-Model k = 1 .. 4 is validated on its fold of the train classes (pipeline/data/folds.py) and trained on the
+Model k = 1 .. 4 is validated on its fold of the train classes (pipeline/data/splits.py) and trained on the
 others. Every model is trained several times. An ensemble contains one repeat of each model: with 3 repeats
 there are 3^4 = 81 ensembles.
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
+from unseen.data.splits import Split, grouped
 from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.evaluate import evaluate
 from unseen.evaluation.external import Metrics, Settings
@@ -30,7 +31,6 @@ from unseen.evaluation.statistics.comparison import Comparison, compare
 from unseen.evaluation.tables import SELECTED
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
-from unseen.experiments.ladder.split import Split, split
 from unseen.frozen.features import features
 from unseen.frozen.labels import FOLDERS, labels_of
 from unseen.frozen.linear import LinearTrainer
@@ -49,7 +49,7 @@ FEATURES, MODEL = "features", "model"  # in the output directory
 @dataclass(frozen=True)
 class Plan:
     """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
-    (split.py). loss: of linear.py and adapt.py. head: the published method of head.py; None: without that
+    (splits.py). loss: of linear.py and adapt.py. head: the published method of head.py; None: without that
     rung. adapt: with the rung of adapt.py. ship: train what is written on all labelled classes. other:
     labelled photos of another kind, on which each rung is also measured. They train and choose nothing.
     """
@@ -131,11 +131,11 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
 
     labels: folders, or the path of a CSV (catalog/labels.py). Features are kept in `output`/features. The
     names of the classes that trained the model are beside it (catalog/training_classes.py). Raises UserError
-    if there are too few classes (split.py), a picture is damaged, no class has two pictures, and as
+    if there are too few classes (splits.py), a picture is damaged, no class has two pictures, and as
     `Embedder` does.
     """
     pictures, names = _labelled(photos, labels)
-    parts = split(names.tolist(), plan.test_share, plan.folds, plan.seed, plan.group_of)
+    parts = grouped(names.tolist(), plan.test_share, plan.folds, plan.seed, plan.group_of)
     numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     sides = [np.flatnonzero(np.isin(names, sorted(fold))) for fold in parts.folds]
     test = np.flatnonzero(np.isin(names, sorted(parts.test)))

@@ -10,10 +10,10 @@ from jaxtyping import Int
 from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.stages import EnsembleSettings
-from unseen.data.folds import validation_classes
 from unseen.data.ingest.collection import require_usable
 from unseen.data.ingest.settings import FolderSource, PartsSource, Source
 from unseen.data.ingest.sources import folder
+from unseen.data.splits import validation_classes
 from unseen.evaluation.settings import EvaluateSettings, IvfPqSettings, IvfSettings, Reduce
 from unseen.experiments.plan.trainings import Training, located
 from unseen.runtime.errors import UserError

@@ -14,7 +14,6 @@ from unseen.data.ingest.collection import Collection
 from unseen.data.ingest.ingest import ingest
 from unseen.data.ingest.settings import FolderSource, IngestSettings
 from unseen.data.ingest.sources.folder import collection
-from unseen.data.ingest.splits import held_out
 from unseen.data.shards import Shards
 from unseen.runtime.errors import UserError
 
@@ -147,26 +146,6 @@ def make_unreadable(monkeypatch: pytest.MonkeyPatch, root: Path, *names: str) ->
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", scan)
-
-
-class TestSplit:
-    names = tuple(f"class {number}" for number in range(81))
-
-    def test_order_by_name_holds_out_the_last_classes(self) -> None:
-        assert held_out(self.names, 0.5, "name", 0) == set(sorted(self.names)[-41:])
-
-    def test_random_order_depends_on_the_seed_and_not_on_the_listing(self) -> None:
-        first = held_out(self.names, 0.5, "random", 0)
-        assert len(first) == 41
-        assert first == held_out(self.names[::-1], 0.5, "random", 0)
-        assert first != held_out(self.names, 0.5, "random", 1)
-        # The choice must never change, because published results depend on it.
-        assert held_out(["ant", "bee", "cow", "dog", "elk"], 0.4, "random", 0) == {"dog", "elk"}
-
-    def test_a_new_class_changes_the_split_of_at_most_one_other(self) -> None:
-        before = held_out(self.names, 0.5, "random", 0)
-        after = held_out([*self.names, "new class"], 0.5, "random", 0)
-        assert len((before ^ after) - {"new class"}) <= 1
 
 
 HEAD = "path,label,split,is_query,is_gallery\n"

@@ -22,8 +22,8 @@ from unseen.data.heif import readable
 from unseen.data.ingest.collection import Collection, Picture
 from unseen.data.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from unseen.data.ingest.settings import FolderSource
-from unseen.data.ingest.splits import held_out
 from unseen.data.shard_schema import SPLITS
+from unseen.data.splits import held_out
 from unseen.runtime.errors import UserError
 from unseen.runtime.names import printable
 
